@@ -1,4 +1,4 @@
-"""The loops over batches between a request and its answer, native and in Python: same values, same errors."""
+"""Admission of batches, and their offsets, native and in Python: same values, same errors."""
 
 import itertools
 from types import ModuleType
@@ -8,26 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bearlake.errors import Unsupported
 from bearlake.metadata.model import BatchCommit, Outcome, OutcomeKind, PartitionKey, Slice
-from bearlake.streams.append import Append, AppendCall
+from bearlake.streams.append import Append
 
 STREAM = bytes(range(16))
 RULES = (STREAM, 7 << 20, 4, 100, 1_000, 2_000, 0)
-
-
-class Hold:
-    def __init__(self) -> None:
-        self.held = 0
-        self.calls = 0
-
-    def acquire(self, count: int = 1) -> None:
-        self.held += count
-        self.calls += 1
-
-    def release(self, count: int = 1) -> None:
-        self.held -= count
-        self.calls += 1
 
 
 def entry(index: int = 0, **changes: Any) -> tuple[Any, ...]:
@@ -38,20 +23,11 @@ def entry(index: int = 0, **changes: Any) -> tuple[Any, ...]:
     return tuple((fields | changes).values())
 
 
-def append(partition: int, batch: bytes, hold: Hold | None = None, producer_id: int = -1) -> Append:
-    return Append(PartitionKey(partition), STREAM, batch, hold, 2, 50, producer_id, 0, 0, 0)
-
-
-def call_of(*appends: Append) -> tuple[AppendCall, list[AppendCall]]:
-    answered: list[AppendCall] = []
-    return AppendCall(appends, answered.append, 0), answered
-
-
 # -- admission -------------------------------------------------------------------------------------------------------
 
 
 def test_plain_batches_become_appends(kernel: ModuleType) -> None:
-    frame, hold, appends = memoryview(bytes(range(40))), Hold(), []
+    frame, hold, appends = memoryview(bytes(range(40))), object(), []
 
     at = kernel.admit_plain([entry(0), entry(3, start=20, end=25)], 0, frame, hold, RULES, appends)
 
@@ -84,42 +60,6 @@ def test_the_first_batch_that_is_not_plain_ends_the_run(kernel: ModuleType, chan
 def test_a_place_outside_of_the_entries_is_refused(kernel: ModuleType, entries: list[Any], start: int) -> None:
     with pytest.raises(ValueError, match=r"."):
         kernel.admit_plain(entries, start, memoryview(bytes(40)), None, RULES, [])
-
-
-# -- queue, place, release -------------------------------------------------------------------------------------------
-
-
-def test_batches_are_queued_by_partition_in_their_order_up_to_the_limit(kernel: ModuleType) -> None:
-    hold, other = Hold(), Hold()
-    appends = [append(1, b"aaaa", hold), append(2, b"bb", hold), append(1, b"cc", None), append(1, b"d", other)]
-    call, _ = call_of(*appends)
-    partitions: dict[int, Any] = {}
-
-    assert kernel.queue_appends(call, appends, 0, partitions, 0, 8) == (3, 8)
-    assert partitions == {1: [(call, 0, appends[0]), (call, 2, appends[2])], 2: [(call, 1, appends[1])]}
-    assert (hold.held, hold.calls, other.held) == (2, 1, 0)
-    assert kernel.queue_appends(call, appends, 3, partitions, 8, 8) == (3, 8)
-    assert kernel.queue_appends(call, appends, 3, partitions, 0, 8) == (4, 1)
-    assert other.held == 1
-
-
-def test_one_batch_enters_an_empty_buffer_whatever_its_size(kernel: ModuleType) -> None:
-    appends = [append(1, bytes(100)), append(1, b"x")]
-
-    assert kernel.queue_appends(call_of(*appends)[0], tuple(appends), 0, {}, 0, 10) == (1, 100)
-
-
-def test_batches_are_placed_back_to_back(kernel: ModuleType) -> None:
-    call, _ = call_of()
-    entries = [(call, 0, append(1, b"aaaa", None, 7)), (call, 1, append(2, b"bb"))]
-
-    placed = kernel.place_appends(entries, 100)
-
-    assert placed == [
-        BatchCommit(PartitionKey(1), 100, 4, 2, 50, 7, 0, 0, 0),
-        BatchCommit(PartitionKey(2), 104, 2, 2, 50, -1, 0, 0, 0),
-    ]
-    assert all(type(item) is BatchCommit for item in placed)
 
 
 # -- outcomes --------------------------------------------------------------------------------------------------------
@@ -202,26 +142,3 @@ def test_offsets_are_dense_and_slices_cover_the_bytes(kernel: ModuleType, rows: 
 def test_a_batch_without_records_is_refused(kernel: ModuleType) -> None:
     with pytest.raises(ValueError, match="I2"):
         kernel.assign_offsets(Outcome, 0, Slice, [BatchCommit(PartitionKey(1), 0, 9, 0, 0)], 0, 0, 0, [], [])
-
-
-# -- answers ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", range(3, 14))
-def test_appended_batches_are_answered_like_their_results(kernel: ModuleType, version: int) -> None:
-    topics = ["t", "t", "u"] if version < 13 else [STREAM, STREAM, STREAM[::-1]]
-    entries = [entry(at, topic=topic) for at, topic in enumerate(topics)]
-    outcomes = [Outcome(OutcomeKind.ACCEPTED, 2**40 + at, at) for at in range(3)]
-    results = [(topic, at, 0, 2**40 + at, -1, at) for at, topic in enumerate(topics)]
-
-    frame = kernel.encode_produce_appended(version, 77, entries, outcomes)
-
-    assert frame == kernel.encode_produce_response(version, 77, results, 0)
-
-
-def test_there_is_no_plain_answer_when_a_batch_was_not_appended(kernel: ModuleType) -> None:
-    assert kernel.encode_produce_appended(9, 1, [entry()], [(1, 5, 0)]) is None
-    with pytest.raises(ValueError, match=r"."):
-        kernel.encode_produce_appended(9, 1, [entry()], [])
-    with pytest.raises(Unsupported):
-        kernel.encode_produce_appended(14, 1, [], [])

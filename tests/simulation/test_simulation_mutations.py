@@ -151,13 +151,10 @@ def read_every_socket(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
-    done = AppendCall.done
+    def answer(self: AppendCall) -> None:
+        self._on_done(list(self)[::-1])  # type: ignore[arg-type]
 
-    def reversed_done(self: AppendCall) -> None:
-        self.results.reverse()
-        done(self)
-
-    patch.setattr(AppendCall, "done", reversed_done)
+    patch.setattr(AppendCall, "answer", answer)
 
 
 def move_offsets_by_one(patch: pytest.MonkeyPatch) -> None:

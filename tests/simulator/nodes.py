@@ -296,7 +296,7 @@ class Connection:
             answers.append(BatchAnswer(admitted and admitted.partition, None))
 
         def done(call: AppendCall) -> None:
-            results = iter(call.results)
+            results = iter(call)
             self._answer(reply, [BatchAnswer(key, None if key is None else next(results)) for key, _ in answers])
 
         if not appends:

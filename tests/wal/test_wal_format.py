@@ -90,7 +90,7 @@ def test_a_sealed_object_can_be_rebased_in_place() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([A, B, C]), st.integers(0, 2**32 - 1), st.lists(st.text(max_size=9), min_size=1, max_size=3)
+            st.sampled_from([A, B, C]), st.integers(0, 2**20 - 1), st.lists(st.text(max_size=9), min_size=1, max_size=3)
         ),
         min_size=1,
         max_size=8,

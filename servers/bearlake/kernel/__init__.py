@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, RecordFields, SliceLike
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.files import FILE_PARTS_MAX
-from bearlake.kernel.kafka import PlainRules, ProduceEntry, ProduceRequestPlace, ProduceResult
-from bearlake.kernel.log import Append, BatchCommit, Hold, PartitionKey, ProduceOutcome, QueuedBatch
+from bearlake.kernel.kafka import PlainRules, ProduceEntry, ProducePlace, ProduceResult
+from bearlake.kernel.log import BATCH_NAMED, PARTITION_BITS, Append, BatchCommit, Hold, PartitionKey, ProduceOutcome
 from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
 
 IS_NATIVE = False
@@ -36,6 +36,9 @@ IS_NATIVE = False
 if TYPE_CHECKING:
     from bearlake.kernel.fallback import (
         ColumnBuilder,
+        ProduceResults,
+        Results,
+        WriteBuffer,
         admit_plain,
         assign_offsets,
         batches,
@@ -47,21 +50,18 @@ if TYPE_CHECKING:
         encode_columns,
         encode_entry,
         encode_messages,
-        encode_produce_appended,
         encode_produce_response,
         encode_receipts,
         entry_routing,
         find_timestamp,
         inspect,
         parse_produce,
-        parse_produces,
         parse_sends,
-        place_appends,
         put_file,
-        queue_appends,
         rebase,
         seek,
         take,
+        take_produces,
     )
 else:
     _wish = os.environ.get("BEARLAKE_KERNEL", "try")
@@ -79,11 +79,11 @@ else:
         from bearlake.kernel import fallback as _implementation
 
     ColumnBuilder = _implementation.ColumnBuilder
+    ProduceResults = _implementation.ProduceResults
+    Results = _implementation.Results
+    WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
     assign_offsets = _implementation.assign_offsets
-    encode_produce_appended = _implementation.encode_produce_appended
-    place_appends = _implementation.place_appends
-    queue_appends = _implementation.queue_appends
     batches = _implementation.batches
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
@@ -99,17 +99,19 @@ else:
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
     parse_produce = _implementation.parse_produce
-    parse_produces = _implementation.parse_produces
     parse_sends = _implementation.parse_sends
     put_file = _implementation.put_file
     rebase = _implementation.rebase
     seek = _implementation.seek
     take = _implementation.take
+    take_produces = _implementation.take_produces
 
 __all__ = [
+    "BATCH_NAMED",
     "FILE_PARTS_MAX",
     "HEADER_BYTES",
     "IS_NATIVE",
+    "PARTITION_BITS",
     "RECORDS_MAX",
     "Append",
     "BatchCommit",
@@ -125,13 +127,15 @@ __all__ = [
     "PlainRules",
     "ProduceEntry",
     "ProduceOutcome",
-    "ProduceRequestPlace",
+    "ProducePlace",
     "ProduceResult",
-    "QueuedBatch",
+    "ProduceResults",
     "RecordFields",
+    "Results",
     "SendEntry",
     "SendIds",
     "SliceLike",
+    "WriteBuffer",
     "admit_plain",
     "assign_offsets",
     "batches",
@@ -143,19 +147,16 @@ __all__ = [
     "encode_columns",
     "encode_entry",
     "encode_messages",
-    "encode_produce_appended",
     "encode_produce_response",
     "encode_receipts",
     "entry_routing",
     "find_timestamp",
     "inspect",
     "parse_produce",
-    "parse_produces",
     "parse_sends",
-    "place_appends",
     "put_file",
-    "queue_appends",
     "rebase",
     "seek",
     "take",
+    "take_produces",
 ]

@@ -11,10 +11,12 @@ from bearlake.kernel.columns.builder import ColumnBuilder
 from bearlake.kernel.columns.encode import encode_columns
 from bearlake.kernel.files.put import put_file
 from bearlake.kernel.kafka.admission import admit_plain
-from bearlake.kernel.kafka.produce import parse_produce, parse_produces
-from bearlake.kernel.kafka.respond import encode_produce_appended, encode_produce_response
-from bearlake.kernel.log.appends import place_appends, queue_appends
+from bearlake.kernel.kafka.intake import ProduceResults, take_produces
+from bearlake.kernel.kafka.produce import parse_produce
+from bearlake.kernel.kafka.respond import encode_produce_response
+from bearlake.kernel.log.buffer import WriteBuffer
 from bearlake.kernel.log.offsets import assign_offsets
+from bearlake.kernel.log.results import Results
 from bearlake.kernel.pulsar.decode import decode_entry
 from bearlake.kernel.pulsar.encode import encode_entry
 from bearlake.kernel.pulsar.messages import encode_messages
@@ -23,6 +25,9 @@ from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
 
 __all__ = [
     "ColumnBuilder",
+    "ProduceResults",
+    "Results",
+    "WriteBuffer",
     "admit_plain",
     "assign_offsets",
     "batches",
@@ -34,19 +39,16 @@ __all__ = [
     "encode_columns",
     "encode_entry",
     "encode_messages",
-    "encode_produce_appended",
     "encode_produce_response",
     "encode_receipts",
     "entry_routing",
     "find_timestamp",
     "inspect",
     "parse_produce",
-    "parse_produces",
     "parse_sends",
-    "place_appends",
     "put_file",
-    "queue_appends",
     "rebase",
     "seek",
     "take",
+    "take_produces",
 ]

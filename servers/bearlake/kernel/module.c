@@ -3,7 +3,7 @@
 #include "columns/columns.h"
 #include "files/files.h"
 #include "kafka/kafka.h"
-#include "log/log.h"
+#include "log/buffer.h"
 #include "pulsar/pulsar.h"
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))kernel_##name, METH_FASTCALL, "See bearlake.kernel.fallback." #name "."}
@@ -20,21 +20,18 @@ static PyMethodDef functions[] = {
     FUNCTION(encode_columns),
     FUNCTION(encode_entry),
     FUNCTION(encode_messages),
-    FUNCTION(encode_produce_appended),
     FUNCTION(encode_produce_response),
     FUNCTION(encode_receipts),
     FUNCTION(entry_routing),
     FUNCTION(find_timestamp),
     FUNCTION(inspect),
     FUNCTION(parse_produce),
-    FUNCTION(parse_produces),
     FUNCTION(parse_sends),
-    FUNCTION(place_appends),
     FUNCTION(put_file),
-    FUNCTION(queue_appends),
     FUNCTION(rebase),
     FUNCTION(seek),
     FUNCTION(take),
+    FUNCTION(take_produces),
     {NULL, NULL, 0, NULL},
 };
 
@@ -60,9 +57,15 @@ static int module_exec(PyObject *module)
         || (state->unsupported = import_name("bearlake.errors", "Unsupported")) == NULL
         || (state->too_large = import_name("bearlake.errors", "TooLarge")) == NULL
         || (state->column_memory_type = make_column_memory_type(module)) == NULL
-        || (state->column_builder_type = make_column_builder_type(module)) == NULL)
+        || (state->column_builder_type = make_column_builder_type(module)) == NULL
+        || (state->results_type = make_results_type(module)) == NULL
+        || (state->write_buffer_type = make_write_buffer_type(module)) == NULL
+        || (state->produce_results_type = make_produce_results_type(module)) == NULL
+        || PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type) < 0
+        || PyModule_AddObjectRef(module, "Results", state->results_type) < 0
+        || PyModule_AddObjectRef(module, "WriteBuffer", state->write_buffer_type) < 0)
         return -1;
-    return PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type);
+    return PyModule_AddObjectRef(module, "ProduceResults", state->produce_results_type);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
@@ -79,6 +82,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->commit_type);
     Py_VISIT(state->column_memory_type);
     Py_VISIT(state->column_builder_type);
+    Py_VISIT(state->results_type);
+    Py_VISIT(state->write_buffer_type);
+    Py_VISIT(state->produce_results_type);
     return 0;
 }
 
@@ -96,6 +102,9 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->commit_type);
     Py_CLEAR(state->column_memory_type);
     Py_CLEAR(state->column_builder_type);
+    Py_CLEAR(state->results_type);
+    Py_CLEAR(state->write_buffer_type);
+    Py_CLEAR(state->produce_results_type);
     return 0;
 }
 

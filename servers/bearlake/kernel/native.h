@@ -23,6 +23,9 @@ typedef struct {
     PyObject *commit_type;        /* bearlake.kernel.log.BatchCommit */
     PyObject *column_memory_type; /* the buffers of taken columns */
     PyObject *column_builder_type;
+    PyObject *results_type;         /* Results, WriteBuffer and ProduceResults */
+    PyObject *write_buffer_type;
+    PyObject *produce_results_type;
 } KernelState;
 
 static inline KernelState *state_of(PyObject *module) { return (KernelState *)PyModule_GetState(module); }

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from bearlake.kernel import BATCH_NAMED as BATCH_NAMED
+from bearlake.kernel import PARTITION_BITS as PARTITION_BITS
 from bearlake.kernel import BatchCommit as BatchCommit
 from bearlake.kernel import PartitionKey as PartitionKey
 
-PARTITION_BITS = 20
 PARTITION_COUNT_MAX = 1 << PARTITION_BITS
 _NO_PARTITION = PartitionKey(0)
 
@@ -100,8 +101,6 @@ class Server:
 
 BATCH_TRANSACTIONAL = 1
 BATCH_CONTROL = 2
-BATCH_NAMED = 4
-"""The producer has a name (`ProducerIds.named`): its 64-bit sequence counts appends instead of records, and may skip."""
 BATCH_IN_STEP = 8
 """With BATCH_NAMED: the sequence must not skip, and starts at 0 for a new producer or epoch."""
 

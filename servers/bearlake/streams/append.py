@@ -5,13 +5,13 @@ callback when the last outcome is known. `Streams.append` wraps this for callers
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
+from bearlake import kernel
 from bearlake.kernel import Append as Append
 from bearlake.kernel import Hold as Hold
-from bearlake.metadata.model import BATCH_NAMED
 from bearlake.telemetry.containment import fault
 
 log = logging.getLogger(__name__)
@@ -57,16 +57,58 @@ SERVER_FENCED = Appended(Verdict.SERVER_FENCED, -1, -1)
 NOT_STORED = Appended(Verdict.NOT_STORED, -1, -1)
 
 
-class AppendCall:
-    """Batches appended together, and the callback that runs once, when the outcome of every batch is known.
+class Call:
+    """A call of the write path: the part that all kinds of calls share. A subclass is also a `kernel.Results`, which holds the outcomes.
 
-    `results[i]` belongs to `appends[i]`. `expire` answers the call; later outcomes are ignored. The batches may still become durable:
-    the producer was answered "unknown", and a retry with the same sequence is answered as a duplicate.
+    `expire` answers the call; later outcomes are ignored. The batches may still become durable: the producer was answered "unknown", and a
+    retry with the same sequence is answered as a duplicate.
 
-    A callback that raises is a bug of its caller. Neither the write path nor other calls notice it; `on_failed` ends the caller.
+    A callback that raises is a bug of its caller. Neither the write path nor other calls notice it; `failed` ends the caller.
     """
 
-    __slots__ = ("_on_done", "_on_failed", "appends", "deadline", "results", "seen", "waiting")
+    __slots__ = ()
+
+    def answer(self) -> None:
+        """Called once, when the outcome of every batch is known, or after the deadline."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """Called with the error that `answer` raised; ends the caller."""
+        raise NotImplementedError
+
+    def fill(self, outcome: Result, /) -> None:
+        """As in `kernel.Results`."""
+        raise NotImplementedError
+
+    def close(self) -> bool:
+        """As in `kernel.Results`."""
+        raise NotImplementedError
+
+    def done(self) -> None:
+        """Answer; call this once the last outcome is set."""
+        try:
+            self.answer()
+        except Exception as error:  # noqa: BLE001 - boundary: one connection
+            fault(log, "answer an append", error, self.failed)
+
+    def refuse(self, result: Result) -> None:
+        """Answer now, with the same result for every batch; none of them was queued."""
+        self.fill(result)
+        self.done()
+
+    def expire(self) -> None:
+        """Answer now; batches without an outcome stay UNAVAILABLE."""
+        if self.close():
+            self.done()
+
+
+class AppendCall(kernel.Results, Call):
+    """Batches appended together, and the callback that runs once, when the outcome of every batch is known.
+
+    As a sequence, the call holds one result per batch, in the order of `appends`.
+    """
+
+    __slots__ = ("_on_done", "_on_failed", "appends", "seen")
 
     def __init__(
         self,
@@ -79,62 +121,22 @@ class AppendCall:
 
         `on_failed` is called with the error that `on_done` raised; it closes the caller's connection.
         """
+        super().__init__(len(appends), UNAVAILABLE)
         self.appends = appends
         self.seen = seen
-        self.results: list[Result] = [UNAVAILABLE] * len(appends)
-        self.deadline = 0.0
-        """Loop time at which the writer gives up on this call; set by the writer."""
-        self.waiting = len(appends)
-        """Batches without an outcome; 0 or less once the call is answered."""
         self._on_done = on_done
         self._on_failed = on_failed
 
-    def done(self) -> None:
-        """Run the callback; call this once `resolve` has set the last outcome."""
-        try:
-            self._on_done(self)
-        except Exception as error:  # noqa: BLE001 - boundary: one connection
-            fault(log, "answer an append", error, self._on_failed)
+    @property
+    def results(self) -> list[Appended]:
+        """The outcomes so far, by name; for callers that are not on the hot path."""
+        return [Appended(*outcome) for outcome in self]
 
-    def refuse(self, result: Result) -> None:
-        """Answer now, with the same result for every batch; none of them was queued."""
-        self.results = [result] * len(self.appends)
-        self.waiting = 0
-        self.done()
+    def answer(self) -> None:
+        """Run the callback."""
+        self._on_done(self)
 
-    def expire(self) -> None:
-        """Answer now; batches without an outcome stay UNAVAILABLE."""
-        if self.waiting > 0:
-            self.waiting = -1
-            self.done()
-
-
-def may_begin(appends: Iterable[Append]) -> bool:
-    """Whether any of the batches may be its producer's first batch; only first batches can be UNSURE (`metadata/producers.py`).
-
-    Other batches must not lower their commit's `seen`: one old call would make other calls' batches in the same object UNSURE.
-    """
-    for _, _, _, _, _, _, producer_id, _, sequence, flags, _, after in appends:
-        if producer_id >= 0 and (sequence == 0 or (flags & BATCH_NAMED and after < 0)):
-            return True
-    return False
-
-
-def resolve(entries: Sequence[tuple[AppendCall, int, Append]], results: Sequence[Result]) -> list[AppendCall]:
-    """Set each batch's result on its call, unless the call is answered; returns the calls that are now complete, in order.
-
-    An entry is (call, index of the batch in the call, batch).
-
-    Raises:
-        ValueError: the numbers of results and entries differ; no call was changed.
-    """
-    if len(entries) != len(results):
-        raise ValueError(f"{len(results)} results for {len(entries)} batches")
-    resolved = []
-    for (call, place, _), result in zip(entries, results, strict=True):
-        if call.waiting > 0:
-            call.results[place] = result
-            call.waiting -= 1
-            if call.waiting == 0:
-                resolved.append(call)
-    return resolved
+    def failed(self, error: Exception) -> None:
+        """Tell the caller."""
+        if self._on_failed is not None:
+            self._on_failed(error)

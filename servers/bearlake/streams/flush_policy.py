@@ -7,7 +7,7 @@ After a flush of many batches, the next idle flush waits up to `gather_ms` until
 (decision 14).
 """
 
-from bearlake.streams.buffer import WriteBuffer
+from bearlake.streams.buffer import OpenBuffer
 from bearlake.streams.writer_settings import WriterSettings
 
 
@@ -21,7 +21,7 @@ class FlushPolicy:
         self._gather_count = 0  # waiting batches at which every client that the last flush answered has sent again
 
     def decide(
-        self, buffer: WriteBuffer, now: float, *, is_in_flight: bool, is_draining: bool
+        self, buffer: OpenBuffer, now: float, *, is_in_flight: bool, is_draining: bool
     ) -> tuple[str | None, float]:
         """Return the reason to flush a buffer with batches, for which a slot is free; or None, and the time (ms) until the next decision.
 
@@ -31,9 +31,9 @@ class FlushPolicy:
         age_ms = (now - buffer.since) * 1000
         gathered_ms = (now - self._last_written_at) * 1000
         is_idle = settings.flush_when_idle and not is_in_flight
-        if is_idle and (gathered_ms >= settings.gather_ms or buffer.count >= self._gather_count):
+        if is_idle and (gathered_ms >= settings.gather_ms or buffer.batches.count >= self._gather_count):
             return "idle", 0
-        if buffer.size >= settings.flush_bytes:
+        if buffer.batches.size >= settings.flush_bytes:
             return "bytes", 0
         if age_ms >= settings.linger_ms:
             return "linger", 0

@@ -19,6 +19,7 @@ from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
+from bearlake.kernel import WriteBuffer
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import (
     ObjectCommitted,
@@ -30,7 +31,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.objects import ObjectStore
 from bearlake.streams.access.control import AccessControl, AccessSettings
-from bearlake.streams.append import Append, AppendCall, Result
+from bearlake.streams.append import Append, AppendCall, Appended, Call
 from bearlake.streams.audit import Audit, AuditSettings
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
@@ -225,14 +226,29 @@ class Streams(Management):
         """
         self._writer.submit(call)
 
-    async def append(self, appends: Sequence[Append], seen: int) -> list[Result]:
+    def open_buffer(self) -> WriteBuffer | None:
+        """Return the write path's open buffer, for batches that `kernel.take_produces` adds; None if this server is fenced.
+
+        The caller reports them by `added` at once. The rules of `submit` hold.
+        """
+        return self._writer.open_buffer()
+
+    def added(self, call: Call) -> None:
+        """Answer `call`, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
+        self._writer.added(call)
+
+    def close_buffer(self) -> None:
+        """Open another buffer: the next batches do not fit into this one."""
+        self._writer.close_buffer()
+
+    async def append(self, appends: Sequence[Append], seen: int) -> list[Appended]:
         """Append batches and wait for their outcomes; an ACCEPTED batch is durable and visible to readers. `seen`: as in `AppendCall`.
 
         Returns one result per batch, in order. Cancelling the call does not withdraw the batches.
         """
         if not appends:
             return []
-        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
         call = AppendCall(appends, lambda call: None if done.done() else done.set_result(call.results), seen)
         self._writer.submit(call)
         return await done

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bearlake import kernel
 from bearlake.clock import Clock
@@ -25,9 +25,9 @@ from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, Ou
 from bearlake.metadata.tokens import surely_not_stored
 from bearlake.objects import ObjectStore
 from bearlake.streams import outcomes
-from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result, may_begin, resolve
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Call, Result
 from bearlake.streams.attempt import Attempt
-from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
+from bearlake.streams.buffer import OpenBuffer, Sealed, seal
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
 from bearlake.streams.unstored_batches import UnstoredBatches
@@ -72,13 +72,15 @@ class Writer:
         self._on_committed = on_committed
         self._on_fenced = on_fenced
         self._on_unknown = on_unknown
-        self._open = WriteBuffer(0.0)
-        self._full: deque[WriteBuffer] = deque()
+        self._open = OpenBuffer(settings.object_bytes_max)
+        self._full: deque[OpenBuffer] = deque()
         """Buffers that reached `object_bytes_max` and are waiting for an upload slot; bounded by `bytes_max`."""
         self._in_flight: dict[asyncio.Task[None], None] = {}
         self._last_commit: asyncio.Future[None] | None = None
-        self._calls: dict[AppendCall, None] = {}
-        self._pending_bytes = 0
+        self._calls: dict[Call, float] = {}
+        """Calls without an answer, and the loop time at which the writer gives up on them."""
+        self._closed_bytes = 0
+        """Bytes of the batches that are not in the open buffer."""
         self._relief: list[Callable[[], None]] = []
         self._unstored = UnstoredBatches(commit_log)
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
@@ -95,40 +97,51 @@ class Writer:
 
         Never waits. Refuses batches only when this server is fenced; callers watch `is_over_budget`.
         """
-        loop = self._loop
+        at = 0
+        while (buffer := self.open_buffer()) is not None:
+            at = buffer.add(call, call.appends, at, call.seen)
+            if at == len(call.appends):
+                self.added(call)
+                return
+            self.close_buffer()
+        call.refuse(SERVER_FENCED)
+
+    def open_buffer(self) -> kernel.WriteBuffer | None:
+        """Return the open buffer, for batches that the caller adds now and then reports by `added`; None if this server is fenced."""
         if self._is_fenced:
-            call.refuse(SERVER_FENCED)
-            return
-        call.deadline = loop.time() + self._settings.deadline_ms / 1000
-        self._calls[call] = None
-        limit = self._settings.object_bytes_max
-        buffer = self._open
-        at, count = 0, len(call.appends)
-        while True:
-            before = buffer.size
-            if not before:
-                buffer.since = loop.time()
-                buffer.seen = self._seen.position
-            if call.seen < buffer.seen and may_begin(call.appends):
-                buffer.seen = call.seen
-            first = at
-            at, buffer.size = kernel.queue_appends(call, call.appends, at, buffer.partitions, before, limit)
-            self._pending_bytes += buffer.size - before
-            buffer.count += at - first
-            if at == count:
-                break
-            self._full.append(buffer)
-            buffer = self._open = WriteBuffer(0.0)
+            return None
+        batches = self._open.batches
+        if not batches.size:
+            self._open.since = self._loop.time()
+            batches.seen = self._seen.position
+        return batches
+
+    def added(self, call: Call) -> None:
+        """Answer `call`, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
+        deadline = self._calls[call] = self._loop.time() + self._settings.deadline_ms / 1000
+        if self._deadline_timer is None:
+            self._deadline_timer = self._loop.call_at(deadline, self._expire)
+        self._kick_soon()
+
+    def close_buffer(self) -> None:
+        """Open another buffer; the former one waits for an upload slot."""
+        self._full.append(self._take_open())
+        self._kick_soon()
+
+    def _kick_soon(self) -> None:
         if not self._is_kicked:
             self._is_kicked = True
-            loop.call_soon(self._kick)
-        if self._deadline_timer is None:
-            self._deadline_timer = loop.call_at(call.deadline, self._expire)
+            self._loop.call_soon(self._kick)
+
+    def _take_open(self) -> OpenBuffer:
+        buffer, self._open = self._open, OpenBuffer(self._settings.object_bytes_max)
+        self._closed_bytes += buffer.batches.size
+        return buffer
 
     @property
     def is_over_budget(self) -> bool:
         """Whether callers should stop reading their sockets until `on_relief`."""
-        return self._pending_bytes > self._settings.bytes_max
+        return self._closed_bytes + self._open.batches.size > self._settings.bytes_max
 
     @property
     def put_count(self) -> int:
@@ -138,7 +151,7 @@ class Writer:
     @property
     def pending_bytes(self) -> int:
         """Bytes of batches that are waiting or in flight."""
-        return self._pending_bytes
+        return self._closed_bytes + self._open.batches.size
 
     def on_relief(self, resume: Callable[[], None]) -> None:
         """Call `resume` once, when the pending bytes fall below half of the budget."""
@@ -173,7 +186,7 @@ class Writer:
                 self._flush(self._full.popleft(), "full")
                 continue
             buffer = self._open
-            if not buffer.size:
+            if not buffer.batches.size:
                 return
             reason, wait_ms = self._policy.decide(
                 buffer, self._loop.time(), is_in_flight=bool(self._in_flight), is_draining=self._is_draining
@@ -181,8 +194,7 @@ class Writer:
             if reason is None:
                 self._arm_linger(wait_ms)
                 return
-            self._open = WriteBuffer(0.0)
-            self._flush(buffer, reason)
+            self._flush(self._take_open(), reason)
 
     def _arm_linger(self, wait_ms: float) -> None:
         at = self._loop.time() + wait_ms / 1000
@@ -197,15 +209,15 @@ class Writer:
         self._linger_timer = None
         self._kick()
 
-    def _flush(self, buffer: WriteBuffer, reason: str) -> None:
+    def _flush(self, buffer: OpenBuffer, reason: str) -> None:
         """Seal a buffer and start its put and commit."""
         try:
             sealed = seal(buffer, self._server)
         except Exception as error:  # noqa: BLE001 - boundary: the batches are lost, and no later batch may be stored (I3)
             self._failed(error)
-            self._release(buffer.size)
+            self._release(buffer.batches.size)
             return
-        self._policy.flushed(len(sealed.entries))
+        self._policy.flushed(len(sealed.batches))
         self._flush_count += 1
         metrics.APPEND_FLUSHES.labels(reason).inc()
         metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
@@ -217,13 +229,14 @@ class Writer:
     async def _write(
         self, sealed: Sealed, number: int, before: asyncio.Future[None] | None, done: asyncio.Future[None]
     ) -> None:
-        entries, buffer, batches, size, seen = sealed
+        queued, buffer, batches = sealed
+        size = queued.size
         try:
             if self._is_fenced:
-                self._resolve(entries, [SERVER_FENCED] * len(entries))
+                self._resolve(queued, [SERVER_FENCED] * len(batches))
                 return
             key = self._keys.next()
-            commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches, seen=seen)
+            commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches, seen=queued.seen)
             here = self._commit_here if before is None or before.done() else None
             attempt = Attempt(here.commit, commit) if here is not None else None
             try:
@@ -234,7 +247,7 @@ class Writer:
                         await before
                     results = await self._unstored.outcomes(commit)
                     last = self._flush_count + len(self._full) + 1  # the open buffer's
-                    self._resolve(entries, self._unstored.answers_not_stored(number, batches, results, last))
+                    self._resolve(queued, self._unstored.answers_not_stored(number, batches, results, last))
                     return
             if before is not None:
                 await before
@@ -247,10 +260,10 @@ class Writer:
                     result = await self._commit(commit)
             except (Conflict, Unavailable) as error:
                 log.warning("commit outcome unknown; giving up", extra={"key": key, "error": repr(error)})
-                self._resolve(entries, [UNAVAILABLE] * len(entries))
+                self._resolve(queued, [UNAVAILABLE] * len(batches))
                 return
             if result is None:
-                self._resolve(entries, [SERVER_FENCED] * len(entries))
+                self._resolve(queued, [SERVER_FENCED] * len(batches))
                 return
             others = outcomes.count(result, size)
             if result.position:
@@ -260,7 +273,7 @@ class Writer:
             if OutcomeKind.UNSURE in others:
                 await self._seen.read_head()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
-            self._resolve(entries, self._unstored.answers_committed(number, batches, result.outcomes))
+            self._resolve(queued, self._unstored.answers_committed(number, batches, result.outcomes))
         except Exception as error:  # noqa: BLE001 - boundary: fence before the next commit may begin (I3)
             self._failed(error)
         finally:
@@ -320,7 +333,7 @@ class Writer:
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(task, None)
-        self._policy.written(self._loop.time(), self._open.count)
+        self._policy.written(self._loop.time(), self._open.batches.count)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
         self._kick()
@@ -331,8 +344,8 @@ class Writer:
         self._end(self._on_unknown)
 
     def _release(self, size: int) -> None:
-        self._pending_bytes -= size
-        if self._relief and self._pending_bytes < self._settings.bytes_max // 2:
+        self._closed_bytes -= size
+        if self._relief and self.pending_bytes < self._settings.bytes_max // 2:
             waiting, self._relief = self._relief, []
             for resume in waiting:
                 contained(log, "resume after relief", resume)
@@ -342,14 +355,15 @@ class Writer:
         now = self._loop.time()
         self._deadline_timer = None
         while self._calls:
-            call = next(iter(self._calls))
-            if call.deadline > now:
-                self._deadline_timer = self._loop.call_at(call.deadline, self._expire)
+            call, deadline = next(iter(self._calls.items()))
+            if deadline > now:
+                self._deadline_timer = self._loop.call_at(deadline, self._expire)
                 return
             del self._calls[call]
             call.expire()
 
-    def _resolve(self, entries: list[Entry], results: list[Result]) -> None:
-        for call in resolve(entries, results):
+    def _resolve(self, queued: kernel.WriteBuffer, results: Sequence[Result]) -> None:
+        for call in queued.resolve(results):
+            assert isinstance(call, Call)
             self._calls.pop(call, None)
             call.done()

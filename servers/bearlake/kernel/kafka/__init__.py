@@ -1,7 +1,8 @@
 """Kafka's Produce: parse requests, admit them to the log and encode the responses.
 
-    produce     parse the body of a request, or of many consecutive requests
+    produce     parse the body of a request
     admission   admit entries that need no further checks
+    intake      take many consecutive requests at once, and encode their responses
     respond     encode the frame of a response
 
 Source: Apache Kafka, ProduceRequest.json and ProduceResponse.json; KIP-482 (flexible versions from 9 on), KIP-516 (topic ids, 13).
@@ -17,8 +18,8 @@ ProduceEntry: TypeAlias = tuple[str | bytes, int, int, int, int, int, int, int, 
 """(topic, index, start, end, status, attributes, record_count, base_timestamp, max_timestamp, producer_id, producer_epoch,
 base_sequence)"""
 
-ProduceRequestPlace: TypeAlias = tuple[int, int, int]
-"""(end, correlation_id, entry_count) of one of several Produce requests; `end` is the end of its frame"""
+ProducePlace: TypeAlias = tuple[str | bytes, int]
+"""(topic, index) of a batch"""
 
 ProduceResult: TypeAlias = tuple[str | bytes, int, int, int, int, int]
 """(topic, index, error_code, base_offset, log_append_time_ms, log_start_offset)"""

@@ -6,7 +6,34 @@
 /* kafka.PlainRules */
 enum { STREAM_ID, FIRST_KEY, PARTITION_COUNT, BYTES_MAX, EARLIEST, LATEST, CHECKS_RECORDS, RULES_FIELDS };
 
-#define COMPRESSION_MASK 0x07
+int to_rules(PyObject *tuple, Rules *rules, const uint8_t **stream_id)
+{
+    int64_t rule[RULES_FIELDS];
+    if (check_tuple(tuple, RULES_FIELDS, "rules") < 0 || to_numbers(tuple, FIRST_KEY, CHECKS_RECORDS, rule) < 0)
+        return -1;
+    PyObject *id = field(tuple, STREAM_ID);
+    if (!PyBytes_Check(id) || PyBytes_GET_SIZE(id) != 16) {
+        PyErr_SetString(PyExc_ValueError, "rules: a stream id has 16 bytes");
+        return -1;
+    }
+    *stream_id = (const uint8_t *)PyBytes_AS_STRING(id);
+    *rules = (Rules){rule[FIRST_KEY], rule[PARTITION_COUNT], rule[BYTES_MAX], rule[EARLIEST], rule[LATEST], rule[CHECKS_RECORDS]};
+    return 0;
+}
+
+/* Whether the records of a batch are good, as far as this can be checked without decompression. */
+static bool has_good_records(const Header *header, const uint8_t *batch, int64_t size)
+{
+    return (header->attributes & COMPRESSION_MASK) == 0 && size >= HEADER_BYTES
+        && first_bad_record((Cursor){batch + HEADER_BYTES, batch + size}, header->record_count) < 0;
+}
+
+bool is_plain(const Rules *rules, int64_t index, Status status, const Header *header, const uint8_t *batch, int64_t size)
+{
+    return status == STATUS_OK && index >= 0 && index < rules->partition_count && size <= rules->bytes_max
+        && (header->attributes & ~COMPRESSION_MASK) == 0 && header->max_timestamp <= rules->latest
+        && header->base_timestamp >= rules->earliest && (rules->checks_records == 0 || has_good_records(header, batch, size));
+}
 
 static PyObject *slice_of(PyObject *frame, PyObject *start, PyObject *end)
 {
@@ -38,19 +65,9 @@ static PyObject *make_append(PyTypeObject *type, PyObject *entry, PyObject *fram
     return item;
 }
 
-/* Whether the records of a batch are good, as far as this can be checked without decompression. */
-static bool has_good_records(const Py_buffer *frame, const int64_t *number)
-{
-    const int64_t start = number[START] + HEADER_BYTES, end = number[END];
-    if ((number[ATTRIBUTES] & COMPRESSION_MASK) != 0 || number[START] < 0 || start > end || end > frame->len)
-        return false;
-    const uint8_t *bytes = frame->buf;
-    return first_bad_record((Cursor){bytes + start, bytes + end}, number[RECORD_COUNT]) < 0;
-}
-
 /* Appends one batch to `items`: 1; 0 if it is not plain; -1 with an exception set. */
 static int admit(PyTypeObject *type, PyObject *entry, PyObject *topic, PyObject *frame, const Py_buffer *view, PyObject *hold,
-                 PyObject *rules, const int64_t *rule, PyObject *items)
+                 PyObject *tuple, const Rules *rules, PyObject *items)
 {
     int64_t number[ENTRY_FIELDS];
     if (check_tuple(entry, ENTRY_FIELDS, "an entry") < 0 || to_numbers(entry, INDEX, MAX_TIME, number) < 0)
@@ -60,12 +77,19 @@ static int admit(PyTypeObject *type, PyObject *entry, PyObject *topic, PyObject 
         if (is_equal <= 0)
             return is_equal;
     }
-    if (number[STATUS] != 0 || number[INDEX] < 0 || number[INDEX] >= rule[PARTITION_COUNT]
-        || number[END] - number[START] > rule[BYTES_MAX] || (number[ATTRIBUTES] & ~(int64_t)COMPRESSION_MASK) != 0
-        || number[MAX_TIME] > rule[LATEST] || number[BASE_TIME] < rule[EARLIEST]
-        || (rule[CHECKS_RECORDS] != 0 && !has_good_records(view, number)))
+    if (number[STATUS] != 0 || number[START] < 0 || number[START] > number[END] || number[END] > view->len
+        || number[ATTRIBUTES] != (int16_t)number[ATTRIBUTES] || number[RECORD_COUNT] != (int32_t)number[RECORD_COUNT])
         return 0;
-    PyObject *item = make_append(type, entry, frame, hold, rules, rule[FIRST_KEY] | number[INDEX]);
+    const Header header = {
+        .attributes = (int16_t)number[ATTRIBUTES],
+        .record_count = (int32_t)number[RECORD_COUNT],
+        .base_timestamp = number[BASE_TIME],
+        .max_timestamp = number[MAX_TIME],
+    };
+    const uint8_t *batch = (const uint8_t *)view->buf + number[START];
+    if (!is_plain(rules, number[INDEX], STATUS_OK, &header, batch, number[END] - number[START]))
+        return 0;
+    PyObject *item = make_append(type, entry, frame, hold, tuple, rules->first_key | number[INDEX]);
     const int outcome = item == NULL || PyList_Append(items, item) < 0 ? -1 : 1;
     Py_XDECREF(item);
     return outcome;
@@ -74,11 +98,12 @@ static int admit(PyTypeObject *type, PyObject *entry, PyObject *topic, PyObject 
 KERNEL_FUNCTION(kernel_admit_plain)
 {
     Py_buffer view;
-    int64_t rule[RULES_FIELDS], start;
+    int64_t start;
+    Rules rules;
+    const uint8_t *stream_id;
     PyTypeObject *type = (PyTypeObject *)state_of(module)->append_type;
     if (check_arguments("admit_plain", count, 6, 6) < 0 || check_list(arguments[0], "entries") < 0 || to_int64(arguments[1], &start) < 0
-        || check_tuple(arguments[4], RULES_FIELDS, "rules") < 0 || to_numbers(arguments[4], FIRST_KEY, CHECKS_RECORDS, rule) < 0
-        || check_list(arguments[5], "appends") < 0)
+        || to_rules(arguments[4], &rules, &stream_id) < 0 || check_list(arguments[5], "appends") < 0)
         return NULL;
     PyObject *entries = arguments[0];
     if (start < 0 || start >= PyList_GET_SIZE(entries))
@@ -90,7 +115,7 @@ KERNEL_FUNCTION(kernel_admit_plain)
     Py_ssize_t at = start;
     while (outcome > 0 && at < PyList_GET_SIZE(entries)) {
         PyObject *entry = Py_NewRef(PyList_GET_ITEM(entries, at));
-        outcome = admit(type, entry, field(first, TOPIC), arguments[2], &view, arguments[3], arguments[4], rule, arguments[5]);
+        outcome = admit(type, entry, field(first, TOPIC), arguments[2], &view, arguments[3], arguments[4], &rules, arguments[5]);
         Py_DECREF(entry);
         at += outcome > 0;
     }

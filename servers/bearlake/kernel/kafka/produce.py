@@ -6,12 +6,11 @@ from bearlake.errors import Corrupt
 from bearlake.kernel.batch import BatchStatus
 from bearlake.kernel.batch.batches import inspect_view
 from bearlake.kernel.buffers import Buffer, view_of
-from bearlake.kernel.kafka import ELEMENTS_MAX, ProduceEntry, ProduceRequestPlace
+from bearlake.kernel.kafka import ELEMENTS_MAX, ProduceEntry
 from bearlake.kernel.kafka.versions import FLEXIBLE, TOPIC_IDS, ZSTD, check_version
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
-_HEADER = Struct(">hhi")
 _UNINSPECTED = (0, 0, -1, -1, -1, -1, -1)
 
 
@@ -55,50 +54,6 @@ def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | 
         reader.tags()
     reader.tags()
     return transactional_id, acks, timeout_ms, entries
-
-
-def parse_produces(
-    frames: Buffer, start: int, end: int, version: int, lead: Buffer, size_max: int, count_max: int, /
-) -> tuple[list[ProduceRequestPlace], list[ProduceEntry]]:
-    """Parse consecutive Produce requests from `start` of `frames` on that need no special handling.
-
-    Such a request has this `version` and at most `size_max` bytes, its header continues with `lead` after the correlation id, and it
-    has no transactional id, asks for a response (acks 1 or -1) and names a partition. Parsing stops after `count_max` requests, at
-    `ELEMENTS_MAX` entries, or at the first request that does not match, is incomplete or is malformed; the caller parses that request on
-    its own.
-
-    Returns the requests as (end, correlation_id, entry_count), and the entries of all requests with their positions in `frames`.
-
-    Raises:
-        Unsupported: the version is not in 3-13.
-    """
-    check_version(version)
-    view = view_of(frames)
-    if not 0 <= start <= end <= len(view):
-        raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
-    lead = bytes(lead)
-    requests: list[ProduceRequestPlace] = []
-    entries: list[ProduceEntry] = []
-    at = start
-    while len(requests) < count_max and len(entries) < ELEMENTS_MAX and end - at >= 4:
-        (size,) = _INT32.unpack_from(view, at)
-        at += 4
-        if not 8 + len(lead) <= size <= min(size_max, end - at):
-            break
-        key, spoken, correlation_id = _HEADER.unpack_from(view, at)
-        position = at + 8 + len(lead)
-        if key != 0 or spoken != version or view[at + 8 : position] != lead:
-            break
-        at += size
-        try:
-            transactional_id, acks, _, found = parse_produce(view[:at], position, version)
-        except Corrupt:
-            break
-        if transactional_id is not None or acks not in (-1, 1) or not found:
-            break
-        requests.append((at, correlation_id, len(found)))
-        entries += found
-    return requests, entries
 
 
 def _entry(view: memoryview, topic: str | bytes, index: int, start: int, end: int, version: int) -> ProduceEntry:

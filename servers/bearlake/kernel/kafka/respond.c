@@ -2,22 +2,41 @@
 #include "kafka/kafka.h"
 
 #define RESULT_FIELDS 6
-#define OUTCOME_FIELDS 3
 #define NAME_BYTES_MAX 0x7FFF
 #define INLINE_BYTES 512
 
 /* Bytes under construction: inline while they are few, then on the heap. */
-typedef struct {
+struct ResponseWriter {
     uint8_t *bytes;
     size_t size;
     size_t room;
     uint8_t first[INLINE_BYTES];
-} Writer;
+};
+typedef ResponseWriter Writer;
 
-static void writer_free(Writer *writer)
+ResponseWriter *responses_new(void)
+{
+    ResponseWriter *writer = PyMem_Malloc(sizeof *writer);
+    if (writer == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    writer->bytes = writer->first;
+    writer->size = 0;
+    writer->room = INLINE_BYTES;
+    return writer;
+}
+
+void responses_free(ResponseWriter *writer)
 {
     if (writer->bytes != writer->first)
         PyMem_Free(writer->bytes);
+    PyMem_Free(writer);
+}
+
+PyObject *responses_bytes(ResponseWriter *writer)
+{
+    return PyBytes_FromStringAndSize((const char *)writer->bytes, (Py_ssize_t)writer->size);
 }
 
 /* Appends `size` bytes for the caller to fill; NULL with MemoryError set. */
@@ -107,6 +126,81 @@ static int put_topic(Writer *writer, int version, PyObject *topic)
     return 0;
 }
 
+static int put_answer(Writer *writer, int version, const Answer *answer)
+{
+    const bool is_flexible = version >= FLEXIBLE;
+    const size_t errors = version < RECORD_ERRORS ? 0 : is_flexible ? 3 : 6;
+    uint8_t *at = grow(writer, (version >= LOG_START_OFFSET ? 30 : 22) + errors);
+    if (at == NULL)
+        return -1;
+    store_u32(at, (uint32_t)answer->index);
+    store_u16(at + 4, (uint16_t)answer->error_code);
+    store_u64(at + 6, (uint64_t)answer->base_offset);
+    store_u64(at + 14, (uint64_t)answer->append_time);
+    at += 22;
+    if (version >= LOG_START_OFFSET) {
+        store_u64(at, (uint64_t)answer->log_start);
+        at += 8;
+    }
+    if (errors) /* no record errors, no message, no tagged fields */
+        memcpy(at, is_flexible ? "\1\0\0" : "\0\0\0\0\xff\xff", errors);
+    return 0;
+}
+
+/* The end of the run of equal topics that begins at `start`, or -1 with an exception set. */
+static Py_ssize_t run_end(const Answers *answers, Py_ssize_t start)
+{
+    Answer first, answer;
+    if (answers->get(answers->source, start, &first) < 0)
+        return -1;
+    for (Py_ssize_t at = start + 1; at < answers->end; at++) {
+        if (answers->get(answers->source, at, &answer) < 0)
+            return -1;
+        const int is_equal = first.topic == answer.topic ? 1 : PyObject_RichCompareBool(first.topic, answer.topic, Py_EQ);
+        if (is_equal <= 0)
+            return is_equal < 0 ? -1 : at;
+    }
+    return answers->end;
+}
+
+static int put_topics(Writer *writer, int version, const Answers *answers)
+{
+    Py_ssize_t runs = 0, end;
+    Answer answer;
+    for (Py_ssize_t start = answers->start; start < answers->end; start = end, runs++)
+        if ((end = run_end(answers, start)) < 0)
+            return -1;
+    if (put_count(writer, version, runs) < 0)
+        return -1;
+    for (Py_ssize_t start = answers->start; start < answers->end; start = end) {
+        if ((end = run_end(answers, start)) < 0 || answers->get(answers->source, start, &answer) < 0
+            || put_topic(writer, version, answer.topic) < 0 || put_count(writer, version, end - start) < 0)
+            return -1;
+        for (Py_ssize_t at = start; at < end; at++)
+            if (answers->get(answers->source, at, &answer) < 0 || put_answer(writer, version, &answer) < 0)
+                return -1;
+        if (version >= FLEXIBLE && put_u8(writer, 0) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int responses_add(ResponseWriter *writer, int version, int32_t correlation_id, const Answers *answers, int32_t throttle_ms)
+{
+    const bool is_flexible = version >= FLEXIBLE;
+    const size_t start = writer->size;
+    if (put_u32(writer, 0) < 0 || put_u32(writer, (uint32_t)correlation_id) < 0 || (is_flexible && put_u8(writer, 0) < 0)
+        || put_topics(writer, version, answers) < 0 || put_u32(writer, (uint32_t)throttle_ms) < 0
+        || (is_flexible && put_u8(writer, 0) < 0))
+        return -1;
+    if (writer->size - start - 4 > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "Produce response: 2 GiB or more");
+        return -1;
+    }
+    store_u32(writer->bytes + start, (uint32_t)(writer->size - start - 4)); /* the frame's size, known last */
+    return 0;
+}
+
 /* -1 with ValueError set unless least <= number <= most. */
 static int to_field(PyObject *number, int64_t least, int64_t most, int64_t *out)
 {
@@ -120,108 +214,21 @@ static int to_field(PyObject *number, int64_t least, int64_t most, int64_t *out)
     return -1;
 }
 
-/* `outcome` is NULL, or (verdict 0, base offset, log start offset) where `result` has only a topic and an index. */
-static int put_answer(Writer *writer, int version, PyObject *result, PyObject *outcome)
+static int get_result(const void *source, Py_ssize_t at, Answer *answer)
 {
-    int64_t index, error_code = 0, base_offset, append_time = -1, log_start;
-    if (to_field(PyTuple_GET_ITEM(result, 1), INT32_MIN, INT32_MAX, &index) < 0)
+    PyObject *result = PyList_GET_ITEM((PyObject *)source, at);
+    if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != RESULT_FIELDS) {
+        PyErr_Format(PyExc_ValueError, "Produce response: a result is a tuple of %d", RESULT_FIELDS);
         return -1;
-    if (outcome != NULL) {
-        if (to_field(PyTuple_GET_ITEM(outcome, 1), INT64_MIN, INT64_MAX, &base_offset) < 0
-            || to_field(PyTuple_GET_ITEM(outcome, 2), INT64_MIN, INT64_MAX, &log_start) < 0)
-            return -1;
-    } else if (to_field(PyTuple_GET_ITEM(result, 2), INT16_MIN, INT16_MAX, &error_code) < 0
-        || to_field(PyTuple_GET_ITEM(result, 3), INT64_MIN, INT64_MAX, &base_offset) < 0
-        || to_field(PyTuple_GET_ITEM(result, 4), INT64_MIN, INT64_MAX, &append_time) < 0
-        || to_field(PyTuple_GET_ITEM(result, 5), INT64_MIN, INT64_MAX, &log_start) < 0)
-        return -1;
-    const bool is_flexible = version >= FLEXIBLE;
-    const size_t errors = version < RECORD_ERRORS ? 0 : is_flexible ? 3 : 6;
-    uint8_t *at = grow(writer, (version >= LOG_START_OFFSET ? 30 : 22) + errors);
-    if (at == NULL)
-        return -1;
-    store_u32(at, (uint32_t)index);
-    store_u16(at + 4, (uint16_t)error_code);
-    store_u64(at + 6, (uint64_t)base_offset);
-    store_u64(at + 14, (uint64_t)append_time);
-    at += 22;
-    if (version >= LOG_START_OFFSET) {
-        store_u64(at, (uint64_t)log_start);
-        at += 8;
     }
-    if (errors) /* no record errors, no message, no tagged fields */
-        memcpy(at, is_flexible ? "\1\0\0" : "\0\0\0\0\xff\xff", errors);
-    return 0;
-}
-
-/* The end of the run of equal topics that begins at `start`, or -1 with an exception set. */
-static Py_ssize_t run_end(PyObject *results, Py_ssize_t start)
-{
-    const Py_ssize_t count = PyList_GET_SIZE(results);
-    PyObject *topic = PyTuple_GET_ITEM(PyList_GET_ITEM(results, start), 0);
-    for (Py_ssize_t at = start + 1; at < count; at++) {
-        const int is_equal = PyObject_RichCompareBool(topic, PyTuple_GET_ITEM(PyList_GET_ITEM(results, at), 0), Py_EQ);
-        if (is_equal <= 0)
-            return is_equal < 0 ? -1 : at;
-    }
-    return count;
-}
-
-static int put_topics(Writer *writer, int version, PyObject *results, PyObject *outcomes)
-{
-    const Py_ssize_t count = PyList_GET_SIZE(results);
-    Py_ssize_t runs = 0, end;
-    for (Py_ssize_t start = 0; start < count; start = end, runs++)
-        if ((end = run_end(results, start)) < 0)
-            return -1;
-    if (put_count(writer, version, runs) < 0)
-        return -1;
-    for (Py_ssize_t start = 0; start < count; start = end) {
-        if ((end = run_end(results, start)) < 0
-            || put_topic(writer, version, PyTuple_GET_ITEM(PyList_GET_ITEM(results, start), 0)) < 0
-            || put_count(writer, version, end - start) < 0)
-            return -1;
-        for (Py_ssize_t at = start; at < end; at++)
-            if (put_answer(writer, version, PyList_GET_ITEM(results, at), outcomes ? PyList_GET_ITEM(outcomes, at) : NULL) < 0)
-                return -1;
-        if (version >= FLEXIBLE && put_u8(writer, 0) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int check_results(PyObject *results, Py_ssize_t fields)
-{
-    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(results); at++) {
-        PyObject *result = PyList_GET_ITEM(results, at);
-        if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != fields) {
-            PyErr_Format(PyExc_ValueError, "Produce response: a result is a tuple of %zd", fields);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static PyObject *response(int version, int32_t correlation_id, PyObject *results, PyObject *outcomes, int32_t throttle_ms)
-{
-    Writer writer;
-    writer.bytes = writer.first;
-    writer.size = 4; /* the frame's size, known last */
-    writer.room = INLINE_BYTES;
-    PyObject *frame = NULL;
-    const bool is_flexible = version >= FLEXIBLE;
-    if (put_u32(&writer, (uint32_t)correlation_id) == 0 && (!is_flexible || put_u8(&writer, 0) == 0)
-        && put_topics(&writer, version, results, outcomes) == 0 && put_u32(&writer, (uint32_t)throttle_ms) == 0
-        && (!is_flexible || put_u8(&writer, 0) == 0)) {
-        if (writer.size - 4 > INT32_MAX) {
-            PyErr_SetString(PyExc_ValueError, "Produce response: 2 GiB or more");
-        } else {
-            store_u32(writer.bytes, (uint32_t)(writer.size - 4));
-            frame = PyBytes_FromStringAndSize((const char *)writer.bytes, (Py_ssize_t)writer.size);
-        }
-    }
-    writer_free(&writer);
-    return frame;
+    answer->topic = PyTuple_GET_ITEM(result, 0);
+    return to_field(PyTuple_GET_ITEM(result, 1), INT32_MIN, INT32_MAX, &answer->index) < 0
+            || to_field(PyTuple_GET_ITEM(result, 2), INT16_MIN, INT16_MAX, &answer->error_code) < 0
+            || to_field(PyTuple_GET_ITEM(result, 3), INT64_MIN, INT64_MAX, &answer->base_offset) < 0
+            || to_field(PyTuple_GET_ITEM(result, 4), INT64_MIN, INT64_MAX, &answer->append_time) < 0
+            || to_field(PyTuple_GET_ITEM(result, 5), INT64_MIN, INT64_MAX, &answer->log_start) < 0
+        ? -1
+        : 0;
 }
 
 KERNEL_FUNCTION(kernel_encode_produce_response)
@@ -235,54 +242,14 @@ KERNEL_FUNCTION(kernel_encode_produce_response)
         || to_field(arguments[3], INT32_MIN, INT32_MAX, &throttle_ms) < 0)
         return NULL;
     /* A list of our own: comparing topics may run Python code that changes the caller's. */
-    PyObject *results = PySequence_List(arguments[2]);
-    if (results == NULL)
-        return NULL;
-    PyObject *frame = check_results(results, RESULT_FIELDS) < 0
-        ? NULL
-        : response((int)version, (int32_t)correlation_id, results, NULL, (int32_t)throttle_ms);
-    Py_DECREF(results);
-    return frame;
-}
-
-/* Returns 1 if every batch was appended, 0 if not, -1 with an exception set. */
-static int are_appended(PyObject *outcomes)
-{
-    int64_t verdict;
-    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(outcomes); at++) {
-        if (to_int64(PyTuple_GET_ITEM(PyList_GET_ITEM(outcomes, at), 0), &verdict) < 0)
-            return -1;
-        if (verdict != 0)
-            return 0;
+    PyObject *results = PySequence_List(arguments[2]), *frame = NULL;
+    ResponseWriter *writer = results ? responses_new() : NULL;
+    if (writer != NULL) {
+        const Answers answers = {results, get_result, 0, PyList_GET_SIZE(results)};
+        if (responses_add(writer, (int)version, (int32_t)correlation_id, &answers, (int32_t)throttle_ms) == 0)
+            frame = responses_bytes(writer);
+        responses_free(writer);
     }
-    return 1;
-}
-
-static PyObject *appended(int version, int32_t correlation_id, PyObject *entries, PyObject *outcomes)
-{
-    if (check_results(entries, ENTRY_FIELDS) < 0 || check_results(outcomes, OUTCOME_FIELDS) < 0)
-        return NULL;
-    if (PyList_GET_SIZE(entries) != PyList_GET_SIZE(outcomes))
-        return PyErr_Format(PyExc_ValueError, "Produce response: expected one outcome per entry");
-    const int are_all = are_appended(outcomes);
-    if (are_all <= 0)
-        return are_all < 0 ? NULL : Py_NewRef(Py_None);
-    return response(version, correlation_id, entries, outcomes, 0);
-}
-
-KERNEL_FUNCTION(kernel_encode_produce_appended)
-{
-    int64_t version, correlation_id;
-    if (check_arguments("encode_produce_appended", count, 4, 4) < 0 || to_int64(arguments[0], &version) < 0)
-        return NULL;
-    if (version < 3 || version > 13)
-        return PyErr_Format(state_of(module)->unsupported, "Produce version %S; supported: 3-13", arguments[0]);
-    if (to_field(arguments[1], INT32_MIN, INT32_MAX, &correlation_id) < 0)
-        return NULL;
-    PyObject *entries = PySequence_List(arguments[2]);
-    PyObject *outcomes = entries ? PySequence_List(arguments[3]) : NULL;
-    PyObject *frame = outcomes ? appended((int)version, (int32_t)correlation_id, entries, outcomes) : NULL;
-    Py_XDECREF(entries);
-    Py_XDECREF(outcomes);
+    Py_XDECREF(results);
     return frame;
 }

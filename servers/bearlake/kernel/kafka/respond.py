@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from struct import Struct, error
 
-from bearlake.kernel.kafka import ProduceEntry, ProduceResult
+from bearlake.kernel.kafka import ProduceResult
 from bearlake.kernel.kafka.versions import FLEXIBLE, LOG_START_OFFSET, RECORD_ERRORS, TOPIC_IDS, check_version
-from bearlake.kernel.log import ProduceOutcome
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -49,25 +48,6 @@ def encode_produce_response(
         raise ValueError(f"Produce response: {cause}") from None
     body = b"".join(out)
     return _INT32.pack(len(body)) + body
-
-
-def encode_produce_appended(
-    version: int, correlation_id: int, entries: Sequence[ProduceEntry], outcomes: Sequence[ProduceOutcome], /
-) -> bytes | None:
-    """Return the response frame to a request whose batches were all appended, or None if a verdict is not 0.
-
-    `outcomes` are those of the parsed `entries`. Raises as `encode_produce_response`.
-    """
-    check_version(version)
-    if len(entries) != len(outcomes):
-        raise ValueError("Produce response: expected one outcome per entry")
-    if any(verdict for verdict, _, _ in outcomes):
-        return None
-    results: list[ProduceResult] = [
-        (entry[0], entry[1], 0, base_offset, -1, start_offset)
-        for entry, (_, base_offset, start_offset) in zip(entries, outcomes, strict=True)
-    ]
-    return encode_produce_response(version, correlation_id, results, 0)
 
 
 def _count(count: int, is_flexible: bool) -> bytes:

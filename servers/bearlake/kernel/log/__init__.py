@@ -1,6 +1,7 @@
 """Batches between a request and its commit: queue them, place them in an object and assign their offsets.
 
-    appends   the loops over batches between a request and its commit
+    buffer    the batches of one WAL object, from their arrival to their outcomes
+    results   the outcomes of the batches of one call
     offsets   offsets for accepted batches
     layout    check that `Append` and `BatchCommit` have the field order that C uses (C only)
 
@@ -12,6 +13,12 @@ from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 PartitionKey = NewType("PartitionKey", int)
 """The integer that names a partition in the log; `metadata.model.partition_key` builds it."""
+
+PARTITION_BITS = 20
+"""The lower bits of a `PartitionKey`: the partition's index in its stream."""
+
+BATCH_NAMED = 4
+"""The producer has a name (`ProducerIds.named`): its 64-bit sequence counts appends instead of records, and may skip."""
 
 ProduceOutcome: TypeAlias = tuple[int, int, int]
 """(verdict, base_offset, start_offset) of one batch; verdict 0: appended"""
@@ -69,7 +76,3 @@ class BatchCommit(NamedTuple):
     flags: int = 0
     expected_offset: int = -1
     after_sequence: int = -1
-
-
-QueuedBatch: TypeAlias = tuple[object, int, Append]
-"""A queued batch: its call (passed on unchanged), its index in the call, and the batch"""

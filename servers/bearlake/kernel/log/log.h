@@ -5,6 +5,9 @@
 
 #include "native.h"
 
+#define PARTITION_BITS 20 /* log/__init__.py */
+#define BATCH_NAMED 4     /* log/__init__.py */
+
 #define APPEND_LAYOUT(FIELD) \
     FIELD(APPEND, PARTITION, partition) \
     FIELD(APPEND, STREAM_ID, stream_id) \
@@ -44,7 +47,5 @@ PyObject *import_commit_type(void);
 static inline PyObject *field(PyObject *tuple, int at) { return PyTuple_GET_ITEM(tuple, at); }
 
 KERNEL_FUNCTION(kernel_assign_offsets);
-KERNEL_FUNCTION(kernel_queue_appends);
-KERNEL_FUNCTION(kernel_place_appends);
 
 #endif

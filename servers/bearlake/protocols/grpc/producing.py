@@ -169,7 +169,7 @@ class _Call:
         self._node.streams.quotas.charge(self._who, QuotaKey.PRODUCER_BYTE_RATE, entry.size_bytes)
 
         def done(call: AppendCall) -> None:
-            entry.result = call.results[0]
+            entry.result = call[0]
             if self._entries and self._entries[0] is entry:
                 self.wake()
 

@@ -42,7 +42,7 @@ class Sends:
 
     def done(self, call: AppendCall) -> None:
         """Called when every entry has its result."""
-        producer, results = self.producer, call.results
+        producer, results = self.producer, list(call)
         partition = producer.partition
         index = partition_index(partition) if producer.topic.is_partitioned else -1
         answer, count = kernel.encode_receipts(producer.id, stream_number(partition), index, self.ids, results, 0)

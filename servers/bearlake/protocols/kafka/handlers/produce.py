@@ -13,7 +13,7 @@ from typing import Protocol
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
-from bearlake.kernel import ProduceEntry, ProduceResult
+from bearlake.kernel import ProduceEntry, ProducePlace, ProduceResult
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
@@ -88,7 +88,6 @@ class ProduceCall:
         "connection",
         "correlation_id",
         "entries",
-        "is_plain",
         "now_ms",
         "outcomes",
         "seen",
@@ -115,24 +114,18 @@ class ProduceCall:
         self.outcomes: list[Refusal | None] = [None] * len(entries)
         self.checked: set[int] = set()
         """Indexes in `entries` of the batches whose records are known to be good."""
-        self.is_plain = False
-        """Whether every batch was submitted unchanged."""
         self.stamped: set[int] = set()
         """Indexes in `entries` of the batches that got the log append time `now_ms`."""
 
     def done(self, call: AppendCall) -> None:
         """Called when every submitted batch has its result."""
-        chunks = self.frames(call.results)
+        chunks = self.frames(list(call))
         if self.slot is not None:
             self.connection.answer(self.slot, chunks)
 
     def frames(self, outcomes: Sequence[Result]) -> Sequence[codec.Buffer]:
         """The response frame for these append results. For acks=0 there is none; an error closes the connection instead."""
         throttle_ms = 0 if self.slot is None else self.slot.throttle_ms
-        if self.is_plain and self.slot is not None and not throttle_ms:
-            frame = kernel.encode_produce_appended(self.caller.version, self.correlation_id, self.entries, outcomes)
-            if frame is not None:
-                return [frame]
         results: list[ProduceResult] = []
         has_errors = has_messages = False
         appended = iter(outcomes)
@@ -144,15 +137,9 @@ class ProduceCall:
                 results.append((topic, index, refusal.code, -1, -1, -1))
                 metrics.KAFKA_ERRORS.labels("PRODUCE", refusal.code.name).inc()
                 continue
-            verdict, base_offset, start_offset = next(appended)
-            code = VERDICT_CODES[verdict]
-            if code:
-                has_errors = True
-                if verdict == Verdict.NOT_FOUND and not isinstance(topic, str):
-                    code = ErrorCode.UNKNOWN_TOPIC_ID
-                metrics.KAFKA_ERRORS.labels("PRODUCE", code.name).inc()
-            stamp = self.now_ms if place in self.stamped and not code else -1
-            results.append((topic, index, code, base_offset, stamp, start_offset))
+            result = result_of((topic, index), next(appended), self.now_ms if place in self.stamped else -1)
+            has_errors = has_errors or result[2] != ErrorCode.NONE
+            results.append(result)
         if self.slot is None:
             # As in Kafka: closing is the only error signal for acks=0; the client then refreshes its metadata.
             if has_errors:
@@ -188,6 +175,19 @@ class ProduceCall:
                 ]
             topics[-1].partition_responses.append(partition)
         return ProduceResponse(responses=topics, throttle_time_ms=throttle_ms)
+
+
+def result_of(place: ProducePlace, outcome: Result, stamp_ms: int) -> ProduceResult:
+    """Return what a response says of a batch that was submitted; `stamp_ms`: its log append time, or -1."""
+    topic, index = place
+    verdict, base_offset, start_offset = outcome
+    code = VERDICT_CODES[verdict]
+    if not code:
+        return topic, index, code, base_offset, stamp_ms, start_offset
+    if verdict == Verdict.NOT_FOUND and not isinstance(topic, str):
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    metrics.KAFKA_ERRORS.labels("PRODUCE", code.name).inc()
+    return topic, index, code, base_offset, -1, start_offset
 
 
 def receive(
@@ -298,7 +298,6 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
                 call.outcomes = before
                 return False
             at += 1
-    call.is_plain = len(appends) == count and not call.stamped
     if appends:
         context.streams.submit(AppendCall(appends, call.done, call.seen, call.connection.failed))
     else:

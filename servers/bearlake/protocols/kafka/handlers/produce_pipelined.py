@@ -1,22 +1,21 @@
-"""Pipelined Produce requests: consecutive requests of one client, parsed in one native call, appended in one call, answered in one write.
+"""Pipelined Produce requests: consecutive requests of one client, taken in one native call and answered in one write.
 
 One WAL flush answers several requests of a client at once, and the client then sends as many again. `produce.py` handles requests that
-need special handling: a different client id or version, acks=0, an unknown stream, or a batch that must be validated.
+need special handling: a different client id or version, acks=0, an unknown stream, or a batch that must be validated in a thread.
 """
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 from bearlake import kernel
-from bearlake.kernel import ProduceEntry, ProduceRequestPlace
+from bearlake.kernel import PlainRules, ProduceEntry
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
-from bearlake.protocols.kafka.handlers.produce import ProduceCall, Requester, resolve
+from bearlake.protocols.kafka.handlers.produce import Requester, resolve, result_of
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import Header, admit
-from bearlake.streams.append import Append, AppendCall
+from bearlake.streams.append import UNAVAILABLE, Append, Call
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import Checked
 
@@ -24,89 +23,67 @@ Lead: TypeAlias = tuple[Caller, bytes]
 """What pipelined requests share: the caller with its API version, and the header bytes after the correlation id."""
 
 
-class ProduceCalls:
+class ProduceCalls(kernel.ProduceResults, Call):
     """Pipelined Produce requests in progress: every batch is appended unchanged, and one write answers all requests."""
 
-    __slots__ = ("caller", "connection", "entries", "requests", "slot")
+    __slots__ = ("caller", "connection", "slot")
 
-    def __init__(
-        self,
-        connection: Requester,
-        slot: Slot,
-        caller: Caller,
-        requests: Sequence[ProduceRequestPlace],
-        entries: list[ProduceEntry],
-    ) -> None:
+    def __init__(self, connection: Requester, caller: Caller) -> None:
+        super().__init__(UNAVAILABLE)
         self.connection = connection
-        self.slot = slot
         self.caller = caller
-        self.requests = requests
-        self.entries = entries
+        self.slot: Slot | None = None
 
-    def done(self, call: AppendCall) -> None:
+    def answer(self) -> None:
         """Called when every batch has its result."""
+        assert self.slot is not None
+        frames = self.frames()
+        self.connection.answer(self.slot, self._refused() if frames is None else (frames,))
+
+    def failed(self, error: Exception) -> None:
+        """Close the connection."""
+        self.connection.failed(error)
+
+    def _refused(self) -> list[codec.Buffer]:
+        """Return the response frames if not every batch was appended."""
         frames: list[codec.Buffer] = []
-        start = 0
-        for _, correlation_id, count in self.requests:
-            end = start + count
-            entries, outcomes = self.entries[start:end], call.results[start:end]
-            frame = kernel.encode_produce_appended(self.caller.version, correlation_id, entries, outcomes)
-            if frame is not None:
-                frames.append(frame)
-            else:
-                frames += ProduceCall(self.connection, self.slot, self.caller, correlation_id, entries).frames(outcomes)
-            start = end
-        self.connection.answer(self.slot, frames)
+        for correlation_id, places, outcomes in self.requests():
+            results = [result_of(place, outcome, -1) for place, outcome in zip(places, outcomes, strict=True)]
+            frames.append(kernel.encode_produce_response(self.caller.version, correlation_id, results, 0))
+        return frames
 
 
-def _append(
-    connection: Requester,
-    slot: Slot,
-    caller: Caller,
-    requests: Sequence[ProduceRequestPlace],
-    entries: list[ProduceEntry],
-    slab: Slab,
-) -> bool:
-    """Append all batches of the requests that `kernel.parse_produces` found in `slab`, and queue `slot` for their answer.
+class _Admission:
+    """Admits the batches of one caller, as `kernel.take_produces` asks."""
 
-    Returns False, with nothing done, if a batch needs special handling: `produce.receive` then handles each request.
-    """
-    context = connection.context
-    now_ms = context.streams.clock.now_ms()
-    appends: list[Append] = []
-    at, count = 0, len(entries)
-    while at < count:
-        topic = entries[at][0]
-        found = resolve(context, caller, topic)
-        rules = found.plain_rules(now_ms) if isinstance(found, StreamView) else None
-        if rules is None or not isinstance(found, StreamView):
-            return False
-        at = kernel.admit_plain(entries, at, slab.view, slab, rules, appends)
-        if at < count and entries[at][0] == topic:
-            append = _admit_light(context, found, entries[at], slab.view, slab, now_ms)
-            if append is None:
-                return False
-            appends.append(append)
-            at += 1
-    connection.add(slot)
-    calls = ProduceCalls(connection, slot, caller, requests, entries)
-    context.streams.submit(AppendCall(appends, calls.done, connection.arrived, connection.failed))
-    return True
+    __slots__ = ("_caller", "_context", "_now_ms", "_slab", "_view")
 
+    def __init__(self, context: KafkaContext, caller: Caller, slab: Slab) -> None:
+        self._context = context
+        self._caller = caller
+        self._slab = slab
+        self._now_ms = context.streams.clock.now_ms()
+        self._view: StreamView | None = None
 
-def _admit_light(
-    context: KafkaContext, view: StreamView, entry: ProduceEntry, frame: memoryview, slab: Slab, now_ms: int
-) -> Append | None:
-    """Admit one batch that stays unchanged and whose check is little work; None if it needs `receive`."""
-    _, index, start, end, status, *header = entry
-    if status or not 0 <= index < view.partition_count or end - start > view.rules.batch_bytes_max:
-        return None
-    fields = Header(*header)
-    batch = frame[start:end]
-    if context.streams.checks.at_once(batch, fields.attributes, view.rules, Checked.NOTHING) is not True:
-        return None
-    admitted = admit(view, index, batch, slab, fields, now_ms, Checked.ALL)
-    return admitted if isinstance(admitted, Append) else None
+    def rules(self, topic: str | bytes) -> PlainRules | None:
+        """Return the rules of a stream to which the caller may write."""
+        found = resolve(self._context, self._caller, topic)
+        self._view = found if isinstance(found, StreamView) else None
+        return None if self._view is None else self._view.plain_rules(self._now_ms)
+
+    def flags(self, entry: ProduceEntry) -> int:
+        """Return the flags of a batch that stays unchanged and whose check is little work; -1 if it needs special handling."""
+        _, index, start, end, status, *header = entry
+        view = self._view
+        assert view is not None
+        if status or not 0 <= index < view.partition_count or end - start > view.rules.batch_bytes_max:
+            return -1
+        fields = Header(*header)
+        batch = self._slab.view[start:end]
+        if self._context.streams.checks.at_once(batch, fields.attributes, view.rules, Checked.NOTHING) is not True:
+            return -1
+        admitted = admit(view, index, batch, None, fields, self._now_ms, Checked.ALL)
+        return admitted.flags if isinstance(admitted, Append) else -1
 
 
 def take(connection: Requester, lead: Lead, slab: Slab, low: int, high: int, count_max: int) -> int:
@@ -115,9 +92,22 @@ def take(connection: Requester, lead: Lead, slab: Slab, low: int, high: int, cou
     They have the version and the client of `lead`. Returns the position of the next request.
     """
     caller, header = lead
-    size_max = connection.context.settings.request_bytes_max
-    requests, entries = kernel.parse_produces(slab.view, low, high, caller.version, header, size_max, count_max)
-    if not requests:
-        return low
-    slot = Slot(ApiKey.PRODUCE, len(requests))
-    return requests[-1][0] if _append(connection, slot, caller, requests, entries, slab) else low
+    context = connection.context
+    streams = context.streams
+    size_max = context.settings.request_bytes_max
+    admission = _Admission(context, caller, slab)
+    is_full = True
+    while is_full and count_max > 0 and (buffer := streams.open_buffer()) is not None:
+        calls = ProduceCalls(connection, caller)
+        low, is_full = kernel.take_produces(
+            buffer, calls, slab.view, slab, low, high, caller.version, header, size_max, count_max, admission,
+            connection.arrived,
+        )  # fmt: skip
+        if count := calls.request_count:
+            count_max -= count
+            calls.slot = Slot(ApiKey.PRODUCE, count)
+            connection.add(calls.slot)
+            streams.added(calls)
+        if is_full:
+            streams.close_buffer()
+    return low

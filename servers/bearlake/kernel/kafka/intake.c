@@ -1,0 +1,479 @@
+/* Takes Produce requests from a receive buffer into the write buffer, and encodes their responses, without a Python object per request or
+   batch. Contract: intake.py. */
+#include "kafka/reader.h"
+#include "log/buffer.h"
+
+#define SIZE_BYTES 4
+#define LEAD_AT 8 /* in a request: after API key, version and correlation id */
+#define ALL_REPLICAS -1
+#define LEADER 1
+
+/* What a response names of a batch. */
+typedef struct {
+    uint32_t topic; /* in the list of topics */
+    int32_t index;
+} Place;
+
+typedef struct {
+    int32_t correlation_id;
+    uint32_t batch_count;
+} Request;
+
+/* intake.ProduceResults */
+typedef struct {
+    Results base;
+    int version;
+    Py_ssize_t request_count;
+    Request *requests;
+    Place *places;
+    PyObject *topics; /* a list, of runs of equal topics */
+} ProduceResults;
+
+/* The requests that are being taken. The arrays grow with `room`; batches of a request that is not taken lie behind `batch_count`. */
+typedef struct {
+    Py_ssize_t request_count, request_room, batch_count, batch_room;
+    Request *requests;
+    Place *places;
+    Batch *batches;
+    PyObject *topics;
+    int64_t size;
+} Taken;
+
+/* The common properties of the requests, and limits. */
+typedef struct {
+    KernelState *state;
+    const uint8_t *frames;
+    const uint8_t *lead;
+    Py_ssize_t lead_size;
+    int version;
+    int64_t size_max, count_max;
+    PyObject *admission;
+    ProduceResults *call;
+    bool has_rules; /* of the newest topic */
+    Rules rules;
+    uint8_t stream_id[STREAM_ID_BYTES];
+    Py_ssize_t topic_at, topic_size; /* the newest topic's bytes in the frames */
+} Intake;
+
+/* -- parse ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* Makes room for one more batch. */
+static int make_room(Taken *taken, Py_ssize_t batch_count)
+{
+    if (batch_count < taken->batch_room)
+        return 0;
+    const Py_ssize_t room = taken->batch_room ? 2 * taken->batch_room : 16;
+    Place *places = PyMem_Realloc(taken->places, (size_t)room * sizeof *places);
+    if (places != NULL)
+        taken->places = places;
+    Batch *batches = PyMem_Realloc(taken->batches, (size_t)room * sizeof *batches);
+    if (batches != NULL)
+        taken->batches = batches;
+    if (places == NULL || batches == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    taken->batch_room = room;
+    return 0;
+}
+
+/* Reads the topic and asks for its rules if it is another one: 1; 0 if its batches need special handling; -1 with an exception set. */
+static int take_topic(Intake *intake, Reader *reader, Taken *taken)
+{
+    const Py_ssize_t before = reader->position;
+    PyObject *topic = read_topic(reader);
+    if (topic == NULL)
+        return -1;
+    const Py_ssize_t size = reader->position - before;
+    if (PyList_GET_SIZE(taken->topics) > 0 && size == intake->topic_size
+        && memcmp(intake->frames + before, intake->frames + intake->topic_at, (size_t)size) == 0) {
+        Py_DECREF(topic);
+        return intake->has_rules;
+    }
+    intake->topic_at = before;
+    intake->topic_size = size;
+    intake->has_rules = false;
+    PyObject *rules = PyObject_CallMethod(intake->admission, "rules", "(O)", topic);
+    const uint8_t *stream_id;
+    int outcome = rules == NULL || PyList_Append(taken->topics, topic) < 0 ? -1 : rules != Py_None;
+    if (outcome > 0 && (outcome = to_rules(rules, &intake->rules, &stream_id) < 0 ? -1 : 1) > 0) {
+        memcpy(intake->stream_id, stream_id, STREAM_ID_BYTES);
+        intake->has_rules = true;
+    }
+    Py_XDECREF(rules);
+    Py_DECREF(topic);
+    return outcome;
+}
+
+/* Asks for the flags of a batch that is not plain; -1 if it needs special handling, -2 with an exception set. */
+static int64_t ask_flags(const Intake *intake, const Taken *taken, int32_t index, Py_ssize_t start, Py_ssize_t end, Status status,
+                         const Header *header)
+{
+    PyObject *topic = PyList_GET_ITEM(taken->topics, PyList_GET_SIZE(taken->topics) - 1);
+    PyObject *entry = make_entry(topic, index, start, end, status, header);
+    PyObject *answer = entry ? PyObject_CallMethod(intake->admission, "flags", "(O)", entry) : NULL;
+    int64_t flags = -2;
+    if (answer != NULL && to_int64(answer, &flags) == 0 && flags < -1)
+        flags = -1;
+    else if (PyErr_Occurred())
+        flags = -2;
+    Py_XDECREF(entry);
+    Py_XDECREF(answer);
+    return flags;
+}
+
+/* Reads a partition and admits its batch as number `at`: 1; 0 if it needs special handling; -1 with an exception set. */
+static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t at)
+{
+    int32_t index;
+    int64_t length;
+    Header header;
+    if (take_element(reader) < 0 || read_i32(reader, "partition index", &index) < 0
+        || read_length(reader, 4, "records", true, &length) < 0)
+        return -1;
+    const Py_ssize_t start = skip(reader, length > 0 ? length : 0, "records");
+    if (start < 0 || skip_tags(reader) < 0 || make_room(taken, at) < 0)
+        return -1;
+    const Py_ssize_t size = length > 0 ? (Py_ssize_t)length : 0;
+    const uint8_t *bytes = intake->frames + start;
+    const Status status = inspect_produced(bytes, size, intake->version, &header);
+    int64_t flags = 0;
+    if (!is_plain(&intake->rules, index, status, &header, bytes, size)) {
+        flags = ask_flags(intake, taken, index, start, start + size, status, &header);
+        if (flags < 0)
+            return flags == -1 ? 0 : -1;
+    }
+    taken->places[at] = (Place){(uint32_t)PyList_GET_SIZE(taken->topics) - 1, index};
+    Batch *batch = &taken->batches[at];
+    *batch = (Batch){
+        .row = {
+            [COMMIT_PARTITION] = intake->rules.first_key | index,
+            [COMMIT_LENGTH] = size,
+            [COMMIT_RECORD_COUNT] = header.record_count,
+            [COMMIT_MAX_TIMESTAMP] = header.max_timestamp,
+            [COMMIT_PRODUCER_ID] = header.producer_id,
+            [COMMIT_PRODUCER_EPOCH] = header.producer_epoch,
+            [COMMIT_BASE_SEQUENCE] = header.base_sequence,
+            [COMMIT_FLAGS] = flags,
+            [COMMIT_EXPECTED_OFFSET] = -1,
+            [COMMIT_AFTER_SEQUENCE] = -1,
+        },
+        .bytes = bytes,
+        .results = &intake->call->base,
+        .place = at,
+    };
+    memcpy(batch->stream_id, intake->stream_id, STREAM_ID_BYTES);
+    return 1;
+}
+
+/* Reads the topics and admits their batches from number `*at` on: as take_partition. */
+static int take_topics(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t *at)
+{
+    int64_t topics, partitions;
+    if (read_length(reader, 4, "topic count", false, &topics) < 0)
+        return -1;
+    for (; topics > 0; topics--) {
+        if (take_element(reader) < 0)
+            return -1;
+        int outcome = take_topic(intake, reader, taken);
+        if (outcome <= 0)
+            return outcome;
+        if (read_length(reader, 4, "partition count", false, &partitions) < 0)
+            return -1;
+        for (; partitions > 0; partitions--, ++*at)
+            if ((outcome = take_partition(intake, reader, taken, *at)) <= 0)
+                return outcome;
+        if (skip_tags(reader) < 0)
+            return -1;
+    }
+    return skip_tags(reader) < 0 ? -1 : 1;
+}
+
+/* Reads the body of a request: as take_partition. */
+static int take_body(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t *at)
+{
+    int64_t length;
+    int16_t acks;
+    int32_t timeout_ms;
+    if (read_length(reader, 2, "transactional id", true, &length) < 0)
+        return -1;
+    if (length >= 0)
+        return 0;
+    if (read_i16(reader, "acks", &acks) < 0 || read_i32(reader, "timeout", &timeout_ms) < 0)
+        return -1;
+    if (acks != ALL_REPLICAS && acks != LEADER)
+        return 0;
+    const Py_ssize_t before = *at;
+    const int outcome = take_topics(intake, reader, taken, at);
+    return outcome > 0 ? *at > before : outcome;
+}
+
+/* Whether the request has the common header. */
+static bool is_alike(const Intake *intake, const uint8_t *request, int64_t size)
+{
+    return size >= LEAD_AT + intake->lead_size && size <= intake->size_max && load_i16(request) == 0
+        && load_i16(request + 2) == intake->version
+        && memcmp(request + LEAD_AT, intake->lead, (size_t)intake->lead_size) == 0;
+}
+
+static int note_request(Taken *taken, int32_t correlation_id, Py_ssize_t batch_count)
+{
+    if (taken->request_count == taken->request_room) {
+        const Py_ssize_t room = taken->request_room ? 2 * taken->request_room : 16;
+        Request *requests = PyMem_Realloc(taken->requests, (size_t)room * sizeof *requests);
+        if (requests == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        taken->requests = requests;
+        taken->request_room = room;
+    }
+    taken->requests[taken->request_count++] = (Request){correlation_id, (uint32_t)(batch_count - taken->batch_count)};
+    for (; taken->batch_count < batch_count; taken->batch_count++)
+        taken->size += taken->batches[taken->batch_count].row[COMMIT_LENGTH];
+    return 0;
+}
+
+static int64_t bytes_behind(const Taken *taken, Py_ssize_t batch_count)
+{
+    int64_t size = 0;
+    for (Py_ssize_t at = taken->batch_count; at < batch_count; at++)
+        size += taken->batches[at].row[COMMIT_LENGTH];
+    return size;
+}
+
+/* Takes the request at `*at` and advances past it: 1; 0 if it is not taken; -1 with an exception set. */
+static int take_request(Intake *intake, const WriteBuffer *buffer, Taken *taken, Py_ssize_t *at, Py_ssize_t end, bool *is_full)
+{
+    const uint8_t *request = intake->frames + *at + SIZE_BYTES;
+    if (end - *at < SIZE_BYTES)
+        return 0;
+    const int64_t size = load_i32(request - SIZE_BYTES);
+    if (size > end - *at - SIZE_BYTES || !is_alike(intake, request, size))
+        return 0;
+    const Py_ssize_t start = *at + SIZE_BYTES, next = start + (Py_ssize_t)size;
+    Reader reader = {
+        intake->state->corrupt, intake->frames, start + LEAD_AT + intake->lead_size, next, intake->version, ELEMENTS_MAX};
+    Py_ssize_t batch_count = taken->batch_count;
+    const int outcome = take_body(intake, &reader, taken, &batch_count);
+    if (outcome < 0 && PyErr_ExceptionMatches(intake->state->corrupt)) { /* reported when this request is parsed alone */
+        PyErr_Clear();
+        return 0;
+    }
+    if (outcome <= 0)
+        return outcome;
+    const int64_t bytes = bytes_behind(taken, batch_count);
+    if (bytes > write_buffer_room(buffer) - taken->size) {
+        *is_full = bytes <= write_buffer_size_max(buffer);
+        return 0;
+    }
+    *at = next;
+    return note_request(taken, load_i32(request + 4), batch_count) < 0 ? -1 : 1;
+}
+
+/* -- take ------------------------------------------------------------------------------------------------------------------------------ */
+
+static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, PyObject *memory, PyObject *hold, int version, int64_t seen)
+{
+    if (results_reset(&call->base, taken->batch_count) < 0 || write_buffer_reserve(buffer, taken->batch_count) < 0
+        || write_buffer_keep(buffer, memory, hold, taken->batch_count) < 0)
+        return -1;
+    call->version = version;
+    call->request_count = taken->request_count;
+    call->requests = taken->requests;
+    call->places = taken->places;
+    call->topics = Py_NewRef(taken->topics);
+    taken->requests = NULL;
+    taken->places = NULL;
+    for (Py_ssize_t at = 0; at < taken->batch_count; at++)
+        if (write_buffer_push(buffer, &taken->batches[at], seen) < 0)
+            return -1;
+    return 0;
+}
+
+static PyObject *take(Intake *intake, WriteBuffer *buffer, PyObject *memory, PyObject *hold, Py_ssize_t at, Py_ssize_t end, int64_t seen)
+{
+    Taken taken = {.topics = PyList_New(0)};
+    bool is_full = false;
+    int outcome = taken.topics == NULL ? -1 : 1;
+    while (outcome > 0 && taken.request_count < intake->count_max && taken.batch_count < ELEMENTS_MAX)
+        outcome = take_request(intake, buffer, &taken, &at, end, &is_full);
+    if (outcome >= 0 && taken.request_count > 0)
+        outcome = hand_over(intake->call, buffer, &taken, memory, hold, intake->version, seen);
+    PyMem_Free(taken.requests);
+    PyMem_Free(taken.places);
+    PyMem_Free(taken.batches);
+    Py_XDECREF(taken.topics);
+    return outcome < 0 ? NULL : Py_BuildValue("nO", at, is_full ? Py_True : Py_False);
+}
+
+KERNEL_FUNCTION(kernel_take_produces)
+{
+    enum { BUFFER, CALL, MEMORY, HOLD, FROM, TO, VERSION, LEAD, SIZE_MAX_, COUNT_MAX, ADMISSION, SEEN, ARGUMENTS };
+    Py_buffer frames, lead;
+    Py_ssize_t at, end;
+    int64_t version, seen;
+    PyObject *result = NULL;
+    KernelState *state = state_of(module);
+    Intake intake = {.state = state};
+    if (check_arguments("take_produces", count, ARGUMENTS, ARGUMENTS) < 0 || to_int64(arguments[VERSION], &version) < 0
+        || to_int64(arguments[SIZE_MAX_], &intake.size_max) < 0 || to_int64(arguments[COUNT_MAX], &intake.count_max) < 0
+        || to_int64(arguments[SEEN], &seen) < 0)
+        return NULL;
+    if (version < 3 || version > 13)
+        return PyErr_Format(state->unsupported, "Produce version %S; supported: 3-13", arguments[VERSION]);
+    WriteBuffer *buffer = to_write_buffer(state, arguments[BUFFER]);
+    if (buffer == NULL)
+        return NULL;
+    if (!PyObject_TypeCheck(arguments[CALL], (PyTypeObject *)state->produce_results_type))
+        return PyErr_Format(PyExc_TypeError, "take_produces() takes ProduceResults");
+    intake.call = (ProduceResults *)arguments[CALL];
+    if (intake.call->request_count > 0)
+        return PyErr_Format(PyExc_ValueError, "the call has requests");
+    if (PyObject_GetBuffer(arguments[MEMORY], &frames, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(arguments[LEAD], &lead, PyBUF_SIMPLE) == 0) {
+        intake.frames = frames.buf;
+        intake.lead = lead.buf;
+        intake.lead_size = lead.len;
+        intake.version = (int)version;
+        intake.admission = arguments[ADMISSION];
+        if (to_range(arguments[FROM], arguments[TO], frames.len, &at, &end) == 0)
+            result = take(&intake, buffer, arguments[MEMORY], arguments[HOLD], at, end, seen);
+        PyBuffer_Release(&lead);
+    }
+    PyBuffer_Release(&frames);
+    return result;
+}
+
+/* -- answer ---------------------------------------------------------------------------------------------------------------------------- */
+
+static int get_answer(const void *source, Py_ssize_t at, Answer *answer)
+{
+    const ProduceResults *call = source;
+    const Outcome *outcome = &call->base.outcomes[at];
+    *answer = (Answer){
+        .topic = PyList_GET_ITEM(call->topics, call->places[at].topic),
+        .index = call->places[at].index,
+        .base_offset = outcome->base_offset,
+        .append_time = -1,
+        .log_start = outcome->start_offset,
+    };
+    return 0;
+}
+
+static PyObject *produce_frames(PyObject *self, PyObject *unused)
+{
+    const ProduceResults *call = (ProduceResults *)self;
+    for (Py_ssize_t at = 0; at < call->base.count; at++)
+        if (call->base.outcomes[at].verdict != 0)
+            Py_RETURN_NONE;
+    ResponseWriter *writer = responses_new();
+    PyObject *frames = NULL;
+    Answers answers = {call, get_answer, 0, 0};
+    Py_ssize_t at = 0;
+    for (; writer != NULL && at < call->request_count; at++) {
+        answers.end = answers.start + call->requests[at].batch_count;
+        if (responses_add(writer, call->version, call->requests[at].correlation_id, &answers, 0) < 0)
+            break;
+        answers.start = answers.end;
+    }
+    if (writer != NULL && at == call->request_count)
+        frames = responses_bytes(writer);
+    if (writer != NULL)
+        responses_free(writer);
+    return frames;
+}
+
+/* The request's correlation id, places and outcomes, or NULL with an exception set. */
+static PyObject *request_at(const ProduceResults *call, const Request *request, Py_ssize_t start)
+{
+    PyObject *places = PyList_New(request->batch_count), *outcomes = PyList_New(request->batch_count);
+    for (Py_ssize_t at = 0; places != NULL && outcomes != NULL && at < request->batch_count; at++) {
+        const Place *place = &call->places[start + at];
+        PyObject *named = Py_BuildValue("Oi", PyList_GET_ITEM(call->topics, place->topic), place->index);
+        PyObject *outcome = PySequence_GetItem((PyObject *)call, start + at);
+        if (named == NULL || outcome == NULL) {
+            Py_XDECREF(named);
+            Py_XDECREF(outcome);
+            Py_CLEAR(places);
+            break;
+        }
+        PyList_SET_ITEM(places, at, named);
+        PyList_SET_ITEM(outcomes, at, outcome);
+    }
+    if (places != NULL && outcomes != NULL)
+        return Py_BuildValue("iNN", request->correlation_id, places, outcomes);
+    Py_XDECREF(places);
+    Py_XDECREF(outcomes);
+    return NULL;
+}
+
+static PyObject *produce_requests(PyObject *self, PyObject *unused)
+{
+    const ProduceResults *call = (ProduceResults *)self;
+    PyObject *requests = PyList_New(call->request_count);
+    Py_ssize_t start = 0;
+    for (Py_ssize_t at = 0; requests != NULL && at < call->request_count; at++) {
+        PyObject *request = request_at(call, &call->requests[at], start);
+        start += call->requests[at].batch_count;
+        if (request == NULL)
+            Py_CLEAR(requests);
+        else
+            PyList_SET_ITEM(requests, at, request);
+    }
+    return requests;
+}
+
+static int produce_init(PyObject *self, PyObject *arguments, PyObject *keywords)
+{
+    if (((ProduceResults *)self)->request_count > 0 || PyTuple_GET_SIZE(arguments) != 1) {
+        PyErr_SetString(PyExc_TypeError, "ProduceResults() takes the outcome of batches that have none");
+        return -1;
+    }
+    PyObject *base = Py_BuildValue("iO", 0, PyTuple_GET_ITEM(arguments, 0));
+    const int outcome = base == NULL ? -1 : results_init(self, base, keywords);
+    Py_XDECREF(base);
+    return outcome;
+}
+
+static void produce_dealloc(PyObject *self)
+{
+    ProduceResults *call = (ProduceResults *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    results_free(&call->base);
+    PyMem_Free(call->requests);
+    PyMem_Free(call->places);
+    Py_XDECREF(call->topics);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *get_request_count(PyObject *self, void *unused)
+{
+    return PyLong_FromSsize_t(((ProduceResults *)self)->request_count);
+}
+
+PyObject *make_produce_results_type(PyObject *module)
+{
+    static PyMethodDef methods[] = {
+        {"frames", produce_frames, METH_NOARGS, "See bearlake.kernel.fallback.ProduceResults."},
+        {"requests", produce_requests, METH_NOARGS, "See bearlake.kernel.fallback.ProduceResults."},
+        {NULL, NULL, 0, NULL},
+    };
+    static PyGetSetDef properties[] = {
+        {"request_count", get_request_count, NULL, "Requests that were taken.", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+    };
+    static PyType_Slot slots[] = {
+        {Py_tp_init, (void *)produce_init}, {Py_tp_dealloc, (void *)produce_dealloc}, {Py_tp_methods, methods},
+        {Py_tp_getset, properties},         {0, NULL},
+    };
+    static PyType_Spec spec = {
+        .name = "bearlake.kernel._native.ProduceResults",
+        .basicsize = sizeof(ProduceResults),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+        .slots = slots,
+    };
+    return PyType_FromModuleAndSpec(module, &spec, state_of(module)->results_type);
+}
