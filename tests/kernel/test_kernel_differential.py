@@ -9,7 +9,9 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
 from bearlake.errors import BearlakeError
-from bearlake.kernel import BatchHeader, fallback
+from bearlake.kernel import BATCH_NAMED, Append, BatchHeader, PartitionKey, fallback
+from fixtures import produces
+from fixtures.produces import Reads
 
 SETTINGS = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HEADER = Struct(">qiibIhiqqqhii")
@@ -198,24 +200,68 @@ def test_produce_requests_agree(native: ModuleType, data: st.DataObject) -> None
     assert ours == outcome(fallback.parse_produce, body, position, version)
 
 
+@st.composite
+def produce_frames(draw: st.DrawFn, version: int, lead: bytes) -> bytes:
+    """Strategy: Produce requests back to back, with few errors."""
+    frames = b""
+    for correlation_id in range(draw(st.integers(0, 4))):
+        key = draw(st.sampled_from([0, 0, 0, 0, 3]))
+        header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big") + lead
+        content = header + draw(produce_bytes(version))
+        size = len(content) + draw(st.sampled_from([0] * 8 + [-1, 1]))
+        frames += size.to_bytes(4, "big") + content
+    return frames
+
+
+APPENDS = st.lists(
+    st.builds(
+        Append,
+        partition=st.one_of(st.integers(0, 3), INT64).map(PartitionKey),
+        stream_id=st.sampled_from([bytes(16), b"\1" * 16]),
+        batch=st.binary(min_size=1, max_size=60),
+        hold=st.none(),
+        record_count=INT64,
+        max_timestamp=INT64,
+        producer_id=st.integers(-1, 1),
+        producer_epoch=INT64,
+        base_sequence=st.integers(-1, 1),
+        flags=st.sampled_from([0, BATCH_NAMED]),
+        expected_offset=INT64,
+        after_sequence=st.integers(-1, 1),
+    ),
+    max_size=4,
+)
+
+
 @SETTINGS
 @given(st.data())
-def test_produce_requests_together_agree(native: ModuleType, data: st.DataObject) -> None:
+def test_produce_requests_agree_on_their_way_to_their_responses(native: ModuleType, data: st.DataObject) -> None:
     version = data.draw(st.integers(3, 13))
     lead = b"\0\1c" + (b"\0" if version >= 9 else b"")
-    frames = b""
-    for correlation_id in range(data.draw(st.integers(0, 4))):
-        key = data.draw(st.sampled_from([0, 0, 0, 0, 3]))
-        header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big") + lead
-        content = header + data.draw(produce_bytes(version))
-        size = len(content) + data.draw(st.sampled_from([0] * 8 + [-1, 1]))
-        frames += size.to_bytes(4, "big") + content
-    end = data.draw(st.one_of(st.just(len(frames)), st.integers(0, len(frames))))
-    start = data.draw(st.sampled_from([0, 0, 0, 1, -1]))
-    size_max, count_max = data.draw(st.sampled_from([100, 10_000])), data.draw(st.integers(-1, 5))
-    arguments = (frames, start, end, version, lead, size_max, count_max)
+    reads = Reads(
+        memories=data.draw(st.lists(produce_frames(version, lead), max_size=3)),
+        version=version,
+        lead=lead,
+        size_max=data.draw(st.sampled_from([10_000, 10_000, 100])),
+        count_max=data.draw(st.sampled_from([64, 64, 1, 0, -1])),
+        buffer_bytes=data.draw(st.sampled_from([10_000, 10_000, 400, 150, 0])),
+        shift=data.draw(st.integers(0, 30)),
+        appends=data.draw(APPENDS),
+        seen=data.draw(st.integers(0, 3)),
+    )
 
-    assert outcome(native.parse_produces, *arguments) == outcome(fallback.parse_produces, *arguments)
+    produces.agreed(native, fallback, reads)
+
+
+@SETTINGS
+@given(start=st.integers(-2, 9), end=st.integers(-2, 9), version=st.integers(1, 15))
+def test_wrong_positions_and_versions_are_refused_alike(native: ModuleType, start: int, end: int, version: int) -> None:
+    def taken(kernel: ModuleType) -> Any:
+        buffer, call = kernel.WriteBuffer(1000), kernel.ProduceResults(produces.UNAVAILABLE)
+        arguments = (buffer, call, bytes(5), None, start, end, version, b"", 1000, 64, None, 0)
+        return outcome(kernel.take_produces, *arguments)
+
+    assert taken(native) == taken(fallback)
 
 
 RESULTS = st.lists(

@@ -1,7 +1,7 @@
 """Limits of the kernel against hostile input: counts are bounded before anything is made of them, and records are checked."""
 
 from struct import Struct
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,14 +116,19 @@ def test_a_produce_request_may_have_as_many_elements_as_the_limit(kernel: Module
     assert len(kernel.parse_produce(request(ELEMENTS_MAX - 1), 0, 9)[3]) == ELEMENTS_MAX - 1
 
 
-def test_requests_parsed_together_stop_at_the_limit_of_entries(kernel: ModuleType) -> None:
+def test_requests_taken_together_stop_at_the_limit_of_entries(kernel: ModuleType) -> None:
     body = request(ELEMENTS_MAX // 2)
     header = b"\0\0\0\x09\0\0\0\1\0\2me\0"
     frame = (len(header) + len(body)).to_bytes(4, "big") + header + body
 
-    requests, entries = kernel.parse_produces(frame * 5, 0, 5 * len(frame), 9, header[8:], 1 << 20, 64)
+    buffer, call = kernel.WriteBuffer(1 << 20), kernel.ProduceResults((8, -1, -1))
+    admission = SimpleNamespace(rules=lambda topic: UNCHECKED, flags=lambda entry: 0)
 
-    assert (len(requests), len(entries)) == (2, ELEMENTS_MAX)
+    end, is_full = kernel.take_produces(
+        buffer, call, frame * 5, None, 0, 5 * len(frame), 9, header[8:], 1 << 20, 64, admission, 0
+    )
+
+    assert (end, is_full, call.request_count, len(call)) == (2 * len(frame), False, 2, ELEMENTS_MAX)
 
 
 def test_parts_of_a_batch_are_its_records(kernel: ModuleType) -> None:

@@ -2,6 +2,7 @@
 
 import configparser
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,9 @@ EXTENSION = "module.c"
 """Name for the files that combine all folders."""
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 FUNCTION = re.compile(r"^KERNEL_FUNCTION\(kernel_(\w+)\)\s*\{", re.MULTILINE)
+TYPE = re.compile(r'\.name = "bearlake\.kernel\._native\.(\w+)"')
+INSTANCE = {"ColumnBuilder": (), "ProduceResults": (), "Results": (), "WriteBuffer": ("count", "seen", "size")}
+"""Attributes that Python versions set in their instances."""
 
 SOURCES = {str(path.relative_to(KERNEL)): path.read_text() for path in sorted(KERNEL.rglob("*.[ch]"))}
 INCLUDES = {name: INCLUDE.findall(text) for name, text in SOURCES.items()}
@@ -83,15 +87,25 @@ def test_c_includes_have_no_cycles() -> None:
     assert uses == {}
 
 
-def test_every_native_function_has_its_python_version_in_the_same_folder() -> None:
+def test_every_native_function_and_type_has_its_python_version_in_the_same_folder() -> None:
     functions = {name: path for path, text in SOURCES.items() for name in FUNCTION.findall(text)}
-    twins = {
-        name: str(Path(getattr(fallback, name).__code__.co_filename).relative_to(KERNEL).with_suffix(".c"))
-        for name in functions
-    }
+    types = {name: path for path, text in SOURCES.items() for name in TYPE.findall(text) if name in fallback.__all__}
 
-    assert functions == twins
-    assert functions.keys() == set(fallback.__all__) - {"ColumnBuilder"}
+    assert functions == {name: twin_of(getattr(fallback, name).__code__.co_filename) for name in functions}
+    assert types == {name: twin_of(inspect.getfile(getattr(fallback, name))) for name in types}
+    assert functions.keys() | types.keys() == set(fallback.__all__)
+
+
+def twin_of(path: str) -> str:
+    """The C file next to a Python file."""
+    return str(Path(path).relative_to(KERNEL).with_suffix(".c"))
+
+
+def test_native_types_have_the_public_names_of_their_python_versions(native: ModuleType) -> None:
+    for name in ("ColumnBuilder", "ProduceResults", "Results", "WriteBuffer"):
+        ours, theirs = vars(getattr(native, name)), vars(getattr(fallback, name))
+        public = {attribute for attribute in ours if not attribute.startswith("_")}
+        assert public <= {*theirs, *getattr(getattr(fallback, name), "__annotations__", ()), *INSTANCE[name]}, name
 
 
 class Grown(log.Append):

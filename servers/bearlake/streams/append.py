@@ -5,6 +5,7 @@ callback when the last outcome is known. `Streams.append` wraps this for callers
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
@@ -57,7 +58,7 @@ SERVER_FENCED = Appended(Verdict.SERVER_FENCED, -1, -1)
 NOT_STORED = Appended(Verdict.NOT_STORED, -1, -1)
 
 
-class Call:
+class Call(ABC):
     """A call of the write path: the part that all kinds of calls share. A subclass is also a `kernel.Results`, which holds the outcomes.
 
     `expire` answers the call; later outcomes are ignored. The batches may still become durable: the producer was answered "unknown", and a
@@ -68,21 +69,21 @@ class Call:
 
     __slots__ = ()
 
+    @abstractmethod
     def answer(self) -> None:
         """Called once, when the outcome of every batch is known, or after the deadline."""
-        raise NotImplementedError
 
+    @abstractmethod
     def failed(self, error: Exception) -> None:
         """Called with the error that `answer` raised; ends the caller."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fill(self, outcome: Result, /) -> None:
         """As in `kernel.Results`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> bool:
         """As in `kernel.Results`."""
-        raise NotImplementedError
 
     def done(self) -> None:
         """Answer; call this once the last outcome is set."""

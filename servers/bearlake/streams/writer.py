@@ -14,6 +14,7 @@
 import asyncio
 import logging
 import random
+from typing import cast
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -363,7 +364,6 @@ class Writer:
             call.expire()
 
     def _resolve(self, queued: kernel.WriteBuffer, results: Sequence[Result]) -> None:
-        for call in queued.resolve(results):
-            assert isinstance(call, Call)
+        for call in cast("list[Call]", queued.resolve(results)):
             self._calls.pop(call, None)
             call.done()

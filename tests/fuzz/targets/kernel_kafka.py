@@ -1,14 +1,17 @@
-"""Kafka's Produce in the native kernel and in its Python twin: request bodies of all versions, requests back to back, plain admission."""
+"""Kafka's Produce in the native kernel and in its Python twin: request bodies of all versions, plain admission, and requests
+back to back on their way into a write buffer and to their responses."""
 
 import struct
 from random import Random
 from typing import Any
 
-from bearlake.kernel import fallback
+from bearlake.kernel import Append, PartitionKey, fallback
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.messages import ProduceRequest
-from fuzz.target import Choices, Target, exact, outcome
-from fuzz.targets.kernel import ERRORS, agreed, batches, native, repair
+from fixtures import produces
+from fixtures.produces import Reads
+from fuzz.target import Choices, Target, exact
+from fuzz.targets.kernel import agreed, batches, native, repair
 
 VERSIONS = range(2, 15)
 GOOD = range(3, 14)
@@ -63,18 +66,33 @@ def parse(data: bytes) -> object:
     return [entry[4] for entry in entries[:8]], found[0] is None
 
 
-def parse_many(data: bytes) -> object:
-    """Parse frames in a receive buffer."""
+def take_many(data: bytes) -> object:
+    """Take frames from two receive buffers into write buffers, add other batches, and follow all of them to their responses."""
     choices = Choices(data)
-    version, lead = choices.of(GOOD), choices.of(LEADS)
-    start, size_max, count_max = choices.byte() % 16 // 14, choices.of((10_000, 100, 2**31 - 1)), choices.byte() - 1
+    version, lead, shift = choices.of(GOOD), choices.of(LEADS), choices.byte()
+    size_max, count_max = choices.of((10_000, 100, 2**31 - 1)), choices.of((64, 1, 0, 2, -1))
+    buffer_bytes = choices.of((10_000, 0, 80, 500, 1200))
+    cut, appends = choices.byte(), [_append(choices) for _ in range(choices.byte() % 4)]
     frames = choices.rest
-    end = len(frames)
-    arguments = (start if start <= end else 0, end, version, lead, size_max, count_max)
-    theirs = outcome(ERRORS, fallback.parse_produces, frames, *arguments)
-    ours = outcome(ERRORS, native.parse_produces, exact(frames), *arguments)
-    assert ours == theirs, f"native {ours!r:.300}, Python {theirs!r:.300}"
-    return len(theirs[0]) if isinstance(theirs[0], list) else theirs
+    reads = Reads(
+        memories=(frames, frames[cut:]),
+        version=version,
+        lead=lead,
+        size_max=size_max,
+        count_max=count_max,
+        buffer_bytes=buffer_bytes,
+        shift=shift,
+        appends=appends,
+        seen=shift - 3,
+    )
+    story = produces.agreed(native, fallback, reads)
+    return story.taken, min(len(story.told), 30)
+
+
+def _append(choices: Choices) -> Append:
+    partition, batch = PartitionKey(choices.number()), bytes(choices.byte() % 70 + 1)
+    numbers = [choices.number() for _ in range(6)]
+    return Append(partition, bytes([choices.byte() % 3]) * 16, batch, None, *numbers)
 
 
 def _frames() -> list[bytes]:
@@ -83,16 +101,18 @@ def _frames() -> list[bytes]:
         lead = LEADS[version >= 9]
         contents = [struct.pack(">hhi", 0, version, 7) + lead + body for body in bodies(version)]
         frames = [struct.pack(">i", len(content)) + content for content in contents]
-        parameters = bytes([version - GOOD[0], version >= 9, 0, 0, 9])
+        parameters = bytes([version - GOOD[0], version >= 9, 0, 0, 0, 0, 0, 0])
         seeds += [parameters + frame for frame in frames[:2]]
         seeds.append(parameters + frames[0] * 3 + frames[2])
+        appends = bytes([0, 7, 20, *[0, 1] * 6, 1]) * 2  # two batches, each of a small partition number
+        seeds.append(bytes([version - GOOD[0], version >= 9, 5, 2, 0, 4, 0, 2]) + appends + frames[0] * 2)
     return seeds
 
 
 def _sizes(random: Random, data: bytearray) -> None:
-    """Give the last frame the size of its bytes; or repair the batch that begins at a place that looks like one."""
-    if random.random() < 0.5 and len(data) > 9:
-        struct.pack_into(">i", data, 5, len(data) - 9)
+    """Give the first frame the size of its bytes; or repair the batch that begins at a place that looks like one."""
+    if random.random() < 0.5 and len(data) > 12 and data[7] % 4 == 0:
+        struct.pack_into(">i", data, 8, len(data) - 12)
     _checksums(random, data)
 
 
@@ -118,5 +138,5 @@ TARGETS = [
         change=_checksums,
         share=2,
     ),
-    Target(name="kernel produces", seeds=_frames, run=parse_many, change=_sizes),
+    Target(name="kernel produces", seeds=_frames, run=take_many, change=_sizes),
 ]

@@ -52,7 +52,7 @@ typedef struct {
     bool has_rules; /* of the newest topic */
     Rules rules;
     uint8_t stream_id[STREAM_ID_BYTES];
-    Py_ssize_t topic_at, topic_size; /* the newest topic's bytes in the frames */
+    bool has_failed; /* the admission, whose errors are the caller's */
 } Intake;
 
 /* -- parse ----------------------------------------------------------------------------------------------------------------------------- */
@@ -77,21 +77,24 @@ static int make_room(Taken *taken, Py_ssize_t batch_count)
     return 0;
 }
 
-/* Reads the topic and asks for its rules if it is another one: 1; 0 if its batches need special handling; -1 with an exception set. */
-static int take_topic(Intake *intake, Reader *reader, Taken *taken)
+/* Reads the topic and its number of partitions, and asks for its rules if it is another one and has any: 1; 0 if its batches need special
+   handling; -1 with an exception set. */
+static int take_topic(Intake *intake, Reader *reader, Taken *taken, int64_t *partitions)
 {
-    const Py_ssize_t before = reader->position;
     PyObject *topic = read_topic(reader);
     if (topic == NULL)
         return -1;
-    const Py_ssize_t size = reader->position - before;
-    if (PyList_GET_SIZE(taken->topics) > 0 && size == intake->topic_size
-        && memcmp(intake->frames + before, intake->frames + intake->topic_at, (size_t)size) == 0) {
+    const int length = read_length(reader, 4, "partition count", false, partitions);
+    if (length < 0 || *partitions == 0) {
         Py_DECREF(topic);
-        return intake->has_rules;
+        return length < 0 ? -1 : 1;
     }
-    intake->topic_at = before;
-    intake->topic_size = size;
+    const Py_ssize_t topics = PyList_GET_SIZE(taken->topics);
+    const int is_same = topics ? PyObject_RichCompareBool(topic, PyList_GET_ITEM(taken->topics, topics - 1), Py_EQ) : 0;
+    if (is_same != 0) {
+        Py_DECREF(topic);
+        return is_same < 0 ? -1 : intake->has_rules;
+    }
     intake->has_rules = false;
     PyObject *rules = PyObject_CallMethod(intake->admission, "rules", "(O)", topic);
     const uint8_t *stream_id;
@@ -102,11 +105,12 @@ static int take_topic(Intake *intake, Reader *reader, Taken *taken)
     }
     Py_XDECREF(rules);
     Py_DECREF(topic);
+    intake->has_failed = outcome < 0;
     return outcome;
 }
 
 /* Asks for the flags of a batch that is not plain; -1 if it needs special handling, -2 with an exception set. */
-static int64_t ask_flags(const Intake *intake, const Taken *taken, int32_t index, Py_ssize_t start, Py_ssize_t end, Status status,
+static int64_t ask_flags(Intake *intake, const Taken *taken, int32_t index, Py_ssize_t start, Py_ssize_t end, Status status,
                          const Header *header)
 {
     PyObject *topic = PyList_GET_ITEM(taken->topics, PyList_GET_SIZE(taken->topics) - 1);
@@ -117,6 +121,7 @@ static int64_t ask_flags(const Intake *intake, const Taken *taken, int32_t index
         flags = -1;
     else if (PyErr_Occurred())
         flags = -2;
+    intake->has_failed = flags == -2;
     Py_XDECREF(entry);
     Py_XDECREF(answer);
     return flags;
@@ -175,11 +180,9 @@ static int take_topics(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t 
     for (; topics > 0; topics--) {
         if (take_element(reader) < 0)
             return -1;
-        int outcome = take_topic(intake, reader, taken);
+        int outcome = take_topic(intake, reader, taken, &partitions);
         if (outcome <= 0)
             return outcome;
-        if (read_length(reader, 4, "partition count", false, &partitions) < 0)
-            return -1;
         for (; partitions > 0; partitions--, ++*at)
             if ((outcome = take_partition(intake, reader, taken, *at)) <= 0)
                 return outcome;
@@ -245,9 +248,9 @@ static int64_t bytes_behind(const Taken *taken, Py_ssize_t batch_count)
 /* Takes the request at `*at` and advances past it: 1; 0 if it is not taken; -1 with an exception set. */
 static int take_request(Intake *intake, const WriteBuffer *buffer, Taken *taken, Py_ssize_t *at, Py_ssize_t end, bool *is_full)
 {
-    const uint8_t *request = intake->frames + *at + SIZE_BYTES;
     if (end - *at < SIZE_BYTES)
         return 0;
+    const uint8_t *request = intake->frames + *at + SIZE_BYTES;
     const int64_t size = load_i32(request - SIZE_BYTES);
     if (size > end - *at - SIZE_BYTES || !is_alike(intake, request, size))
         return 0;
@@ -256,7 +259,7 @@ static int take_request(Intake *intake, const WriteBuffer *buffer, Taken *taken,
         intake->state->corrupt, intake->frames, start + LEAD_AT + intake->lead_size, next, intake->version, ELEMENTS_MAX};
     Py_ssize_t batch_count = taken->batch_count;
     const int outcome = take_body(intake, &reader, taken, &batch_count);
-    if (outcome < 0 && PyErr_ExceptionMatches(intake->state->corrupt)) { /* reported when this request is parsed alone */
+    if (outcome < 0 && !intake->has_failed && PyErr_ExceptionMatches(intake->state->corrupt)) { /* reported when this request is parsed alone */
         PyErr_Clear();
         return 0;
     }
@@ -273,10 +276,30 @@ static int take_request(Intake *intake, const WriteBuffer *buffer, Taken *taken,
 
 /* -- take ------------------------------------------------------------------------------------------------------------------------------ */
 
-static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, PyObject *memory, PyObject *hold, int version, int64_t seen)
+static int check_unused(const ProduceResults *call)
 {
-    if (results_reset(&call->base, taken->batch_count) < 0 || write_buffer_reserve(buffer, taken->batch_count) < 0
-        || write_buffer_keep(buffer, memory, hold, taken->batch_count) < 0)
+    if (call->request_count == 0)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "the call has requests");
+    return -1;
+}
+
+static void clear_requests(ProduceResults *call)
+{
+    PyMem_Free(call->requests);
+    PyMem_Free(call->places);
+    call->requests = NULL;
+    call->places = NULL;
+    call->request_count = 0;
+    Py_CLEAR(call->topics);
+    results_reset(&call->base, 0);
+}
+
+/* Gives the requests to the call and their batches to the buffer. The admission ran Python code, and acquiring the hold does, which may use
+   both: the call belongs to these requests from before that on, and the buffer is looked at after it. */
+static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, Py_buffer *view, PyObject *hold, int version, int64_t seen)
+{
+    if (check_unused(call) < 0 || results_reset(&call->base, taken->batch_count) < 0)
         return -1;
     call->version = version;
     call->request_count = taken->request_count;
@@ -285,13 +308,17 @@ static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, Py
     call->topics = Py_NewRef(taken->topics);
     taken->requests = NULL;
     taken->places = NULL;
+    if (write_buffer_reserve(buffer, taken->batch_count) < 0 || write_buffer_keep(buffer, view, hold, taken->batch_count) < 0) {
+        clear_requests(call);
+        return -1;
+    }
     for (Py_ssize_t at = 0; at < taken->batch_count; at++)
         if (write_buffer_push(buffer, &taken->batches[at], seen) < 0)
             return -1;
     return 0;
 }
 
-static PyObject *take(Intake *intake, WriteBuffer *buffer, PyObject *memory, PyObject *hold, Py_ssize_t at, Py_ssize_t end, int64_t seen)
+static PyObject *take(Intake *intake, WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t at, Py_ssize_t end, int64_t seen)
 {
     Taken taken = {.topics = PyList_New(0)};
     bool is_full = false;
@@ -299,7 +326,7 @@ static PyObject *take(Intake *intake, WriteBuffer *buffer, PyObject *memory, PyO
     while (outcome > 0 && taken.request_count < intake->count_max && taken.batch_count < ELEMENTS_MAX)
         outcome = take_request(intake, buffer, &taken, &at, end, &is_full);
     if (outcome >= 0 && taken.request_count > 0)
-        outcome = hand_over(intake->call, buffer, &taken, memory, hold, intake->version, seen);
+        outcome = hand_over(intake->call, buffer, &taken, view, hold, intake->version, seen);
     PyMem_Free(taken.requests);
     PyMem_Free(taken.places);
     PyMem_Free(taken.batches);
@@ -328,8 +355,8 @@ KERNEL_FUNCTION(kernel_take_produces)
     if (!PyObject_TypeCheck(arguments[CALL], (PyTypeObject *)state->produce_results_type))
         return PyErr_Format(PyExc_TypeError, "take_produces() takes ProduceResults");
     intake.call = (ProduceResults *)arguments[CALL];
-    if (intake.call->request_count > 0)
-        return PyErr_Format(PyExc_ValueError, "the call has requests");
+    if (check_unused(intake.call) < 0)
+        return NULL;
     if (PyObject_GetBuffer(arguments[MEMORY], &frames, PyBUF_SIMPLE) < 0)
         return NULL;
     if (PyObject_GetBuffer(arguments[LEAD], &lead, PyBUF_SIMPLE) == 0) {
@@ -339,10 +366,10 @@ KERNEL_FUNCTION(kernel_take_produces)
         intake.version = (int)version;
         intake.admission = arguments[ADMISSION];
         if (to_range(arguments[FROM], arguments[TO], frames.len, &at, &end) == 0)
-            result = take(&intake, buffer, arguments[MEMORY], arguments[HOLD], at, end, seen);
+            result = take(&intake, buffer, &frames, arguments[HOLD], at, end, seen);
         PyBuffer_Release(&lead);
     }
-    PyBuffer_Release(&frames);
+    PyBuffer_Release(&frames); /* nothing, if the buffer keeps it */
     return result;
 }
 
@@ -439,12 +466,8 @@ static int produce_init(PyObject *self, PyObject *arguments, PyObject *keywords)
 
 static void produce_dealloc(PyObject *self)
 {
-    ProduceResults *call = (ProduceResults *)self;
     PyTypeObject *type = Py_TYPE(self);
-    results_free(&call->base);
-    PyMem_Free(call->requests);
-    PyMem_Free(call->places);
-    Py_XDECREF(call->topics);
+    clear_requests((ProduceResults *)self);
     type->tp_free(self);
     Py_DECREF(type);
 }

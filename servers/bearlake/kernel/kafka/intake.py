@@ -61,8 +61,19 @@ class ProduceResults(Results):
             start = end
         return found
 
+    def check_unused(self) -> None:
+        """Raise `ValueError` if the call has requests. For `take_produces` only."""
+        if self._requests:
+            raise ValueError("the call has requests")
+
+    def clear_requests(self) -> None:
+        """Remove the requests. For `take_produces` only."""
+        self._requests, self._places = [], []
+        self._reset(0, self._first)
+
     def set_requests(self, version: int, requests: list[tuple[int, int]], places: list[ProducePlace]) -> None:
         """Set the requests, as (correlation id, batch count). For `take_produces` only."""
+        self.check_unused()
         self._version = version
         self._requests = requests
         self._places = places
@@ -112,8 +123,7 @@ def take_produces(
     view = view_of(memory)
     if not 0 <= start <= end <= len(view):
         raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
-    if call.request_count:
-        raise ValueError("the call has requests")
+    call.check_unused()
     batches = _Batches(view, admission)
     requests: list[tuple[int, int]] = []
     places: list[ProducePlace] = []
@@ -134,10 +144,14 @@ def take_produces(
         places += [(entry[0], entry[1]) for entry in entries]
         taken += appends
     if requests:
-        buffer.keep(hold, len(taken))
+        call.set_requests(version, requests, places)
+        try:
+            buffer.keep(hold, len(taken))
+        except BaseException:
+            call.clear_requests()
+            raise
         for place, item in enumerate(taken):
             buffer.push(call, place, item, seen)
-        call.set_requests(version, requests, places)
     return at, is_full
 
 

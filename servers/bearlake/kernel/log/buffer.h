@@ -22,7 +22,8 @@ typedef struct {
     Outcome single;
 } Results;
 
-int results_reset(Results *results, Py_ssize_t count); /* outcome 0 is kept, and copied to the others */
+int results_reset(Results *results, Py_ssize_t count); /* outcome 0 is kept, and copied to the others; runs no Python code */
+int to_outcome(PyObject *value, Outcome *out); /* -1 with an exception set; may run Python code */
 int results_init(PyObject *self, PyObject *arguments, PyObject *keywords);
 void results_free(Results *results); /* the outcomes */
 PyObject *make_results_type(PyObject *module);
@@ -37,17 +38,65 @@ typedef struct {
     uint32_t next;    /* of the same partition */
 } Batch;
 
-typedef struct WriteBuffer WriteBuffer;
+/* The batches of a partition, linked in order of arrival. */
+typedef struct {
+    int64_t partition;
+    int64_t length;
+    uint8_t stream_id[STREAM_ID_BYTES];
+    uint32_t first, last, count;
+} Slice;
+
+/* Memory that batches point into. */
+typedef struct {
+    Py_buffer view;
+    PyObject *hold; /* or NULL */
+    Py_ssize_t count;
+} Source;
+
+/* An array that grows. */
+typedef struct {
+    void *items;
+    size_t room;
+} Array;
+
+#define NONE UINT32_MAX
+
+/* buffer.WriteBuffer */
+typedef struct {
+    PyObject_HEAD
+    int64_t size, size_max, seen;
+    bool is_joined;
+    uint32_t batch_count, slice_count, source_count, table_size;
+    Array batches, slices, sources;
+    uint32_t *table; /* slices by hash; NONE: free */
+    uint32_t *order; /* once joined: the batches, as in the object */
+} WriteBuffer;
+
+static inline Batch *batch_at(const WriteBuffer *buffer, uint32_t at) { return (Batch *)buffer->batches.items + at; }
+static inline Slice *slice_at(const WriteBuffer *buffer, uint32_t at) { return (Slice *)buffer->slices.items + at; }
+static inline Source *source_at(const WriteBuffer *buffer, uint32_t at) { return (Source *)buffer->sources.items + at; }
 
 PyObject *make_write_buffer_type(PyObject *module);
 WriteBuffer *to_write_buffer(KernelState *state, PyObject *value); /* borrowed; NULL with an exception set if it is none, or sealed */
 int64_t write_buffer_room(const WriteBuffer *buffer);              /* bytes until it is full */
 int64_t write_buffer_size_max(const WriteBuffer *buffer);
-/* Keeps `memory` until the buffer is joined; the hold, or NULL, is acquired for `count` batches. -1 with an exception set. */
-int write_buffer_keep(WriteBuffer *buffer, PyObject *memory, PyObject *hold, Py_ssize_t count);
+/* Keeps the memory of `count` batches until the buffer is joined: takes `view`, whose owner is NULL then, and acquires the hold, unless that
+   is None. Acquiring runs Python code. -1 with an exception set, and nothing kept, also if that code joined the buffer. */
+int write_buffer_keep(WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t count);
 /* Adds a batch, whose memory is kept. `seen`: as in WriteBuffer.add. -1 with an exception set. */
 int write_buffer_push(WriteBuffer *buffer, const Batch *batch, int64_t seen);
-/* Makes room for `count` batches, so that as many calls of write_buffer_push succeed. */
-int write_buffer_reserve(WriteBuffer *buffer, Py_ssize_t count);
+int write_buffer_check_open(const WriteBuffer *buffer);                  /* -1 with ValueError set if it is joined */
+int write_buffer_reserve(WriteBuffer *buffer, Py_ssize_t count); /* makes room for `count` batches */
+
+
+/* partitions.c */
+int write_buffer_grow(Array *array, size_t item_bytes, size_t count); /* room for `count` items; -1 with an exception set */
+uint32_t write_buffer_slice(WriteBuffer *buffer, const Batch *batch); /* of the batch's partition; NONE with an exception set */
+
+/* object.c: methods of WriteBuffer */
+PyObject *write_buffer_join(PyObject *self, PyObject *const *arguments, Py_ssize_t count);
+PyObject *write_buffer_index(PyObject *self, PyObject *object);
+PyObject *write_buffer_commits(PyObject *self, PyObject *unused);
+void write_buffer_release_hold(PyObject *hold, Py_ssize_t count); /* an error is reported as unraisable */
 
 #endif

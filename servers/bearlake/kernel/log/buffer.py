@@ -1,13 +1,17 @@
 """The write buffer: the batches of one WAL object, from their arrival to their outcomes."""
 
+import logging
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
 
 from bearlake.kernel.batch.checksum import crc32c
+from bearlake.kernel.buffers import view_of
 from bearlake.kernel.log import BATCH_NAMED, PARTITION_BITS, Append, BatchCommit, Hold, ProduceOutcome
 from bearlake.kernel.log.results import Results
+
+_log = logging.getLogger(__name__)
 
 _ENTRY = Struct(">16sIIQII")
 
@@ -20,6 +24,8 @@ class WriteBuffer:
 
     def __init__(self, size_max: int, /) -> None:
         """The buffer is full at `size_max` bytes; it takes one batch that is larger."""
+        if size_max < 0:
+            raise ValueError("a buffer has a size")
         self.size_max = size_max
         """Bytes at which the buffer is full."""
         self._slices: dict[tuple[bytes, int], list[_Queued]] = {}
@@ -53,16 +59,18 @@ class WriteBuffer:
                 raise ValueError(f"an append is not a tuple of {len(Append._fields)}")
             if not self.fits(len(item.batch)):
                 return at
-            if len(item.batch) == 0:
+            view = view_of(item.batch)
+            if len(view) == 0 or len(view) != len(item.batch):
                 raise ValueError("a batch is a buffer of bytes that is not empty")
             self.keep(item.hold, 1)
-            self.push(results, at, item, seen)
+            self.push(results, at, item._replace(batch=view), seen)
         return max(start, len(appends))
 
     def join(self, front: int, back: int, /) -> bytearray:
         """Copy the batches into a new buffer, between `front` and `back` zero bytes, and release their memory. At most once.
 
-        Slices are in order of stream id and partition. Raises `ValueError` for a buffer without batches.
+        Slices are in order of stream id and partition. A hold whose release fails is reported, and the others are released. Raises
+        `ValueError` for a buffer without batches.
         """
         self.check_open()
         if front < 0 or back < 0 or not self.count:
@@ -78,12 +86,13 @@ class WriteBuffer:
                 position += queued.length
                 self._order.append(queued)
         target = bytearray().join([*parts, bytes(back)])
+        parts.clear()
         for queued in self._order:
             queued.item = queued.item._replace(batch=b"", hold=None)
         holds, self._holds = self._holds, []
         for hold, run in groupby(holds, key=lambda pair: pair[0]):
             if hold is not None:
-                hold.release(sum(count for _, count in run))
+                _release(hold, sum(count for _, count in run))
         return target
 
     def index(self, object_: bytearray, /) -> bytes:
@@ -123,14 +132,22 @@ class WriteBuffer:
 
     # -- for `take_produces` -------------------------------------------------------------------------------------------
 
+    def check_open(self) -> None:
+        """Raise `ValueError` if the buffer is joined."""
+        if self._order is not None:
+            raise ValueError("the buffer is joined already")
+
     def fits(self, size: int) -> bool:
         """Whether the buffer may take `size` bytes more."""
         return self.size == 0 or self.size + size <= self.size_max
 
     def keep(self, hold: Hold | None, count: int) -> None:
-        """Hold the memory of `count` batches until `join`."""
+        """Hold the memory of `count` batches until `join`. Raises `ValueError` if acquiring the hold joined the buffer."""
         if hold is not None:
             hold.acquire(count)
+        if self._order is not None and hold is not None:
+            _release(hold, count)
+        self.check_open()
         self._holds.append((hold, count))
 
     def push(self, results: Results, place: int, item: Append, seen: int) -> None:
@@ -141,11 +158,6 @@ class WriteBuffer:
         self.size += len(item.batch)
         if seen < self.seen and _may_begin(item):
             self.seen = seen
-
-    def check_open(self) -> None:
-        """Raise `ValueError` if the buffer is joined."""
-        if self._order is not None:
-            raise ValueError("the buffer is joined already")
 
     def _joined(self) -> list["_Queued"]:
         if self._order is None:
@@ -165,6 +177,13 @@ class _Queued:
         self.owner = item.stream_id, item.partition
         self.position = 0
         self.length = 0
+
+
+def _release(hold: Hold, count: int) -> None:
+    try:
+        hold.release(count)
+    except Exception as error:  # noqa: BLE001 - boundary: the batches are copied, and other holds must be released
+        _log.error("a hold was not released", exc_info=error)
 
 
 def _may_begin(item: Append) -> bool:

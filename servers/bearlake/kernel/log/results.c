@@ -33,7 +33,7 @@ int results_reset(Results *results, Py_ssize_t count)
     return 0;
 }
 
-static int to_outcome(PyObject *value, Outcome *out)
+int to_outcome(PyObject *value, Outcome *out)
 {
     if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != 3) {
         PyErr_SetString(PyExc_ValueError, "an outcome is a tuple of 3");
@@ -57,7 +57,10 @@ int results_init(PyObject *self, PyObject *arguments, PyObject *keywords)
         PyErr_Format(PyExc_ValueError, "%zd results", count);
         return -1;
     }
-    results_free(results);
+    if (results->count > 0) { /* a buffer or a response may count on them */
+        PyErr_SetString(PyExc_ValueError, "the call has results");
+        return -1;
+    }
     results->single = outcome;
     return results_reset(results, count);
 }

@@ -17,6 +17,8 @@ class Results:
         """`count` batches, each with this outcome until it has its own."""
         if not 0 <= count < 1 << 31:
             raise ValueError(f"{count} results")
+        if getattr(self, "_outcomes", None):  # a buffer or a response may count on them
+            raise ValueError("the call has results")
         self._reset(count, outcome)
 
     def _reset(self, count: int, outcome: ProduceOutcome) -> None:
@@ -50,7 +52,7 @@ class Results:
         """Set a batch's outcome, unless the call is answered; returns whether it was the last. For `WriteBuffer` only."""
         if not self.waiting:
             return False
-        self._outcomes[place] = (outcome[0], outcome[1], outcome[2])
+        self._outcomes[place] = _checked(outcome)
         self.waiting -= 1
         return self.waiting == 0
 

@@ -1,0 +1,147 @@
+/* A write buffer becomes an object: its bytes, its index and its commits. Contract: buffer.py. */
+#include "batch/batch.h"
+#include "log/buffer.h"
+
+#define ENTRY_BYTES 40
+
+/* Releases a hold; an exception that is set stays. A hold that fails is reported. */
+void write_buffer_release_hold(PyObject *hold, Py_ssize_t count)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *done = PyObject_CallMethod(hold, "release", "n", count);
+    if (done == NULL)
+        PyErr_WriteUnraisable(hold);
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, traceback);
+}
+
+static int compare(const void *left, const void *right)
+{
+    const Slice *one = left, *other = right;
+    const int order = memcmp(one->stream_id, other->stream_id, STREAM_ID_BYTES);
+    return order ? order : (one->partition > other->partition) - (one->partition < other->partition);
+}
+
+static void copy_batches(WriteBuffer *buffer, uint8_t *target, int64_t position)
+{
+    uint32_t number = 0;
+    for (uint32_t at = 0; at < buffer->slice_count; at++)
+        for (uint32_t next = slice_at(buffer, at)->first; next != NONE; next = batch_at(buffer, next)->next) {
+            Batch *batch = batch_at(buffer, next);
+            memcpy(target + position, batch->bytes, (size_t)batch->row[COMMIT_LENGTH]);
+            batch->row[COMMIT_POSITION] = position;
+            batch->bytes = NULL;
+            position += batch->row[COMMIT_LENGTH];
+            buffer->order[number++] = next;
+        }
+}
+
+/* Releases the memory of the batches: all views, then the holds, which run Python code. */
+static void release_sources(WriteBuffer *buffer)
+{
+    const uint32_t count = buffer->source_count;
+    buffer->source_count = 0;
+    for (uint32_t at = 0; at < count; at++)
+        PyBuffer_Release(&source_at(buffer, at)->view);
+    for (uint32_t at = 0; at < count;) {
+        PyObject *hold = source_at(buffer, at)->hold;
+        const uint32_t first = at;
+        Py_ssize_t batches = 0;
+        for (; at < count && source_at(buffer, at)->hold == hold; at++) /* consecutive sources mostly share a hold */
+            batches += source_at(buffer, at)->count;
+        if (hold == NULL)
+            continue;
+        write_buffer_release_hold(hold, batches);
+        for (uint32_t reference = first; reference < at; reference++)
+            Py_DECREF(hold);
+    }
+}
+
+PyObject *write_buffer_join(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    WriteBuffer *buffer = (WriteBuffer *)self;
+    int64_t front, back;
+    if (check_arguments("join", count, 2, 2) < 0 || to_int64(arguments[0], &front) < 0 || to_int64(arguments[1], &back) < 0
+        || to_write_buffer(PyType_GetModuleState(Py_TYPE(self)), self) == NULL)
+        return NULL;
+    if (front < 0 || front > INT32_MAX || back < 0 || back > INT32_MAX || buffer->batch_count == 0)
+        return PyErr_Format(PyExc_ValueError, "join() takes sizes, and the buffer must have batches");
+    uint32_t *order = PyMem_Malloc(buffer->batch_count * sizeof *order);
+    PyObject *target = order ? PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(front + buffer->size + back)) : NULL;
+    if (target == NULL) {
+        PyMem_Free(order);
+        return PyErr_NoMemory();
+    }
+    buffer->order = order;
+    uint8_t *bytes = (uint8_t *)PyByteArray_AS_STRING(target);
+    qsort(buffer->slices.items, buffer->slice_count, sizeof(Slice), compare);
+    buffer->is_joined = true;
+    memset(bytes, 0, (size_t)front);
+    copy_batches(buffer, bytes, front);
+    memset(bytes + front + buffer->size, 0, (size_t)back);
+    release_sources(buffer);
+    return target;
+}
+
+PyObject *write_buffer_index(PyObject *self, PyObject *object)
+{
+    const WriteBuffer *buffer = (WriteBuffer *)self;
+    if (!buffer->is_joined || !PyByteArray_Check(object))
+        return PyErr_Format(PyExc_ValueError, "index() takes the object that join() returned");
+    PyObject *entries = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)buffer->slice_count * ENTRY_BYTES);
+    Py_buffer view; /* keeps the object's size: long checksums let other threads run */
+    if (entries == NULL || PyObject_GetBuffer(object, &view, PyBUF_SIMPLE) < 0) {
+        Py_XDECREF(entries);
+        return NULL;
+    }
+    uint8_t *out = (uint8_t *)PyBytes_AS_STRING(entries);
+    const uint8_t *bytes = view.buf;
+    for (uint32_t at = 0; at < buffer->slice_count; at++, out += ENTRY_BYTES) {
+        const Slice *slice = slice_at(buffer, at);
+        const int64_t position = batch_at(buffer, slice->first)->row[COMMIT_POSITION];
+        if (position + slice->length > view.len || slice->length > UINT32_MAX) {
+            PyErr_SetString(PyExc_ValueError, "index(): a slice is not in the object, or has 4 GiB or more");
+            Py_CLEAR(entries);
+            break;
+        }
+        memcpy(out, slice->stream_id, STREAM_ID_BYTES);
+        store_u32(out + 16, (uint32_t)(slice->partition & ((1 << PARTITION_BITS) - 1)));
+        store_u32(out + 20, slice->count);
+        store_u64(out + 24, (uint64_t)position);
+        store_u32(out + 32, (uint32_t)slice->length);
+        store_u32(out + 36, checksum_releasing(bytes + position, (Py_ssize_t)slice->length));
+    }
+    PyBuffer_Release(&view);
+    return entries;
+}
+
+static PyObject *make_commit(PyTypeObject *type, const int64_t *row)
+{
+    PyObject *commit = type->tp_alloc(type, COMMIT_FIELDS);
+    for (int at = 0; commit != NULL && at < COMMIT_FIELDS; at++) {
+        PyObject *number = PyLong_FromLongLong(row[at]);
+        if (number == NULL)
+            Py_CLEAR(commit);
+        else
+            PyTuple_SET_ITEM(commit, at, number);
+    }
+    return commit;
+}
+
+PyObject *write_buffer_commits(PyObject *self, PyObject *unused)
+{
+    const WriteBuffer *buffer = (WriteBuffer *)self;
+    PyTypeObject *type = (PyTypeObject *)((KernelState *)PyType_GetModuleState(Py_TYPE(self)))->commit_type;
+    if (!buffer->is_joined)
+        return PyErr_Format(PyExc_ValueError, "the buffer is not joined yet");
+    PyObject *commits = PyList_New(buffer->batch_count);
+    for (uint32_t at = 0; commits != NULL && at < buffer->batch_count; at++) {
+        PyObject *commit = make_commit(type, batch_at(buffer, buffer->order[at])->row);
+        if (commit == NULL)
+            Py_CLEAR(commits);
+        else
+            PyList_SET_ITEM(commits, at, commit);
+    }
+    return commits;
+}
