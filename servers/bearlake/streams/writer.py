@@ -14,9 +14,9 @@
 import asyncio
 import logging
 import random
-from typing import cast
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from bearlake import kernel
 from bearlake.clock import Clock
