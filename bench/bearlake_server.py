@@ -47,10 +47,12 @@ class BearlakeServer:
     name = "bearlake"
     listener = "kafka"
     """Key in the ready file: the listener to which the measured clients connect."""
+    environment: Mapping[str, str] = {}
+    """Variables of the server, in addition to ours."""
 
     def __init__(self, directory: Path, *, command: Path = COMMAND, processes_count: int | None = None) -> None:
         self.directory = directory
-        self._command = command
+        self._command = command.absolute()  # the server runs in another folder
         self._processes_count = processes_count
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
@@ -67,12 +69,15 @@ class BearlakeServer:
 
     def start(self) -> None:
         """Start; returns once every listener accepts connections. Raises BenchError that names the log."""
+        if not self._command.exists():
+            raise BenchError(f"{self._command} does not exist: install Bearlake, or name the program with --bearlake")
         self.directory.mkdir(parents=True, exist_ok=True)
         ready = self.directory / "ready.json"
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [str(word) for word in self.words(ready)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True,
+                env={**os.environ, **self.environment},
             )  # fmt: skip
         try:
             self._wait_until_ready(ready)

@@ -12,16 +12,15 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.bearlake_server import COMMAND, BearlakeServer
+from bench.bearlake_server import COMMAND
 from bench.cases import KIB, Case
+from bench.configured_server import ConfiguredServer
 from bench.errors import BenchError
 from bench.figures import Run
 from bench.run import MEMORY_ROOT, Effort, measure, workspace
@@ -33,16 +32,6 @@ from bench import figures, processes, report
 PUT_LATENCY_MS = "object_store.faults.put_latency_ms"
 LINGER_MS = "streams.writer.linger_ms"
 FLUSH_WHEN_IDLE = "streams.writer.flush_when_idle"
-
-
-def settings_of_place(directory: Path) -> dict[str, object]:
-    """Settings of the server's data and listeners (dotted names)."""
-    return {
-        "object_store.url": f"file://{directory}/objects",
-        "metadata.url": f"sqlite://{directory}/metadata.db",
-        "listeners.kafka.port": 0,
-        "admin.port": 0,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,41 +58,13 @@ RECORD_COUNT = 1000
 HEADS = ("mode", "partitions", "MB/s", "p50 ms", "p99 ms", "PUT/s", "MB/object", "commits/s", "result")
 
 
-class SlowStoreServer(BearlakeServer):
-    """`bearlake serve kafka` with a settings file."""
-
-    def __init__(self, directory: Path, *, command: Path, settings: Mapping[str, object]) -> None:
-        super().__init__(directory, command=command)
-        self._settings = settings
-
-    def words(self, ready: Path) -> Sequence[str | Path]:
-        """Writes the settings file, then names it on the command line."""
-        config = self.directory / "bearlake.yaml"
-        config.write_text(yaml.safe_dump(nested({**settings_of_place(self.directory / "data"), **self._settings})))
-        return [self._command, "serve", "kafka", "--config", config, "--ready-file", ready]
-
-
-def nested(dotted: Mapping[str, object]) -> dict[str, object]:
-    """`{"a.b": 1}` as `{"a": {"b": 1}}`."""
-    tree: dict[str, object] = {}
-    for name, value in dotted.items():
-        *sections, key = name.split(".")
-        here = tree
-        for section in sections:
-            inner = here.setdefault(section, {})
-            assert isinstance(inner, dict), f"{name}: {section} is a setting and a section"
-            here = inner
-        here[key] = value
-    return tree
-
-
 def measure_mode(mode: Mode, options: argparse.Namespace) -> list[tuple[int, Run]]:
     """Run the producer in one mode, once per partition count, each run on its own server."""
     effort = Effort(seconds=options.seconds, warmup_s=2)
     found = []
     with workspace(MEMORY_ROOT) as directory:
         latency = {PUT_LATENCY_MS: options.put_latency_ms}
-        server = SlowStoreServer(
+        server = ConfiguredServer(
             directory / "bearlake", command=options.bearlake, settings={**latency, **mode.settings}
         )
         try:

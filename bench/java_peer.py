@@ -4,6 +4,7 @@ Jars come through Maven as ordinary dependencies into `.cache/bench/`. Each peer
 """
 
 import argparse
+import contextlib
 import shutil
 import signal
 import socket
@@ -147,10 +148,11 @@ def fetch_jars(pom: Path, jars: Path) -> None:
     shutil.copyfile(pom, stamp)
 
 
-def free_ports() -> tuple[int, int]:
-    """Two free ports of the loopback address."""
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        return first.getsockname()[1], second.getsockname()[1]
+def free_ports(count: int = 2) -> list[int]:
+    """Return `count` different free ports of the loopback address."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [listener.getsockname()[1] for listener in sockets]
 
 
 def run_by_hand(

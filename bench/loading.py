@@ -80,15 +80,21 @@ class Load:
     requests_max: int = 1 << 40
     payload_bytes: int = 0
     idempotent: bool = False
+    spread: bool = False
+    """Whether the first requests of the connections are spread evenly over one pause."""
+    ports: Sequence[int] = ()
+    """Ports of several servers: connection n is made to port n modulo their number. Empty: the port of the server's address."""
     program: str = "loader"
     """Which load generator: the name of its source file."""
 
     def words(self, port: int) -> list[str]:
         """Command-line options."""
-        words = [f"--port={port}", f"--templates={self.templates}", f"--connections={self.connections}"]
+        words = [f"--port={number}" for number in self.ports or (port,)]
+        words += [f"--templates={self.templates}", f"--connections={self.connections}"]
         words += [f"--depth={self.depth}", f"--seconds={self.seconds}", f"--warmup={self.warmup_s}"]
         words += [f"--pause-us={self.pause_us}", f"--requests-max={self.requests_max}"]
         words += [f"--payload={self.payload_bytes}"]
+        words += ["--spread"] if self.spread else []
         return [*words, "--idempotent"] if self.idempotent else words
 
 
@@ -107,8 +113,12 @@ def build_loader(name: str = "loader") -> Path:
     return program
 
 
-def run_loader(server: Server, load: Load) -> Run:
-    """Load `server` and measure. Raises BenchError when the loader fails or any partition answered with an error."""
+def run_loader(server: Server, load: Load, *, pids: Sequence[int] = ()) -> Run:
+    """Load `server` and measure. Raises BenchError when the loader fails or any partition answered with an error.
+
+    `pids`: roots of the process trees whose usage counts; by default the server's.
+    """
+    roots = tuple(pids) or (server.pid,)
     host, port = server.address.rsplit(":", 1)
     before = server.counters()
     command = [str(build_loader(load.program)), f"--host={host}", *load.words(int(port))]
@@ -120,7 +130,7 @@ def run_loader(server: Server, load: Load) -> Run:
         try:
             for line in process.stderr:  # the loader's own timeouts limit this wait
                 if line in ("start\n", "end\n"):
-                    marks.append((processes.usage(server.pid), processes.busy_s()))
+                    marks.append((processes.usage(*roots), processes.busy_s()))
                 else:
                     complaints.append(line.strip())
             out, _ = process.communicate(timeout=load.warmup_s + load.seconds + SPARE_S)

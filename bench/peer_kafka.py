@@ -11,7 +11,7 @@ alone, for trying things out by hand:
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -53,13 +53,17 @@ class KafkaPeer(JavaPeer):
         logs = self.directory / "logs"
         free, controller = free_ports()
         port = self._port or free
-        properties = self._write_config("server.properties", _properties(port, controller, logs))
-        if not (logs / "meta.properties").exists():
-            storage = ["kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", str(properties)]
+        self._serve_broker(port, properties_of(port, controller, logs), ("--standalone",))
+
+    def _serve_broker(self, port: int, properties: Mapping[str, str], format_options: Sequence[str] = ()) -> None:
+        """Format the log directory unless that is done, and start; returns once ApiVersions is answered."""
+        path = self._write_config("server.properties", properties)
+        if not (Path(properties["log.dirs"]) / "meta.properties").exists():
+            storage = ["kafka.tools.StorageTool", "format", *format_options, "-t", CLUSTER_ID, "-c", str(path)]
             subprocess.run(self._java(*storage), check=True, stdout=subprocess.DEVNULL, timeout=START_TIMEOUT_S)
         self.address = f"127.0.0.1:{port}"
         options = (f"-Xms{HEAP}", f"-Xmx{HEAP}", *JVM_OPTIONS)
-        self._serve(self._java("kafka.Kafka", str(properties), options=options), lambda: _is_serving(port))
+        self._serve(self._java("kafka.Kafka", str(path), options=options), lambda: _is_serving(port))
 
 
 def fetch_jars() -> None:
@@ -78,7 +82,7 @@ def _is_serving(port: int) -> bool:
         return False
 
 
-def _properties(port: int, controller: int, logs: Path) -> dict[str, str]:
+def properties_of(port: int, controller: int, logs: Path) -> dict[str, str]:
     """A single node with defaults, but replication factors of 1 and deleted segments removed at once."""
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
     return {

@@ -7,7 +7,9 @@ several processes. The CPU seconds of a descendant that ended between two readin
 import os
 import platform
 import signal
+import socket
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,18 +26,25 @@ class Usage:
     rss_bytes: int
 
 
-def usage(pid: int) -> Usage:
-    """Usage of `pid` and its descendants; zero for processes that are gone."""
-    stats = {child: fields for child in _tree(pid) if (fields := _stat(child))}
+def usage(*pids: int) -> Usage:
+    """Usage of `pids` and their descendants; zero for processes that are gone."""
+    stats = {child: fields for child in _tree(*pids) if (fields := _stat(child))}
     # utime, stime, cutime, cstime: the last two are the times of ended children, which are no longer in the tree
     ticks = sum(sum(int(field) for field in fields[11:15]) for fields in stats.values())
     return Usage(cpu_s=ticks / TICKS_PER_S, rss_bytes=sum(int(fields[21]) for fields in stats.values()) * PAGE_BYTES)
 
 
-def proportional_bytes(pid: int) -> int:
-    """Resident memory of `pid` and its descendants, where pages that several processes share count once (Linux: PSS)."""
+def cores_used(*pids: int, seconds: float) -> float:
+    """Cores that `pids` and their descendants use during the next `seconds`."""
+    before, start = usage(*pids).cpu_s, time.monotonic()
+    time.sleep(seconds)
+    return (usage(*pids).cpu_s - before) / (time.monotonic() - start)
+
+
+def proportional_bytes(*pids: int) -> int:
+    """Resident memory of `pids` and their descendants, where pages that several processes share count once (Linux: PSS)."""
     total = 0
-    for child in _tree(pid):
+    for child in _tree(*pids):
         try:
             lines = Path(f"/proc/{child}/smaps_rollup").read_text().splitlines()
         except OSError:
@@ -56,6 +65,15 @@ def is_alive(pid: int) -> bool:
     """Whether `pid` runs (a zombie does not)."""
     fields = _stat(pid)
     return bool(fields) and fields[0] != "Z"
+
+
+def is_listening(port: int) -> bool:
+    """Whether a process accepts connections at this port of the loopback address."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def stop(process: subprocess.Popen[bytes], *, timeout_s: float = 20) -> None:
@@ -115,12 +133,12 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def _tree(root: int) -> list[int]:
+def _tree(*roots: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := _stat(int(name))):
             children.setdefault(int(fields[1]), []).append(int(name))
-    found = [root]
+    found = list(roots)
     for pid in found:
         found.extend(children.get(pid, ()))
     return found

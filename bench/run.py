@@ -149,10 +149,7 @@ def _start(directory: Path, options: argparse.Namespace, running: contextlib.Exi
     if options.side != OURS:
         servers.append(peer_kafka.KafkaPeer(directory / PEER))
     if options.side != PEER:
-        program = options.bearlake.resolve()
-        if not program.exists():
-            raise BenchError(f"{program} does not exist: install Bearlake, or name the program with --bearlake")
-        servers.append(BearlakeServer(directory / OURS, command=program, processes_count=options.processes))
+        servers.append(BearlakeServer(directory / OURS, command=options.bearlake, processes_count=options.processes))
     for server in servers:
         running.callback(server.stop)
         server.start()
@@ -244,6 +241,7 @@ def workspace(root: Path) -> Iterator[Path]:
     if shutil.disk_usage(root).free < FREE_BYTES_MIN:
         raise BenchError(f"{root} has less than {FREE_BYTES_MIN >> 30} GiB free")
     directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
+    directory.chmod(0o711)  # PostgreSQL runs as another account
     try:
         yield directory
     finally:

@@ -1,7 +1,7 @@
 """Topics for the runs: created and deleted through an ordinary client, on the peer and on Bearlake alike."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from bench.errors import BenchError
@@ -12,10 +12,21 @@ from confluent_kafka.cimpl import NewTopic
 TIMEOUT_S = 30
 
 
-def create(address: str, topic: str, partition_count: int, config: Mapping[str, str]) -> None:
-    """Create `topic` and wait until every partition is usable. Raises BenchError if that fails or takes too long."""
+def create(
+    address: str,
+    topic: str,
+    partition_count: int,
+    config: Mapping[str, str],
+    *,
+    replicas: Sequence[Sequence[int]] | None = None,
+) -> None:
+    """Create `topic` and wait until every partition is usable. Raises BenchError if that fails or takes too long.
+
+    `replicas`: brokers of each partition, its preferred leader first; by default one replica anywhere.
+    """
     client = _client(address)
-    new = NewTopic(topic, num_partitions=partition_count, replication_factor=1, config=dict(config))
+    placed = {"replication_factor": 1} if replicas is None else {"replica_assignment": [list(ids) for ids in replicas]}
+    new = NewTopic(topic, num_partitions=partition_count, config=dict(config), **placed)
     _result(client.create_topics([new], request_timeout=TIMEOUT_S)[topic], f"cannot create topic {topic}")
     end = time.monotonic() + TIMEOUT_S
     while not _is_usable(client, topic, partition_count):

@@ -71,12 +71,15 @@ static uint8_t *read_template(int id, size_t *bytes) {
   return template;
 }
 
-static int open_socket(void) {
+/* A connection to the server of connection `id`. */
+static int open_socket(int id) {
   int one = 1, bytes = SOCKET_BYTES, fd = socket(AF_INET, SOCK_STREAM, 0);
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  if (connect(fd, (struct sockaddr *)&option.address, sizeof option.address)) leave(1, "connect: %s", strerror(errno));
+  struct sockaddr_in address = option.address;
+  address.sin_port = htons(option.ports[id % option.port_count]);
+  if (connect(fd, (struct sockaddr *)&address, sizeof address)) leave(1, "connect: %s", strerror(errno));
   fcntl(fd, F_SETFL, O_NONBLOCK);
   return fd;
 }

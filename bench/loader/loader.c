@@ -89,7 +89,7 @@ static void become_idempotent(connection *c) {
 }
 
 static void open_connection(connection *c) {
-  c->fd = open_socket();
+  c->fd = open_socket(c->id);
   c->inbox_bytes = RECEIVE_BYTES;
   c->inbox = allocate(1, c->inbox_bytes);
   if (option.idempotent) become_idempotent(c);
@@ -209,6 +209,8 @@ static void *run(void *argument) {
   open_connection(c);
   c->sent = c->frame_bytes;
   await_start();
+  if (option.spread)
+    c->resume_at = now_ns() + (uint64_t)option.pause_us * 1000 * (uint64_t)c->id / (uint64_t)option.connections;
   for (;;) {
     bool blocked = send_requests(c);
     bool over = is_phase(STOP) || c->begun == option.requests_max;

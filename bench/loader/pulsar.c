@@ -182,7 +182,7 @@ static void take_opening(connection *c, frame *f) {
 
 /* Says CONNECT, and then what opens a producer or a consumer; waits for each answer. */
 static void open_connection(connection *c) {
-  c->fd = open_socket();
+  c->fd = open_socket(c->id);
   c->inbox_bytes = RECEIVE_BYTES;
   c->inbox = allocate(1, c->inbox_bytes);
   size_t sizes[] = {c->hello_bytes, c->open_bytes};

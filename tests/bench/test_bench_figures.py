@@ -7,7 +7,7 @@ from bench.figures import Goal, Run
 from bench.loading import java_figures
 from bench.report import OURS, PEER, Result
 
-from bench import cold_put, figures, report
+from bench import configured_server, figures, report
 
 
 def _run(mb_per_s: float, **changes: object) -> Run:
@@ -113,7 +113,7 @@ def test_the_last_summary_line_of_the_java_producer_counts() -> None:
 
 
 def test_dotted_settings_become_sections() -> None:
-    assert cold_put.nested({"a.b.c": 1, "a.d": 2, "e": 3}) == {"a": {"b": {"c": 1}, "d": 2}, "e": 3}
+    assert configured_server.nested({"a.b.c": 1, "a.d": 2, "e": 3}) == {"a": {"b": {"c": 1}, "d": 2}, "e": 3}
 
 
 def test_every_case_has_a_name_of_its_own() -> None:

@@ -100,6 +100,25 @@ def test_the_loader_counts_answered_requests(listener: Listener, tmp_path: Path)
     assert 0 < run.p50_ms <= run.seconds * 1000 * (1 + HISTOGRAM_ERROR)  # no request began before the window
 
 
+def test_connections_are_spread_over_the_ports_of_several_servers(listener: Listener, tmp_path: Path) -> None:
+    other = Listener()
+    ports = [int(server.address.rsplit(":", 1)[1]) for server in (listener, other)]
+    frames = [templates.produce_request(BATCH, [part], topic=TOPIC) for part in range(2)]
+    templates.write_templates(tmp_path, frames)
+    load = Load(
+        templates=tmp_path, connections=2, depth=1, seconds=20, requests_max=3, pause_us=1000, payload_bytes=384,
+        ports=ports, spread=True,
+    )  # fmt: skip
+
+    try:
+        run = loading.run_loader(listener, load)
+    finally:
+        other.close()
+
+    assert run.requests == 6
+    assert (len(listener.batches), len(other.batches)) == (3, 3)
+
+
 def test_an_idempotent_loader_numbers_its_batches_and_keeps_their_checksums_right(
     listener: Listener, tmp_path: Path
 ) -> None:
