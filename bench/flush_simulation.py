@@ -10,7 +10,6 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
-from bearlake.streams.buffer import WriteBuffer
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.writer_settings import WriterSettings
 
@@ -30,6 +29,15 @@ class Flushes:
     """Median time from a batch's arrival to its commit."""
 
 
+@dataclass
+class Waiting:
+    """Batches that wait for a flush: their bytes and number, and when the first of them arrived (s)."""
+
+    size: int = 0
+    count: int = 0
+    since: float = 0.0
+
+
 class FlushSimulation:
     """A server that gets `bytes_per_s` in batches of `batch_bytes`."""
 
@@ -41,8 +49,8 @@ class FlushSimulation:
         self._pause_s = batch_bytes / bytes_per_s
         self._batch_bytes = batch_bytes
         self._put_s, self._commit_s = put_ms / 1e3, commit_ms / 1e3
-        self._open = WriteBuffer(0.0)
-        self._full: deque[WriteBuffer] = deque()
+        self._open = Waiting()
+        self._full: deque[Waiting] = deque()
         self._ends: list[float] = []
         """When the flushes in flight end (s)."""
         self._last_end = 0.0
@@ -77,7 +85,7 @@ class FlushSimulation:
         buffer = self._open
         if buffer.size and buffer.size + self._batch_bytes > self._settings.object_bytes_max:
             self._full.append(buffer)
-            buffer = self._open = WriteBuffer(0.0)
+            buffer = self._open = Waiting()
         if not buffer.size:
             buffer.since = now
         buffer.size += self._batch_bytes
@@ -97,11 +105,11 @@ class FlushSimulation:
             )  # fmt: skip
             if reason is None:
                 return now + max(wait_ms, 0.001) / 1e3
-            buffer, self._open = self._open, WriteBuffer(0.0)
+            buffer, self._open = self._open, Waiting()
             self._flush(buffer, now)
         return float("inf")
 
-    def _flush(self, buffer: WriteBuffer, now: float) -> None:
+    def _flush(self, buffer: Waiting, now: float) -> None:
         self._policy.flushed(buffer.count)
         self._last_end = max(now + self._put_s, self._last_end) + self._commit_s
         heapq.heappush(self._ends, self._last_end)

@@ -1,23 +1,26 @@
 """When the open buffer is flushed (`streams/flush_policy.py`): the reason, or the time until the next decision."""
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
-from bearlake.streams.buffer import OpenBuffer
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.writer_settings import WriterSettings
 
 SETTINGS = WriterSettings(flush_bytes=100, linger_ms=5, gather_ms=0.5, gather_batches_min=8)
 
 
-def buffer(size: int = 10, count: int = 1, since: float = 0.0) -> OpenBuffer:
-    made = OpenBuffer(1_000)
-    made.batches = SimpleNamespace(size=size, count=count)  # type: ignore[assignment]
-    made.since = since
-    return made
+@dataclass
+class Batches:
+    size: int
+    count: int
+    since: float
+
+
+def buffer(size: int = 10, count: int = 1, since: float = 0.0) -> Batches:
+    return Batches(size, count, since)
 
 
 def decided(
-    waiting: OpenBuffer, now: float, *, settings: WriterSettings = SETTINGS, is_in_flight: bool = True
+    waiting: Batches, now: float, *, settings: WriterSettings = SETTINGS, is_in_flight: bool = True
 ) -> tuple[str | None, float]:
     return FlushPolicy(settings).decide(waiting, now, is_in_flight=is_in_flight, is_draining=False)
 

@@ -17,6 +17,16 @@ class OpenBuffer:
         self.since = 0.0
         """Loop time of the first batch."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the batches."""
+        return self.batches.size
+
+    @property
+    def count(self) -> int:
+        """Batches."""
+        return self.batches.count
+
 
 class Sealed(NamedTuple):
     """A WAL object's bytes, and its batches in the form of a commit. `queued` takes their outcomes, in the same order."""

@@ -7,8 +7,25 @@ After a flush of many batches, the next idle flush waits up to `gather_ms` until
 (decision 14).
 """
 
-from bearlake.streams.buffer import OpenBuffer
+from typing import Protocol
+
 from bearlake.streams.writer_settings import WriterSettings
+
+
+class Waiting(Protocol):
+    """The batches that wait for a flush: `streams.buffer.OpenBuffer`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batches."""
+
+    @property
+    def count(self) -> int:
+        """Batches."""
+
+    @property
+    def since(self) -> float:
+        """Loop time (s) of the first batch."""
 
 
 class FlushPolicy:
@@ -20,9 +37,7 @@ class FlushPolicy:
         self._last_count = 0  # batches of the newest flush
         self._gather_count = 0  # waiting batches at which every client that the last flush answered has sent again
 
-    def decide(
-        self, buffer: OpenBuffer, now: float, *, is_in_flight: bool, is_draining: bool
-    ) -> tuple[str | None, float]:
+    def decide(self, buffer: Waiting, now: float, *, is_in_flight: bool, is_draining: bool) -> tuple[str | None, float]:
         """Return the reason to flush a buffer with batches, for which a slot is free; or None, and the time (ms) until the next decision.
 
         `now`: the loop's time in seconds. The reason is the label of `bearlake_append_flushes_total`.
@@ -31,9 +46,9 @@ class FlushPolicy:
         age_ms = (now - buffer.since) * 1000
         gathered_ms = (now - self._last_written_at) * 1000
         is_idle = settings.flush_when_idle and not is_in_flight
-        if is_idle and (gathered_ms >= settings.gather_ms or buffer.batches.count >= self._gather_count):
+        if is_idle and (gathered_ms >= settings.gather_ms or buffer.count >= self._gather_count):
             return "idle", 0
-        if buffer.batches.size >= settings.flush_bytes:
+        if buffer.size >= settings.flush_bytes:
             return "bytes", 0
         if age_ms >= settings.linger_ms:
             return "linger", 0
