@@ -9,13 +9,14 @@ from bearlake.metadata.users import CredentialChange
 from bearlake.protocols.kafka import dispatch
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import KafkaContext
 from bearlake.protocols.kafka.throttling import MEMBER_WAIT_S_MAX
 from bearlake.serving.authentication.credentials import create_credential
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.principal import ANONYMOUS
 from fixtures.kafka_server import fetch_request
 from fixtures.kafka_world import join_of
-from fixtures.quotas import LimitedServer
+from fixtures.quotas import LimitedServer, take_a_second_for
 from fixtures.waiting import until
 
 METADATA = m.MetadataRequest(topics=None)
@@ -29,11 +30,10 @@ async def limited(kafka):
 
 @pytest.fixture
 def busy(monkeypatch):
-    """Each step of a request takes a second."""
-    times = iter(range(1_000_000))
+    """Each request takes a second of the event loop's time when it is decoded."""
 
     def begin():
-        monkeypatch.setattr("bearlake.streams.quotas.timing.time.perf_counter", lambda: float(next(times)))
+        take_a_second_for(monkeypatch, KafkaContext, "decode")
 
     return begin
 
@@ -75,7 +75,7 @@ async def test_requests_that_were_read_wait_one_by_one(limited, busy):
         client.send(METADATA, 9)
     for left in (3, 2, 1, 0):
         await client.receive()
-        await until(lambda: connection.quota_wait is not None)
+        await until(lambda: connection.waits_for_quota)
         assert connection._request_count == left  # noqa: SLF001 - the others have not begun
         await limited.pass_time(1000)
 
@@ -140,7 +140,7 @@ async def test_other_requests_on_a_members_connection_do_not_silence_it(limited)
     for _ in range(3):
         await limited.pass_time(0)
         assert (await member.ask(METADATA, 9)).topics[0].name == "t"
-        await until(lambda: connection.quota_wait is not None)
+        await until(lambda: connection.waits_for_quota)
         assert wait_s_of(connection) <= MEMBER_WAIT_S_MAX + 0.001
         await limited.pass_time(0)
         assert (await member.ask(heartbeat, 4)).error_code == 0
@@ -152,7 +152,7 @@ async def hold_a_commit(client, connection, busy):
     client.send(METADATA, 9)
     client.send(commit_of(7), 5)
     await client.receive()
-    await until(lambda: connection.quota_wait is not None)
+    await until(lambda: connection.waits_for_quota)
     assert connection._request_count == 1  # noqa: SLF001 - the commit has not begun
 
 
@@ -206,7 +206,7 @@ async def test_a_drain_answers_what_a_quota_holds(limited, busy):
     for _ in range(2):
         client.send(METADATA, 9)
     await client.receive()
-    await until(lambda: connection.quota_wait is not None)
+    await until(lambda: connection.waits_for_quota)
     connection.finish()
 
     assert (await client.receive()).topics[0].name == "t"

@@ -128,7 +128,7 @@ class ProduceCall:
 
     def frames(self, outcomes: Sequence[Result]) -> Sequence[codec.Buffer]:
         """The response frame for these append results. For acks=0 there is none; an error closes the connection instead."""
-        throttle_ms = 0 if self.slot is None else self.slot.throttle_ms
+        throttle_ms = 0 if self.slot is None or self.slot.owed_ms is None else self.slot.owed_ms()
         if self.is_plain and self.slot is not None and not throttle_ms:
             frame = kernel.encode_produce_appended(self.caller.version, self.correlation_id, self.entries, outcomes)
             if frame is not None:
