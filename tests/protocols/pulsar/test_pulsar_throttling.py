@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 from bearlake.metadata.quotas import Entity, QuotaChange, QuotaKey
+from bearlake.protocols.pulsar import framing
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.streams.quotas.control import QuotaControl
 from fixtures.pulsar_server import PulsarNode
+from fixtures.quotas import ManualTimers, take_a_second_for
 from fixtures.waiting import until
 
 
@@ -17,8 +19,10 @@ class Limited:
 
     def __init__(self, node: PulsarNode) -> None:
         self.node = node
-        self.now = 0.0
-        self.quotas = node.streams.quotas = QuotaControl(node.streams.metadata.quotas, clock=lambda: self.now)
+        self.timers = ManualTimers()
+        self.quotas = node.streams.quotas = QuotaControl(
+            node.streams.metadata.quotas, clock=self.timers, call_later=self.timers.call_later
+        )
 
     async def limit(self, key: QuotaKey, value: float, entity: Entity | None = None) -> None:
         await self.quotas.change([QuotaChange(entity or Entity(user="ANONYMOUS"), key, value)])
@@ -29,10 +33,10 @@ class Limited:
 
     async def pass_time(self, seconds: float) -> None:
         """Let the clock advance, and the waiting connections look at it."""
-        self.now += seconds
+        self.timers.advance(seconds)
         for connection in list(self.node.server.connections):
-            connection.end_quota_wait()
-            connection.throttling.resume_consumers()
+            if connection.quota_wait is not None:
+                connection.end_quota_wait()
 
 
 @pytest.fixture
@@ -48,10 +52,10 @@ async def test_a_producer_over_its_quota_is_not_read(limited: Limited) -> None:
     assert (await client.receive("send_receipt")).sequence_id == 0
 
     connection = limited.connection()
-    assert connection.quota_wait is not None
+    assert connection.waits_for_quota
     client.send_message(b"y", 1)
     await limited.pass_time(1)
-    await until(lambda: connection.quota_wait is not None)
+    await until(lambda: connection.waits_for_quota)
     await limited.pass_time(10)
     assert (await client.receive("send_receipt")).sequence_id == 1
 
@@ -65,7 +69,7 @@ async def test_a_producer_on_another_connection_waits_too(limited: Limited) -> N
     first.send_message(b"x" * 3000, 0)
     await first.receive("send_receipt")
     second.send_message(b"y", 0)
-    await until(lambda: other.quota_wait is not None)
+    await until(lambda: other.waits_for_quota)
 
     await limited.pass_time(10)
     assert (await second.receive("send_receipt")).sequence_id == 0
@@ -95,7 +99,7 @@ async def test_connections_over_the_quota_of_their_address_are_read_later(limite
     await limited.limit(QuotaKey.CONNECTION_CREATION_RATE, 1.0, Entity(address="127.0.0.1"))
     await limited.node.client()
     opening = asyncio.create_task(limited.node.client())
-    await until(lambda: any(connection.quota_wait is not None for connection in limited.node.server.connections))
+    await until(lambda: any(connection.waits_for_quota for connection in limited.node.server.connections))
 
     await limited.pass_time(1)
     assert (await opening).connected is not None
@@ -103,12 +107,10 @@ async def test_connections_over_the_quota_of_their_address_are_read_later(limite
 
 async def test_time_on_the_event_loop_counts(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
-    times = iter(range(1000))
-    monkeypatch.setattr("bearlake.protocols.pulsar.connection.time.perf_counter", lambda: float(next(times)))
+    take_a_second_for(monkeypatch, framing, "read_frame")
     await limited.node.client()
-    monkeypatch.undo()
 
-    assert limited.connection().quota_wait is not None
+    assert limited.connection().waits_for_quota
 
 
 async def test_topics_are_created_at_the_rate_of_the_quota(limited: Limited) -> None:

@@ -48,11 +48,11 @@ class Stopwatch:
         self.lap()
         self._since = None
 
-    def run(self, who: Principal, work: Callable[[], None]) -> None:
+    def run(self, who: Principal, work: Callable[[], T]) -> T:
         """Run some work at once."""
         is_whole = self.start(who)
         try:
-            work()
+            return work()
         finally:
             if is_whole:
                 self.stop()
