@@ -8,6 +8,7 @@ from bearlake.metadata.quotas import Entity, QuotaChange, QuotaKey
 from bearlake.protocols.pulsar import framing
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.quotas.control import QuotaControl
 from fixtures.pulsar_server import PulsarNode
 from fixtures.quotas import ManualTimers, take_a_second_for
@@ -121,3 +122,88 @@ async def test_topics_are_created_at_the_rate_of_the_quota(limited: Limited) -> 
     refused = await client.produce("t9", 9)
 
     assert refused.error == pb.ServerError.Value("TooManyRequests")
+
+
+async def test_consumers_of_a_client_get_messages_in_turn(limited: Limited) -> None:
+    """Each message makes the client owe. The consumer that was served first is not served first again."""
+    writer = await limited.node.client()
+    consumers = []
+    for at in range(3):
+        await writer.produce(f"t{at}", at)
+        for number in range(6):
+            writer.send_message(b"x" * 3000, number, producer_id=at)
+            await writer.receive("send_receipt")
+    await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    for at in range(3):
+        consumers.append(await limited.node.client())
+        await consumers[-1].subscribe(f"t{at}")
+        consumers[-1].flow(3)
+    order: list[int] = []
+
+    async def receive(at: int) -> None:
+        for _ in range(3):
+            await consumers[at].receive_message()
+            order.append(at)
+
+    async with asyncio.TaskGroup() as tasks:
+        for at in range(3):
+            tasks.create_task(receive(at))
+        for count in range(1, 10):
+            await until(lambda count=count: len(order) == count)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(order) == count
+            await limited.pass_time(10)
+
+    assert [sorted(order[at : at + 3]) for at in (0, 3, 6)] == [[0, 1, 2]] * 3
+
+
+async def test_connections_of_a_client_take_their_commands_in_turn(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command takes a second. All connections wait for the same debt; one takes a command whenever nothing is owed."""
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 100.0)
+    clients = [await limited.node.client() for _ in range(3)]
+    assert limited.quotas.usage is not None
+    limited.quotas.usage.charge_time(ANONYMOUS, 10)
+    for count, client in enumerate(clients, start=1):
+        for _ in range(2):
+            client.send("ping", pb.CommandPing())
+        await until(lambda count=count: limited.quotas.lines.waiting_count == count)
+    spent_s = take_a_second_for(monkeypatch, framing, "read_frame")
+    await limited.pass_time(8.5)
+    for count in range(1, 7):
+        await limited.pass_time(1)
+        assert (await clients[(count - 1) % 3].receive("pong")) is not None
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert spent_s[0] == count
+
+
+async def test_producers_of_a_client_are_read_in_turn(limited: Limited) -> None:
+    """Each message makes the client owe, and the next one of each connection has arrived by then."""
+    clients = [await limited.node.client() for _ in range(3)]
+    for at, client in enumerate(clients):
+        await client.produce(f"t{at}")
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    for number in range(3):
+        for client in clients:
+            client.send_message(b"x" * 3000, number)
+    order: list[int] = []
+
+    async def receive(at: int) -> None:
+        for _ in range(3):
+            await clients[at].receive("send_receipt")
+            order.append(at)
+
+    async with asyncio.TaskGroup() as tasks:
+        for at in range(3):
+            tasks.create_task(receive(at))
+        for count in range(1, 10):
+            await until(lambda count=count: len(order) == count)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(order) == count
+            await limited.pass_time(10)
+
+    assert [sorted(order[at : at + 3]) for at in (0, 3, 6)] == [[0, 1, 2]] * 3

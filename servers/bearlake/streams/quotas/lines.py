@@ -145,11 +145,13 @@ class _Line:
         return self._called is waiter or not (self._is_passing or self._waiting)
 
     def begun(self) -> None:
-        """Whoever had its turn has begun a request: the next one follows in the next pass."""
+        """Whoever had its turn begins a request: the next one follows when the first step of that has run."""
         self._called = None
         if not self._is_passing:
             self._is_passing = True
-            self.look_soon()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_soon(self.look_soon)  # the step is planned after this call
 
     def join(self, waiter: Waiter, who: Principal, keys: tuple[QuotaKey, ...]) -> None:
         """Wait behind the others, or keep waiting at the same place."""

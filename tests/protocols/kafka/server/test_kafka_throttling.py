@@ -20,6 +20,8 @@ from fixtures.kafka_server import batch_of, fetch_request
 from fixtures.quotas import ANYBODY, LimitedServer, take_a_second_for
 from fixtures.waiting import until
 
+SLOW_BYTES_MAX = 123_456
+
 
 @pytest.fixture
 async def limited(kafka):
@@ -206,6 +208,38 @@ async def test_fetches_on_many_connections_together_keep_to_the_quota(limited, m
     assert [partition.error_code for partition in found] == [0] * 5
     assert sum(bool(partition.records) for partition in found) == 1
     assert all(answer.throttle_time_ms > 0 for answer in answers)
+
+
+async def test_a_slow_read_is_not_starved_by_a_fast_one(limited, monkeypatch):
+    """Both begin while nothing is owed. The fast one always ends first, and would leave nothing to the slow one."""
+    slow, fast = await limited.node.client("slow"), await limited.node.client("fast")
+    await fast.ask(produce(3000), 9)
+    await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    fetch, begun, may_end = limited.node.streams.fetch, [], asyncio.Event()
+
+    async def held(ranges, **options):
+        if ranges[0].bytes_max == SLOW_BYTES_MAX:
+            begun.append(1)
+            await may_end.wait()
+        return await fetch(ranges, **options)
+
+    monkeypatch.setattr(limited.node.streams, "fetch", held)
+    got = []
+    for _ in range(6):
+        may_end.clear()
+        begun.clear()
+        slow.send(fetch_request([("t", 0, 0)], partition_bytes_max=SLOW_BYTES_MAX), 12)
+        await until(lambda: begun)
+        fast.send(fetch_request([("t", 0, 0)]), 12)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        may_end.set()
+        got.append(bool((await slow.receive()).responses[0].partitions[0].records))
+        await limited.pass_time(100)
+        await fast.receive()
+        await limited.pass_time(100)
+
+    assert got == [False, True, True, True, True, True]
 
 
 async def test_pipelined_fetches_wait_one_by_one(limited):

@@ -6,15 +6,17 @@ import pytest
 
 from bearlake.metadata.quotas import Entity, QuotaKey
 from bearlake.metadata.users import CredentialChange
-from bearlake.protocols.kafka import dispatch
+from bearlake.protocols.kafka import codec, dispatch
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.connection import Connection
 from bearlake.protocols.kafka.context import KafkaContext
+from bearlake.protocols.kafka.handlers import produce
 from bearlake.protocols.kafka.throttling import MEMBER_WAIT_S_MAX
 from bearlake.serving.authentication.credentials import create_credential
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.principal import ANONYMOUS
-from fixtures.kafka_server import fetch_request
+from fixtures.kafka_server import batch_of, fetch_request, produce_request
 from fixtures.kafka_world import join_of
 from fixtures.quotas import LimitedServer, take_a_second_for
 from fixtures.waiting import until
@@ -107,6 +109,56 @@ async def test_a_request_is_charged_while_it_runs(kafka_cluster, monkeypatch, bu
     may_end.set()
     await limited.pass_time(1000)
     assert (await second.receive()).topics[0].name == "t"
+
+
+async def test_connections_that_wait_begin_one_after_another_in_the_order_in_which_they_came(limited, monkeypatch):
+    """All wait for the same debt. Each request takes a second, which the client owes before the next connection is looked at."""
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 100.0)
+    clients = [await limited.node.client() for _ in range(4)]
+    connections = list(limited.node.server.connections)
+    for client in clients:
+        await client.ask(m.ApiVersionsRequest(), 0)
+    limited.quotas.usage.charge_time(ANONYMOUS, 10)
+    for count, client in enumerate(clients, start=1):
+        client.send(METADATA, 9)
+        await until(lambda count=count: limited.quotas.lines.waiting_count == count)
+    spent_s = take_a_second_for(monkeypatch, KafkaContext, "decode")
+    for count, client in enumerate(clients, start=1):
+        await limited.pass_time(9.1 if count == 1 else 1)
+        assert (await client.receive()).topics[0].name == "t"
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert spent_s[0] == count
+        assert [connection.waiter.is_waiting for connection in connections] == [False] * count + [True] * (4 - count)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(codec, "read_request_header"), (KafkaContext, "decode"), (KafkaContext, "encode"), (Connection, "_write")],
+)
+async def test_all_that_the_loop_does_for_a_connection_is_charged(limited, monkeypatch, owner, name):
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 100.0)
+    client = await limited.node.client()
+    request = fetch_request([("t", 0, 0)])
+    take_a_second_for(monkeypatch, owner, name)
+    for _ in range(3):
+        client.send(request, 12)
+        await client.receive()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert limited.quotas.usage.charge_time(ANONYMOUS, 0.5) == 0.5  # the request has used the burst of a second
+        await limited.pass_time(1.5)
+
+
+async def test_a_produce_response_tells_the_time_that_is_owed(limited, monkeypatch):
+    """Also what its own request has used."""
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
+    client = await limited.node.client()
+    await client.ask(m.ApiVersionsRequest(), 0)
+    take_a_second_for(monkeypatch, produce.kernel, "parse_produce")
+    answer = await client.ask(produce_request("t", batch_of(b"x")), 9)
+
+    assert 1000 <= answer.throttle_time_ms <= 1100  # a second of the loop's time, of which the burst gives a half
 
 
 async def test_a_new_connection_of_a_member_is_served_while_time_is_owed(limited):
