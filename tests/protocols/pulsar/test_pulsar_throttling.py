@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from bearlake.metadata.quotas import Entity, QuotaChange, QuotaKey
-from bearlake.protocols.pulsar import framing
+from bearlake.protocols.pulsar import framing, handlers
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.streams.principal import ANONYMOUS
@@ -137,13 +137,14 @@ async def test_consumers_of_a_client_get_messages_in_turn(limited: Limited) -> N
     for at in range(3):
         consumers.append(await limited.node.client())
         await consumers[-1].subscribe(f"t{at}")
-        consumers[-1].flow(3)
+        consumers[-1].flow(1)
     order: list[int] = []
 
     async def receive(at: int) -> None:
         for _ in range(3):
             await consumers[at].receive_message()
             order.append(at)
+            consumers[at].flow(1)
 
     async with asyncio.TaskGroup() as tasks:
         for at in range(3):
@@ -170,7 +171,7 @@ async def test_connections_of_a_client_take_their_commands_in_turn(
         for _ in range(2):
             client.send("ping", pb.CommandPing())
         await until(lambda count=count: limited.quotas.lines.waiting_count == count)
-    spent_s = take_a_second_for(monkeypatch, framing, "read_frame")
+    spent_s = take_a_second_for(monkeypatch, handlers, "carry_out")
     await limited.pass_time(8.5)
     for count in range(1, 7):
         await limited.pass_time(1)
@@ -181,18 +182,16 @@ async def test_connections_of_a_client_take_their_commands_in_turn(
 
 
 async def test_producers_of_a_client_are_read_in_turn(limited: Limited) -> None:
-    """Each message makes the client owe, and the next one of each connection has arrived by then."""
+    """Each message makes the client owe. The connection that sends again first is not read first again."""
     clients = [await limited.node.client() for _ in range(3)]
     for at, client in enumerate(clients):
         await client.produce(f"t{at}")
     await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
-    for number in range(3):
-        for client in clients:
-            client.send_message(b"x" * 3000, number)
     order: list[int] = []
 
     async def receive(at: int) -> None:
-        for _ in range(3):
+        for number in range(3):
+            clients[at].send_message(b"x" * 3000, number)
             await clients[at].receive("send_receipt")
             order.append(at)
 
