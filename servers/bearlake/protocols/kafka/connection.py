@@ -156,10 +156,7 @@ class Connection(PacedConnection):
 
     def _process(self) -> None:
         """Take complete frames from the slab while the connection may run more requests."""
-        if self._quotas.usage is None:
-            self._take_frames()
-        else:
-            self._throttling.run(self._take_frames)
+        self._take_frames() if self._quotas.usage is None else self._throttling.run(self._take_frames)
 
     def _take_frames(self) -> None:
         slab = self._slab
@@ -169,9 +166,7 @@ class Connection(PacedConnection):
         if self._must_wait():
             self._pace()
             return
-        is_over_budget = self._budget.is_over_budget
-        first = self._low
-        session = self.session
+        is_over_budget, session, first = self._budget.is_over_budget, self.session, self._low
         usage = self._quotas.usage
         if session is not None and not session.is_logged_in:
             usage = self._produce_lead = None

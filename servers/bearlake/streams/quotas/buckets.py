@@ -46,15 +46,15 @@ EVICTION_LOOKS_MAX = 16
 
 
 class _Bucket:
-    """`tokens` at time `at` (s); below zero: owed until `owes_until` (s). `has_owed` until half of the burst is saved again."""
+    """`tokens` at time `at` (s); below zero: owed until `owes_until` (s). `is_recovering` until half of the burst is saved again."""
 
-    __slots__ = ("at", "has_owed", "owes_until", "tokens")
+    __slots__ = ("at", "is_recovering", "owes_until", "tokens")
 
     def __init__(self, at: float, tokens: float) -> None:
         self.at = at
         self.tokens = tokens
         self.owes_until = at
-        self.has_owed = False
+        self.is_recovering = False
 
 
 class Buckets:
@@ -78,7 +78,7 @@ class Buckets:
         bucket.tokens = max(bucket.tokens - amount, -rate * self._wait_s_max)
         wait_s = _wait_s(bucket.tokens, rate)
         bucket.owes_until = bucket.at + wait_s
-        bucket.has_owed |= wait_s > 0
+        bucket.is_recovering |= wait_s > 0
         return wait_s
 
     def reserve(self, name: Hashable, rate: float, amount: float) -> float:
@@ -99,9 +99,9 @@ class Buckets:
             return 0.0
         return _wait_s(self._refilled(name, rate).tokens, rate)
 
-    def has_owed(self, name: Hashable, rate: float) -> bool:
+    def is_recovering(self, name: Hashable, rate: float) -> bool:
         """Whether the bucket has owed something since it last had half of its burst."""
-        return name in self._buckets and self._refilled(name, rate).has_owed
+        return name in self._buckets and self._refilled(name, rate).is_recovering
 
     def _refilled(self, name: Hashable, rate: float) -> _Bucket:
         now = self._clock()
@@ -116,7 +116,7 @@ class Buckets:
         owed_max = rate * self._wait_s_max  # the rate may have been higher when the client began to owe
         bucket.tokens = max(min(bucket.tokens + (now - bucket.at) * rate, burst), -owed_max)
         bucket.at = now
-        bucket.has_owed &= bucket.tokens < burst / 2
+        bucket.is_recovering &= bucket.tokens < burst / 2
         return bucket
 
     def _forget_one(self, now: float) -> None:

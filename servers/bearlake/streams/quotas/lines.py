@@ -32,7 +32,7 @@ class Use(Protocol):
     def due_s(self, who: Principal, *keys: QuotaKey) -> float:
         """Return how long (s) the client should wait; 0: it may begin."""
 
-    def has_owed(self, who: Principal, *keys: QuotaKey) -> bool:
+    def is_recovering(self, who: Principal, *keys: QuotaKey) -> bool:
         """Whether the client has owed lately."""
 
 
@@ -97,7 +97,7 @@ class Lines:
         line = self._lines.get(name)
         may_begin = use.due_s(who, *keys) == 0
         if line is None:
-            if may_begin and not (begins and use.has_owed(who, *keys)):
+            if may_begin and not (begins and use.is_recovering(who, *keys)):
                 return True
             line = self._lines[name] = _Line(self, lambda: self._lines.pop(name))
         if may_begin and line.is_turn_of(waiter):

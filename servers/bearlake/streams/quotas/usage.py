@@ -100,9 +100,9 @@ class Usage:
                 longest = max(longest, self._buckets.due_s(limit.name, self._rate(limit)))
         return longest
 
-    def has_owed(self, who: Principal, *keys: QuotaKey) -> bool:
+    def is_recovering(self, who: Principal, *keys: QuotaKey) -> bool:
         """Whether the client has owed some of these lately: it has saved less than half of its burst since."""
-        return any(self._buckets.has_owed(limit.name, self._rate(limit)) for limit in self.limits_of(who, *keys))
+        return any(self._buckets.is_recovering(limit.name, self._rate(limit)) for limit in self.limits_of(who, *keys))
 
     def require(self, who: Principal, *keys: QuotaKey) -> None:
         """Raise `Throttled` if the client must wait before it uses more of these."""
