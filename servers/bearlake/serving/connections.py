@@ -110,9 +110,10 @@ class Connections(Generic[C]):
             listener.socket.close()
         for connection in self:
             connection.close("the server is stopping", "stopping")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:  # a task that ends may begin the next one of its connection, which ends at once
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- for connections -----------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 - Backpressure means that the server stops reading. A protocol's connection says when it must wait (`_must_wait`), and its socket is
   paused exactly then; also while the write path is over its byte budget or memory for the next frame is short (`serving/receiving.py`).
-- A client that has used up its quota waits: its socket is not read for as long as the quota says (`throttle`). Source: KIP-219.
+- A client that has used up its quota waits: its socket is not read for as long as the quota says (`throttle`). Source: KIP-219. After
+  that, its connections take their frames in turn (`waiter`).
 - A client that began a frame must send all of it within `stall_ms`, not counting the time in which this server did not read. While bytes
   wait to be sent to a client, it must read some of them within `stall_ms`.
 - A task that fails is a bug. It closes its own connection only, with the reason in the log and in a metric.
@@ -22,6 +23,7 @@ from bearlake.serving.addresses import address_of
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
+from bearlake.streams.quotas.lines import Waiter
 from bearlake.telemetry.containment import fault
 from bearlake.telemetry.meters import Counter, Family, Gauge
 
@@ -114,7 +116,9 @@ class PacedConnection(Receiver, ABC):
         """Set by a protocol whose frames may call `_resume` while `_process` runs."""
         self._waits_for_budget = False
         self.quota_wait: asyncio.TimerHandle | None = None
-        """Ends the time for which this connection waits because of a quota; None: the connection does not wait."""
+        """Ends the time for which this connection is not read because of a quota; None: it may be read."""
+        self.waiter = Waiter(self.end_quota_wait)
+        """The connection in lines for a quota (`streams/quotas/lines.py`)."""
         self._is_reading_paused = False
         self._is_write_paused = False
         self._unsent_bytes = 0
@@ -148,10 +152,16 @@ class PacedConnection(Receiver, ABC):
             task.cancel()
         if self.quota_wait is not None:
             self.quota_wait.cancel()
+        self.waiter.leave()
         self._release()
         self._record_unsent(0)
         if self._is_reading_paused:
             self._meters.paused.inc(-1)
+
+    @property
+    def waits_for_quota(self) -> bool:
+        """Whether frames wait because of a quota."""
+        return self.quota_wait is not None or self.waiter.is_waiting
 
     @property
     def is_open(self) -> bool:
@@ -266,7 +276,7 @@ class PacedConnection(Receiver, ABC):
         return self.quota_wait is not None
 
     def end_quota_wait(self) -> None:
-        """End the wait for a quota, and take frames again."""
+        """End the wait for a quota, and take frames again. Called when the wait is over, and when the turn has come in a line."""
         if self.quota_wait is not None:
             self.quota_wait.cancel()
             self.quota_wait = None

@@ -1,6 +1,7 @@
 """Quotas of gRPC clients: RESOURCE_EXHAUSTED with RetryInfo for calls of one answer; streams are paced."""
 
 import asyncio
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -133,23 +134,23 @@ async def test_fetch_calls_that_go_on_together_keep_to_the_quota(
         await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="t", payload=payload(3000)))
     await quotas.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
     quotas.control.charge(ANONYMOUS, QuotaKey.CONSUMER_BYTE_RATE, 10_000)
-    waiting: list[asyncio.Event] = []
+    due: list[Callable[[], None]] = []
+    lines = quotas.control.lines
 
-    async def sleep(_: float) -> None:
-        waiting.append(asyncio.Event())
-        await waiting[-1].wait()
+    def call_later(_: float, callback: Callable[[], None]) -> asyncio.Handle:
+        due.append(callback)
+        return asyncio.Handle(callback, (), asyncio.get_running_loop())
 
-    monkeypatch.setattr(quotas.control, "_sleep", sleep)
+    monkeypatch.setattr(lines, "call_later", call_later)
     calls = [grpc_node.open(methods.FETCH) for _ in range(5)]
     for call in calls:
         position = pb.Position(stream="t", partition=0, earliest=True)
         await call.write(pb.FetchRequest(assign=[position], credit=pb.Credit(bytes=1_000_000, messages=100)))
-    await until(lambda: len(waiting) == 5)
+    await until(lambda: lines.waiting_count == 5)
     sent = metrics.FETCH_BYTES.value
     quotas.now += 100
-    for event in waiting:
-        event.set()
-    await until(lambda: len(waiting) == 10)
+    due.pop()()
+    await until(lambda: lines.waiting_count == 5 and due)
 
     assert 0 < metrics.FETCH_BYTES.value - sent < 2 * 3000 + 1000  # both records of one call
     for call in calls:

@@ -27,7 +27,7 @@ class Outlet:
 
     def __init__(self) -> None:
         self.is_write_paused = False
-        self.throttling: Any = SimpleNamespace(delivered=lambda deliveries: None)
+        self.throttling: Any = SimpleNamespace(delivered=lambda deliveries: None, run=lambda work: work())
         self.frames: list[bytes] = []
 
     def send(self, frame: bytes) -> None:

@@ -5,10 +5,13 @@ import asyncio
 import pytest
 
 from bearlake.metadata.quotas import Entity, QuotaChange, QuotaKey
+from bearlake.protocols.pulsar import framing, handlers
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.quotas.control import QuotaControl
 from fixtures.pulsar_server import PulsarNode
+from fixtures.quotas import ManualTimers, take_a_second_for
 from fixtures.waiting import until
 
 
@@ -17,8 +20,10 @@ class Limited:
 
     def __init__(self, node: PulsarNode) -> None:
         self.node = node
-        self.now = 0.0
-        self.quotas = node.streams.quotas = QuotaControl(node.streams.metadata.quotas, clock=lambda: self.now)
+        self.timers = ManualTimers()
+        self.quotas = node.streams.quotas = QuotaControl(
+            node.streams.metadata.quotas, clock=self.timers, call_later=self.timers.call_later
+        )
 
     async def limit(self, key: QuotaKey, value: float, entity: Entity | None = None) -> None:
         await self.quotas.change([QuotaChange(entity or Entity(user="ANONYMOUS"), key, value)])
@@ -29,10 +34,10 @@ class Limited:
 
     async def pass_time(self, seconds: float) -> None:
         """Let the clock advance, and the waiting connections look at it."""
-        self.now += seconds
+        self.timers.advance(seconds)
         for connection in list(self.node.server.connections):
-            connection.end_quota_wait()
-            connection.throttling.resume_consumers()
+            if connection.quota_wait is not None:
+                connection.end_quota_wait()
 
 
 @pytest.fixture
@@ -48,10 +53,10 @@ async def test_a_producer_over_its_quota_is_not_read(limited: Limited) -> None:
     assert (await client.receive("send_receipt")).sequence_id == 0
 
     connection = limited.connection()
-    assert connection.quota_wait is not None
+    assert connection.waits_for_quota
     client.send_message(b"y", 1)
     await limited.pass_time(1)
-    await until(lambda: connection.quota_wait is not None)
+    await until(lambda: connection.waits_for_quota)
     await limited.pass_time(10)
     assert (await client.receive("send_receipt")).sequence_id == 1
 
@@ -65,7 +70,7 @@ async def test_a_producer_on_another_connection_waits_too(limited: Limited) -> N
     first.send_message(b"x" * 3000, 0)
     await first.receive("send_receipt")
     second.send_message(b"y", 0)
-    await until(lambda: other.quota_wait is not None)
+    await until(lambda: other.waits_for_quota)
 
     await limited.pass_time(10)
     assert (await second.receive("send_receipt")).sequence_id == 0
@@ -95,7 +100,7 @@ async def test_connections_over_the_quota_of_their_address_are_read_later(limite
     await limited.limit(QuotaKey.CONNECTION_CREATION_RATE, 1.0, Entity(address="127.0.0.1"))
     await limited.node.client()
     opening = asyncio.create_task(limited.node.client())
-    await until(lambda: any(connection.quota_wait is not None for connection in limited.node.server.connections))
+    await until(lambda: any(connection.waits_for_quota for connection in limited.node.server.connections))
 
     await limited.pass_time(1)
     assert (await opening).connected is not None
@@ -103,12 +108,10 @@ async def test_connections_over_the_quota_of_their_address_are_read_later(limite
 
 async def test_time_on_the_event_loop_counts(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
-    times = iter(range(1000))
-    monkeypatch.setattr("bearlake.protocols.pulsar.connection.time.perf_counter", lambda: float(next(times)))
+    take_a_second_for(monkeypatch, framing, "read_frame")
     await limited.node.client()
-    monkeypatch.undo()
 
-    assert limited.connection().quota_wait is not None
+    assert limited.connection().waits_for_quota
 
 
 async def test_topics_are_created_at_the_rate_of_the_quota(limited: Limited) -> None:
@@ -119,3 +122,87 @@ async def test_topics_are_created_at_the_rate_of_the_quota(limited: Limited) -> 
     refused = await client.produce("t9", 9)
 
     assert refused.error == pb.ServerError.Value("TooManyRequests")
+
+
+async def test_consumers_of_a_client_get_messages_in_turn(limited: Limited) -> None:
+    """Each message makes the client owe. The consumer that was served first is not served first again."""
+    writer = await limited.node.client()
+    consumers = []
+    for at in range(3):
+        await writer.produce(f"t{at}", at)
+        for number in range(6):
+            writer.send_message(b"x" * 3000, number, producer_id=at)
+            await writer.receive("send_receipt")
+    await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    for at in range(3):
+        consumers.append(await limited.node.client())
+        await consumers[-1].subscribe(f"t{at}")
+        consumers[-1].flow(1)
+    order: list[int] = []
+
+    async def receive(at: int) -> None:
+        for _ in range(3):
+            await consumers[at].receive_message()
+            order.append(at)
+            consumers[at].flow(1)
+
+    async with asyncio.TaskGroup() as tasks:
+        for at in range(3):
+            tasks.create_task(receive(at))
+        for count in range(1, 10):
+            await until(lambda count=count: len(order) == count)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(order) == count
+            await limited.pass_time(10)
+
+    assert [sorted(order[at : at + 3]) for at in (0, 3, 6)] == [[0, 1, 2]] * 3
+
+
+async def test_connections_of_a_client_take_their_commands_in_turn(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command takes a second. All connections wait for the same debt; one takes a command whenever nothing is owed."""
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 100.0)
+    clients = [await limited.node.client() for _ in range(3)]
+    assert limited.quotas.usage is not None
+    limited.quotas.usage.charge_time(ANONYMOUS, 10)
+    for count, client in enumerate(clients, start=1):
+        for _ in range(2):
+            client.send("ping", pb.CommandPing())
+        await until(lambda count=count: limited.quotas.lines.waiting_count == count)
+    spent_s = take_a_second_for(monkeypatch, handlers, "carry_out")
+    await limited.pass_time(8.5)
+    for count in range(1, 7):
+        await limited.pass_time(1)
+        assert (await clients[(count - 1) % 3].receive("pong")) is not None
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert spent_s[0] == count
+
+
+async def test_producers_of_a_client_are_read_in_turn(limited: Limited) -> None:
+    """Each message makes the client owe. The connection that sends again first is not read first again."""
+    clients = [await limited.node.client() for _ in range(3)]
+    for at, client in enumerate(clients):
+        await client.produce(f"t{at}")
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    order: list[int] = []
+
+    async def receive(at: int) -> None:
+        for number in range(3):
+            clients[at].send_message(b"x" * 3000, number)
+            await clients[at].receive("send_receipt")
+            order.append(at)
+
+    async with asyncio.TaskGroup() as tasks:
+        for at in range(3):
+            tasks.create_task(receive(at))
+        for count in range(1, 10):
+            await until(lambda count=count: len(order) == count)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(order) == count
+            await limited.pass_time(10)
+
+    assert [sorted(order[at : at + 3]) for at in (0, 3, 6)] == [[0, 1, 2]] * 3

@@ -23,7 +23,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 
 from bearlake.errors import BearlakeError, Corrupt, Denied
-from bearlake.protocols.kafka import codec
+from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
@@ -83,7 +83,7 @@ class Connection(PacedConnection):
         self._ready_bytes = 0
         self._fetches: deque[Coroutine[None, None, None]] = deque()  # waiting behind the running fetch
         self._is_fetching = False
-        self._others = Lane(self, self._throttling, self._has_room)
+        self._others = Lane(self, self._throttling, lambda: self._ready_bytes < context.settings.response_bytes_max)
         self._is_pumping = self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
         self._has_spoken = False  # whether the client has sent a request
@@ -145,7 +145,7 @@ class Connection(PacedConnection):
         """Close the connection if the client stalls or is idle for `idle_ms`; free memory after `QUIET_MS` without a request."""
         self._close_if_stalled(now)
         idle_ms = (now - self._last_active) * 1000
-        if not self._has_spoken and self.quota_wait is None and idle_ms > self.context.settings.first_request_ms:
+        if not self._has_spoken and not self.waits_for_quota and idle_ms > self.context.settings.first_request_ms:
             self.close("no request within the deadline", "silent")
         elif idle_ms > self.context.settings.idle_ms:
             self.close_if_idle()
@@ -156,6 +156,9 @@ class Connection(PacedConnection):
 
     def _process(self) -> None:
         """Take complete frames from the slab while the connection may run more requests."""
+        self._take_frames() if self._quotas.usage is None else self._throttling.run(self._take_frames)
+
+    def _take_frames(self) -> None:
         slab = self._slab
         assert slab is not None
         view, limits = slab.view, self.context.settings
@@ -163,9 +166,7 @@ class Connection(PacedConnection):
         if self._must_wait():
             self._pace()
             return
-        is_over_budget = self._budget.is_over_budget
-        first = self._low
-        session = self.session
+        is_over_budget, session, first = self._budget.is_over_budget, self.session, self._low
         usage = self._quotas.usage
         if session is not None and not session.is_logged_in:
             usage = self._produce_lead = None
@@ -209,7 +210,7 @@ class Connection(PacedConnection):
         except BearlakeError as error:
             self._malformed(error)
             return
-        if self.quota_wait is not None:
+        if self.waits_for_quota:
             self._shrink()
         self._processed(first)
 
@@ -224,13 +225,11 @@ class Connection(PacedConnection):
             or self._waiting_bytes >= limits.control_request_bytes_max
             or self._waits_for_budget
             or self.quota_wait is not None
+            or self.waiter.is_waiting
             or self._wish is not None
             or self._is_finishing
             or self._is_logging_in
         )
-
-    def _has_room(self) -> bool:
-        return self._ready_bytes < self.context.settings.response_bytes_max
 
     def resume_writing(self) -> None:
         """Called by the event loop when the client has read its responses."""
@@ -282,11 +281,7 @@ class Connection(PacedConnection):
         slot = Slot(key)
         self.add(slot)
         if not api.version_min <= version <= api.version_max:
-            if key != ApiKey.API_VERSIONS:
-                raise Corrupt(
-                    f"{api.key.name} version {version} is not supported; expected {api.version_min} to {api.version_max}"
-                )
-            self.answer(slot, api_versions.unsupported(header.correlation_id))
+            self.answer(slot, api_versions.unsupported(apis.BY_KEY[api.key], version, header.correlation_id))
             return
         caller = self._caller
         if caller.version != version or caller.client_id != header.client_id or caller.who is not self.who:
@@ -303,7 +298,8 @@ class Connection(PacedConnection):
             return
         body = bytes(frame[position:])
         self._waiting_bytes += len(body)
-        work = partial(self._run, slot, caller, header.correlation_id, key, body)
+        run = partial(self._run, slot, caller, header.correlation_id, key, body)
+        work = partial(self._throttling.work_through, caller, key, run)
         if key == ApiKey.FETCH:
             self._fetches.append(work())
             self._fetch_next()
@@ -317,9 +313,14 @@ class Connection(PacedConnection):
             self._is_fetching = True  # until the response is written to the transport
             self.start(self._fetches.popleft())
 
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether the client has logged in, or need not."""
+        return self.session is None or self.session.is_logged_in
+
     def close_if_login_ended(self) -> bool:
         """Close the connection at a request that was held, if the login has ended meanwhile; returns whether it has."""
-        if has_ended := (not self.session.is_logged_in if self.session else self._is_ending):
+        if has_ended := not self.is_logged_in or (self.session is None and self._is_ending):
             self.close("a request was held until the login had ended", "ended_login")
         return has_ended
 
@@ -369,7 +370,7 @@ class Connection(PacedConnection):
         """Send all completed responses. Raises nothing: a bug closes this connection, whose client would wait for its answers forever."""
         self._is_pumping = False
         try:
-            self._send_completed()
+            self._send_completed() if self._quotas.usage is None else self._throttling.run(self._send_completed)
         except Exception as error:  # noqa: BLE001 - boundary: one connection
             fault(log, "send responses", error, self.failed)
 

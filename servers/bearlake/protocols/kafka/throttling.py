@@ -11,7 +11,14 @@ so that each response can say how long to wait.
 A client may give up a Produce request that waits, close its connection and send the request again. What it gave up is not taken: it would
 be stored twice, and use the quota that the repeated request needs. Only a client with acks=0 may close without an answer.
 
-Several requests may have been read while nothing was owed. Each is held again when its turn comes.
+Several requests may have been read while nothing was owed. Each is held again when its turn comes. Requests that are held continue one
+after another, over all connections of their client (`streams/quotas/lines.py`).
+
+Time is charged for all that the event loop does for a connection: it takes requests from the socket, handles them, and writes answers.
+What is left out is what the loop itself and the kernel do before they call the connection, and the flush that many clients share.
+
+A Fetch request is paid for in advance by as many bytes as the last one of its connection found, and corrected at its end. So those who
+read at the same time do so in turn, and none reads again and again for an answer that is empty because another one was faster.
 
 Requests about a group wait for time only after their answers, `MEMBER_WAIT_S_MAX` at most, and so do all requests on the connection of a
 group's member: a client that uses much time must not make the group lose its user's members.
@@ -21,20 +28,23 @@ Source: KIP-13, KIP-124 (time), KIP-219, KIP-599 (mutations).
 
 import math
 import struct
-import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller
 from bearlake.protocols.kafka.handlers import fetch, produce
+from bearlake.protocols.kafka.messages import FetchResponse
 from bearlake.protocols.kafka.request_kinds import LOGIN
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import CLIENT_ID_LENGTH_MAX, Principal, with_client_id
 from bearlake.streams.quotas.control import QuotaControl
-from bearlake.streams.quotas.timing import Timed
+from bearlake.streams.quotas.lines import Waiter
+from bearlake.streams.quotas.timing import Stopwatch, Timed
 from bearlake.streams.quotas.usage import Usage
 
 _MUTATIONS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
@@ -71,13 +81,22 @@ class ThrottledConnection(Protocol):
     """The connection."""
 
     who: Principal
+    waiter: Waiter
+    """The connection in lines."""
 
     @property
     def is_open(self) -> bool:
         """Whether anything can still be sent to the client."""
 
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether `who` is the client: it has logged in, or need not."""
+
     def throttle(self, wait_s: float) -> bool:
         """Read no more requests for that time (s); returns whether the connection waits."""
+
+    def end_quota_wait(self) -> None:
+        """Read requests again."""
 
     def close_if_abandoned(self) -> bool:
         """Close if the client has closed its end; returns whether it has."""
@@ -86,7 +105,16 @@ class ThrottledConnection(Protocol):
 class Throttling:
     """What the quotas say about one connection."""
 
-    __slots__ = ("_begun", "_connection", "_is_limited", "_is_member", "_known", "_quotas")
+    __slots__ = (
+        "_begun",
+        "_connection",
+        "_fetched_bytes",
+        "_is_limited",
+        "_is_member",
+        "_known",
+        "_quotas",
+        "_watch",
+    )
 
     def __init__(self, quotas: QuotaControl, connection: ThrottledConnection) -> None:
         self._quotas = quotas
@@ -97,6 +125,26 @@ class Throttling:
         self._is_limited = False
         self._is_member = False
         """Whether the client is a member of a group and says so on this connection."""
+        self._fetched_bytes = 0
+        """Bytes of records that the last Fetch request found."""
+        self._watch = Stopwatch(quotas, connection.who)
+        connection.waiter.resume = partial(self.run, connection.end_quota_wait)
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do some work for the connection now, and charge its time."""
+        usage, connection = self._quotas.usage, self._connection
+        if usage is not None and usage.is_timed and connection.is_logged_in:
+            self._watch.run(connection.who, work)
+        else:
+            work()
+
+    async def work_through(self, caller: Caller, key: int, work: Callable[[], Awaitable[None]]) -> None:
+        """Handle a request, and charge the time of its steps. A login costs no time, because its caller is not known yet."""
+        usage = self._quotas.usage
+        if usage is None or not usage.is_timed or key in LOGIN:
+            await work()
+        else:
+            await Timed(self._watch, caller.who, work())
 
     def connected(self, address: str) -> float:
         """Note the new connection of an address; returns how long (s) it waits before it is read."""
@@ -110,7 +158,7 @@ class Throttling:
         known = self._known
         if known is None or known[0] is not usage or known[1] is not who:
             self._known = (usage, who)
-            self._is_limited = usage.limits(who, *_PRODUCE)
+            self._is_limited = bool(usage.limits_of(who, *_PRODUCE))
         return self._is_limited
 
     def holds(self, usage: Usage, begun: memoryview, size: int) -> bool:
@@ -120,15 +168,18 @@ class Throttling:
         """
         key = int.from_bytes(begun[:2], "big")
         limits = self._limits(usage, key)
+        self._watch.lap()
+        if self._connection.throttle(0.0):
+            return True
         if not limits or self._begun is usage:
-            return self._connection.throttle(0.0)
+            return False
         if len(begun) < min(size, _CLIENT_ID.size):
             return True
         end = _CLIENT_ID.size + (max(_CLIENT_ID.unpack_from(begun)[0], 0) if size >= _CLIENT_ID.size else 0)
         if len(begun) < min(size, end + _ACKS_END):
             return True
         who = self._named(str(begun[_CLIENT_ID.size : end], "utf-8", "replace"))
-        if self._connection.throttle(usage.due_s(who, *limits)):
+        if not self._quotas.lines.admits(self._connection.waiter, who, limits, begins=key == ApiKey.PRODUCE):
             return True
         if key == ApiKey.PRODUCE and self.limits_produce(usage, who):
             if _awaits_answer(begun, end) and self._connection.close_if_abandoned():
@@ -142,7 +193,9 @@ class Throttling:
         usage, connection = self._quotas.usage, self._connection
         if usage is None or not connection.is_open:
             return False
-        return connection.throttle(usage.due_s(connection.who, *self._limits(usage, key)))
+        if connection.throttle(0.0):
+            return True
+        return not self._quotas.lines.admits(connection.waiter, connection.who, self._limits(usage, key))
 
     def _limits(self, usage: Usage, key: int) -> tuple[QuotaKey, ...]:
         """What limits the beginning of a request."""
@@ -174,32 +227,40 @@ class Throttling:
         usage = self._quotas.usage
         assert usage is not None
         self._begun = None
-        wait_s = usage.due_s(caller.who, QuotaKey.PRODUCER_BYTE_RATE)
-        slot.throttle_ms = _milliseconds(wait_s)
-        started = time.perf_counter()
+        slot.owed_ms = partial(self._owed_ms, caller.who)
         produce.receive(connection, slot, caller, correlation_id, frame, position, slab)
-        if usage.is_timed:
-            time_s = usage.charge_time(caller.who, time.perf_counter() - started)
-            wait_s = max(wait_s, self._time_wait_s(time_s, ApiKey.PRODUCE))
+        self._watch.lap()
+        usage.charge_time(caller.who, 0.0)  # nothing more, but the client counts as throttled if it owes time
+        self._connection.throttle(self._produce_wait_s(usage, caller.who))
+
+    def _produce_wait_s(self, usage: Usage, who: Principal) -> float:
+        time_s = usage.due_s(who, QuotaKey.REQUEST_PERCENTAGE)
+        return max(usage.due_s(who, QuotaKey.PRODUCER_BYTE_RATE), self._time_wait_s(time_s, ApiKey.PRODUCE))
+
+    def _owed_ms(self, who: Principal) -> int:
+        """The time (ms) until the client owes nothing, whatever connection used its quota. It begins with the answer to Produce."""
+        usage = self._quotas.usage
+        if usage is None:
+            return 0
+        self._watch.lap()
+        wait_s = self._produce_wait_s(usage, who)
         self._connection.throttle(wait_s)
+        return _milliseconds(wait_s)
 
     async def handled(self, caller: Caller, key: int, work: Awaitable[Any]) -> Any:
         """Handle another request; return its response, which says how long to wait if it can."""
         who = caller.who
         if key in LOGIN:
             return await work
-        response = await Timed(self._quotas, who, work)
+        response = await (self._fetched(who, work) if key == ApiKey.FETCH else work)
         if key in _JOINED:
             self._is_member = response.error_code == 0
         usage = self._quotas.usage  # the quotas may have changed meanwhile
         if usage is None:
             return response
-        # Nothing more is charged, but the client counts as throttled if it owes time.
+        self._watch.lap()
         wait_s = self._time_wait_s(usage.charge_time(who, 0.0), key) if usage.is_timed else 0.0
         if key == ApiKey.FETCH:
-            if usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE) > 0:  # requests on other connections used it up meanwhile
-                fetch.empty(response)
-            usage.charge(who, QuotaKey.CONSUMER_BYTE_RATE, fetch.size_of(response))
             wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE))
         elif key in _MUTATIONS:
             wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONTROLLER_MUTATION_RATE))
@@ -207,6 +268,37 @@ class Throttling:
             response.throttle_time_ms = _milliseconds(wait_s)
         self._connection.throttle(wait_s)
         return response
+
+    async def _fetched(self, who: Principal, work: Awaitable[FetchResponse]) -> FetchResponse:
+        """Read for a Fetch request, and charge the bytes that it found.
+
+        The response is emptied if others have used up the quota meanwhile, and it has more than twice the bytes that were paid in advance.
+        """
+        usage = self._quotas.usage
+        if usage is None:
+            return await work
+        expected = self._fetched_bytes
+        with self._advanced(usage, who, expected):
+            response = await work
+        self._fetched_bytes = size = fetch.size_of(response)
+        usage = self._quotas.usage
+        if usage is None:
+            return response
+        if size > 2 * expected and usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE) > 0:
+            fetch.empty(response)
+            size = 0
+        usage.charge(who, QuotaKey.CONSUMER_BYTE_RATE, size)
+        return response
+
+    @contextmanager
+    def _advanced(self, usage: Usage, who: Principal, size: int) -> Iterator[None]:
+        """Let a Fetch request pay for so many bytes in advance; gives them back, and lets those who wait look at that in the next pass."""
+        try:
+            with usage.advanced(who, QuotaKey.CONSUMER_BYTE_RATE, size):
+                yield
+        finally:
+            if size:
+                self._quotas.lines.look_at(who, self._limits(usage, ApiKey.FETCH))
 
 
 def _awaits_answer(begun: memoryview, end: int) -> bool:

@@ -12,8 +12,7 @@
 """
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Protocol
 
 from bearlake import kernel
@@ -85,7 +84,7 @@ class Connection(PacedConnection):
         self.watchers: dict[int, Watcher] = {}
         self.send_count = 0
         """Number of messages and batches that are not durable yet."""
-        self.throttling = Throttling(self, context.streams.quotas, lambda: list(self.consumers.values()))
+        self.throttling = Throttling(self, context.streams.quotas)
         """What the quotas say about this connection."""
         self._handlers = handlers
         self._is_preparing = False
@@ -117,7 +116,6 @@ class Connection(PacedConnection):
         if self.session is not None:
             self.session.close()
         self._out.clear()
-        self.throttling.close()
         for producer in list(self.producers.values()):
             producer.abandoned()
         for consumer in list(self.consumers.values()):
@@ -179,13 +177,18 @@ class Connection(PacedConnection):
 
     def _process(self) -> None:
         """Execute complete frames from the slab until the connection must wait."""
+        if self._is_connected and not self.throttling.admits(has_producers=bool(self.producers)):
+            self._pace()
+        else:
+            self.throttling.run(self._take_frames)
+
+    def _take_frames(self) -> None:
         self._need = 0
         first = self._low
         self._is_processing = True
-        started = time.perf_counter() if self.throttling.is_timed else None
         try:
             while not self._must_wait() and (self._take_sends() or self._take_frame()):
-                pass
+                self.throttling.worked()
         except BearlakeError as error:
             self._malformed(error)
             return
@@ -193,15 +196,13 @@ class Connection(PacedConnection):
             self._is_processing = False
         if self._transport is None:
             return
-        if started is not None:
-            self.throttling.worked(time.perf_counter() - started)
         self._is_asked = False
         self._processed(first)
 
     def _take_sends(self) -> bool:
         """Execute the next SENDs that need no special handling, together; returns False if the next frame is not such a SEND."""
         slab = self._slab
-        if not self.producers or slab is None or self._budget.is_over_budget or self.throttling.holds_sends():
+        if not self.producers or slab is None or self._budget.is_over_budget:
             return False
         room = self.context.settings.sends_in_flight_max - self.send_count
         parsed = kernel.parse_sends(slab.view, self._low, self._high, room, *self.context.send_limits)
@@ -230,8 +231,6 @@ class Connection(PacedConnection):
         number = command.type
         if number == _SEND and self._budget.is_over_budget:
             self._wait_for_budget()
-            return False
-        if number == _SEND and self.throttling.holds_sends():
             return False
         if number == _SEND and self._prepared is None and self.producers and self._prepares(message):
             return False
@@ -285,6 +284,7 @@ class Connection(PacedConnection):
             or self.is_held
             or self._waits_for_budget
             or self.quota_wait is not None
+            or self.waiter.is_waiting
             or self._wish is not None
             or self.send_count >= settings.sends_in_flight_max
             or len(self._tasks) >= settings.requests_in_flight_max
@@ -297,6 +297,12 @@ class Connection(PacedConnection):
             self._resume()
 
     # -- requests ------------------------------------------------------------------------------------------------
+
+    def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool = True) -> asyncio.Task[None]:
+        """Run the work of a request, as `PacedConnection.start`, and charge its time."""
+        task = super().start(self.throttling.timed(work), is_cancelled_on_close=is_cancelled_on_close)
+        task.add_done_callback(lambda _: work.close())  # for a task that is cancelled before it ran
+        return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         super()._task_done(task)
@@ -331,7 +337,7 @@ class Connection(PacedConnection):
         if transport is None or not out:
             return
         self._out, self._out_bytes = [], 0
-        self._write(transport, out, size)
+        self.throttling.run(lambda: self._write(transport, out, size))
 
     def resume_writing(self) -> None:
         """Called by the event loop when the client has read what was sent."""

@@ -23,6 +23,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.quotas.lines import Waiter
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import Closed, Delivery, EntryAck, SubscriptionType
@@ -82,6 +83,7 @@ class Consumer:
         epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
         self._delivering = Delivering(self, opener, settings.message_bytes_max, epoch)
         self._is_over = False
+        self._waiter = Waiter(self.resume)
 
     # -- called by the subscription ------------------------------------------------------------------------------
 
@@ -94,7 +96,7 @@ class Consumer:
         connection = self.connection
         if self._delivering.is_busy or not self.may_read() or not connection.is_open or connection.is_write_paused:
             return False
-        return connection.throttling.may_deliver()
+        return connection.throttling.may_deliver(self._waiter)
 
     def activity(self, is_active: bool) -> None:
         """Tell a consumer of a Failover subscription whether it is the active one."""
@@ -213,6 +215,7 @@ class Consumer:
 
     def _end(self) -> None:
         self._is_over = True
+        self._waiter.leave()
         self._delivering.stop()
         if self.connection.consumers.get(self.id) is self:
             del self.connection.consumers[self.id]

@@ -95,7 +95,8 @@ class Delivering:
         """Send the deliveries; returns their number of messages, for those that are queued the expected number."""
         count = at = 0
         if self._task is None:
-            count, at = self._send_at_once(deliveries, self.epoch)
+            throttling = self._receiver.connection.throttling
+            count, at = throttling.run(lambda: self._send_at_once(deliveries, self.epoch))
         if at < len(deliveries):
             rest = deliveries[at:]
             self._put(_Queued(rest, self.epoch))

@@ -2,31 +2,35 @@
 
     produce   a connection with producers is not read while the client owes bytes or time
     consume   consumers get no messages while the client owes bytes
+    time      no connection is read while the client owes time; a login does not wait
+
+The connections and the consumers of one client continue one after another (`streams/quotas/lines.py`). Time is charged for all that the
+event loop does for a connection: it reads commands, executes them, delivers messages and writes frames.
 
 Source: Pulsar's publish rate limits (a connection is not read) and dispatch rate limits (subscriptions wait).
 """
 
-import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Protocol, TypeVar
 
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.streams.principal import Principal
 from bearlake.streams.quotas.control import QuotaControl
+from bearlake.streams.quotas.lines import Waiter
+from bearlake.streams.quotas.timing import Stopwatch, Timed
 from bearlake.streams.subscriptions.model import Delivery
 
+T = TypeVar("T")
+
+_TIME = (QuotaKey.REQUEST_PERCENTAGE,)
 _PRODUCE = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
-
-
-class Resumable(Protocol):
-    """A consumer of the connection."""
-
-    def resume(self) -> None:
-        """Continue deliveries."""
 
 
 class ThrottledConnection(Protocol):
     """The connection."""
+
+    waiter: Waiter
+    """The connection in lines."""
 
     @property
     def who(self) -> Principal:
@@ -39,26 +43,25 @@ class ThrottledConnection(Protocol):
 class Throttling:
     """What the quotas say about one connection."""
 
-    __slots__ = ("_connection", "_consumers", "_quotas", "consumer_wait")
+    __slots__ = ("_connection", "_quotas", "_watch")
 
-    def __init__(
-        self, connection: ThrottledConnection, quotas: QuotaControl, consumers: Callable[[], Collection[Resumable]]
-    ) -> None:
+    def __init__(self, connection: ThrottledConnection, quotas: QuotaControl) -> None:
         self._connection = connection
         self._quotas = quotas
-        self._consumers = consumers
-        self.consumer_wait: asyncio.TimerHandle | None = None
-        """The end of the time in which consumers get nothing; None: they need not wait."""
+        self._watch = Stopwatch(quotas, connection.who)
 
     def connected(self, address: str) -> None:
         """Note the new connection of an address."""
         if (usage := self._quotas.usage) is not None:
             self._connection.throttle(usage.connected(address))
 
-    def holds_sends(self) -> bool:
-        """Whether messages must wait; the connection continues when the wait is over."""
-        usage = self._quotas.usage
-        return usage is not None and self._connection.throttle(usage.due_s(self._connection.who, *_PRODUCE))
+    def admits(self, *, has_producers: bool) -> bool:
+        """Whether the connection may take commands now; if not, it continues when its turn has come."""
+        if self._quotas.usage is None:
+            return True
+        connection = self._connection
+        keys = _PRODUCE if has_producers else _TIME
+        return self._quotas.lines.admits(connection.waiter, connection.who, keys, begins=False)
 
     def sent(self, size: int) -> None:
         """Note that the client has sent messages of so many bytes."""
@@ -66,41 +69,35 @@ class Throttling:
             self._connection.throttle(usage.charge(self._connection.who, QuotaKey.PRODUCER_BYTE_RATE, size))
 
     @property
-    def is_timed(self) -> bool:
-        """Whether the time of some clients is limited."""
+    def _is_timed(self) -> bool:
         usage = self._quotas.usage
         return usage is not None and usage.is_timed
 
-    def worked(self, seconds: float) -> None:
-        """Note that the server has worked for the client for that time (s)."""
-        if (usage := self._quotas.usage) is not None:
-            self._connection.throttle(usage.charge_time(self._connection.who, seconds))
+    def run(self, work: Callable[[], T]) -> T:
+        """Do some work for the client now, and charge its time."""
+        return self._watch.run(self._connection.who, work) if self._is_timed else work()
+
+    def timed(self, work: Coroutine[None, None, None]) -> Coroutine[None, None, None]:
+        """Return the work of a request, whose steps are charged."""
+        return self._timed(work) if self._is_timed else work
+
+    async def _timed(self, work: Coroutine[None, None, None]) -> None:
+        await Timed(self._watch, self._connection.who, work)
+
+    def worked(self) -> None:
+        """Charge the running work up to now: the connection is not read while the client owes time."""
+        if self._is_timed and (usage := self._quotas.usage) is not None:
+            self._watch.lap()
+            self._connection.throttle(usage.charge_time(self._connection.who, 0.0))
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         """Note what a consumer was sent."""
         if (usage := self._quotas.usage) is not None:
             size = sum(len(delivery.batch) for delivery in deliveries)
-            self._hold_consumers(usage.charge(self._connection.who, QuotaKey.CONSUMER_BYTE_RATE, size))
+            usage.charge(self._connection.who, QuotaKey.CONSUMER_BYTE_RATE, size)
 
-    def may_deliver(self) -> bool:
-        """Whether consumers may be sent more; if not, they are resumed when they may."""
-        if (usage := self._quotas.usage) is not None:
-            self._hold_consumers(usage.due_s(self._connection.who, QuotaKey.CONSUMER_BYTE_RATE))
-        return self.consumer_wait is None
-
-    def resume_consumers(self) -> None:
-        """End the wait of the consumers."""
-        if self.consumer_wait is not None:
-            self.consumer_wait.cancel()
-            self.consumer_wait = None
-        for consumer in self._consumers():
-            consumer.resume()
-
-    def close(self) -> None:
-        """The connection is lost."""
-        if self.consumer_wait is not None:
-            self.consumer_wait.cancel()
-
-    def _hold_consumers(self, wait_s: float) -> None:
-        if wait_s > 0 and self.consumer_wait is None:
-            self.consumer_wait = asyncio.get_running_loop().call_later(wait_s, self.resume_consumers)
+    def may_deliver(self, consumer: Waiter) -> bool:
+        """Whether a consumer may be sent more; if not, it is resumed when its turn has come."""
+        if self._quotas.usage is None:
+            return True
+        return self._quotas.lines.admits(consumer, self._connection.who, (QuotaKey.CONSUMER_BYTE_RATE,), begins=False)

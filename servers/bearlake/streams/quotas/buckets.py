@@ -46,14 +46,15 @@ EVICTION_LOOKS_MAX = 16
 
 
 class _Bucket:
-    """`tokens` at time `at` (s); below zero: owed until `owes_until` (s)."""
+    """`tokens` at time `at` (s); below zero: owed until `owes_until` (s). `is_recovering` until half of the burst is saved again."""
 
-    __slots__ = ("at", "owes_until", "tokens")
+    __slots__ = ("at", "is_recovering", "owes_until", "tokens")
 
     def __init__(self, at: float, tokens: float) -> None:
         self.at = at
         self.tokens = tokens
         self.owes_until = at
+        self.is_recovering = False
 
 
 class Buckets:
@@ -77,6 +78,7 @@ class Buckets:
         bucket.tokens = max(bucket.tokens - amount, -rate * self._wait_s_max)
         wait_s = _wait_s(bucket.tokens, rate)
         bucket.owes_until = bucket.at + wait_s
+        bucket.is_recovering |= wait_s > 0
         return wait_s
 
     def reserve(self, name: Hashable, rate: float, amount: float) -> float:
@@ -97,6 +99,10 @@ class Buckets:
             return 0.0
         return _wait_s(self._refilled(name, rate).tokens, rate)
 
+    def is_recovering(self, name: Hashable, rate: float) -> bool:
+        """Whether the bucket has owed something since it last had half of its burst."""
+        return name in self._buckets and self._refilled(name, rate).is_recovering
+
     def _refilled(self, name: Hashable, rate: float) -> _Bucket:
         now = self._clock()
         burst = rate * self._burst_s
@@ -110,6 +116,7 @@ class Buckets:
         owed_max = rate * self._wait_s_max  # the rate may have been higher when the client began to owe
         bucket.tokens = max(min(bucket.tokens + (now - bucket.at) * rate, burst), -owed_max)
         bucket.at = now
+        bucket.is_recovering &= bucket.tokens < burst / 2
         return bucket
 
     def _forget_one(self, now: float) -> None:

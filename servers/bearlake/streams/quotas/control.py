@@ -6,7 +6,7 @@ quotas that it knows, and reads them again when the store answers (`streams/foll
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bearlake.metadata.quotas import Quota, QuotaChange, QuotaKey, Quotas, QuotaSet, check_quota_changes, quota_row
@@ -15,8 +15,13 @@ from bearlake.streams.conflicts import repeated
 from bearlake.streams.principal import INTERNAL, Operation, Principal
 from bearlake.streams.quotas.buckets import Buckets, QuotaSettings
 from bearlake.streams.quotas.limits import Limits
+from bearlake.streams.quotas.lines import Lines, Timer, Waiter
 from bearlake.streams.quotas.usage import Usage
 from bearlake.telemetry import metrics
+
+
+def _call_later(seconds: float, callback: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, callback)
 
 
 class QuotaControl:
@@ -28,11 +33,13 @@ class QuotaControl:
         settings: QuotaSettings | None = None,
         server_count: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        call_later: Callable[[float, Callable[[], None]], Timer] = _call_later,
         audit: Audit | None = None,
     ) -> None:
-        """`server_count`: the live servers among which rates are divided. `clock`: seconds, never going back. `sleep` takes seconds."""
-        self._sleep = sleep
+        """`server_count`: the live servers among which rates are divided. `clock`: seconds, never going back.
+
+        `call_later` plans a call, in seconds.
+        """
         self._store = store
         self._audit = audit or Audit()
         self._server_count = server_count
@@ -40,6 +47,8 @@ class QuotaControl:
         self._revision = -1
         self.usage: Usage | None = None
         """What clients use of their quotas; None while there is no quota."""
+        self.lines = Lines(lambda: self.usage, call_later)
+        """Who waits for a quota."""
         metrics.QUOTA_BUCKETS.set_function(lambda: len(self._buckets))
         metrics.QUOTA_BUCKETS_MAX.set((settings or QuotaSettings()).bucket_count_max)
 
@@ -64,9 +73,18 @@ class QuotaControl:
             usage.spend_time(who, seconds)
 
     async def pace(self, who: Principal, *keys: QuotaKey) -> None:
-        """Wait until the client may use more of these."""
-        while (usage := self.usage) is not None and (wait_s := usage.due_s(who, *keys)) > 0:
-            await self._sleep(wait_s)
+        """Wait until the client may use more of these, behind the others who wait for them."""
+        if self.usage is None:
+            return
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        waiter = Waiter(lambda: None if turn.done() else turn.set_result(None))
+        try:
+            while not self.lines.admits(waiter, who, keys):
+                turn = loop.create_future()
+                await turn
+        finally:
+            waiter.leave()
 
     async def refresh(self) -> None:
         """Read the quotas from the store and apply them. Raises `Unavailable`."""
@@ -105,6 +123,7 @@ class QuotaControl:
             return
         self._revision = found.revision
         self.usage = Usage(Limits(found.quotas), self._buckets, self._server_count) if found.quotas else None
+        self.lines.look()
 
 
 def _detail(change: QuotaChange) -> str:

@@ -17,17 +17,21 @@ from bearlake.streams.quotas.buckets import Buckets
 from bearlake.streams.quotas.limits import Limit, Limits
 from bearlake.telemetry import metrics
 
+FOUND_COUNT_MAX = 10_000
+"""Most clients and keys whose quota is remembered: to find it takes ten times as long as to look it up here."""
+
 
 class Usage:
     """The use of the quotas of one revision. Use it from the event loop's thread only."""
 
-    __slots__ = ("_buckets", "_limits", "_server_count", "is_timed")
+    __slots__ = ("_buckets", "_found", "_limits", "_server_count", "is_timed")
 
     def __init__(self, limits: Limits, buckets: Buckets, server_count: Callable[[], int]) -> None:
         """`server_count`: the live servers among which rates are divided."""
         self._limits = limits
         self._buckets = buckets
         self._server_count = server_count
+        self._found: dict[tuple[QuotaKey, str, str], Limit | None] = {}
         self.is_timed = QuotaKey.REQUEST_PERCENTAGE in limits.keys
         """Whether some clients have a quota of time."""
 
@@ -60,9 +64,22 @@ class Usage:
                 self._buckets.give_back(limit.name, taken)
             raise
 
-    def limits(self, who: Principal, *keys: QuotaKey) -> bool:
-        """Whether a quota of these keys applies to the client."""
-        return any(self._limit(who, key) is not None for key in keys)
+    @contextmanager
+    def advanced(self, who: Principal, key: QuotaKey, amount: float) -> Iterator[None]:
+        """Charge an estimate while this block runs, which then charges what was really used."""
+        limit = self._limit(who, key) if amount else None
+        if limit is None:
+            yield
+            return
+        taken = self._buckets.reserve(limit.name, self._rate(limit), amount)
+        try:
+            yield
+        finally:
+            self._buckets.give_back(limit.name, taken)
+
+    def limits_of(self, who: Principal, *keys: QuotaKey) -> tuple[Limit, ...]:
+        """Return the quotas of these keys that apply to the client."""
+        return tuple(limit for key in keys if (limit := self._limit(who, key)) is not None)
 
     def charge_time(self, who: Principal, seconds: float) -> float:
         """Note that the client used so much of the event loop's time; returns how long (s) it should wait."""
@@ -82,6 +99,10 @@ class Usage:
             if limit is not None:
                 longest = max(longest, self._buckets.due_s(limit.name, self._rate(limit)))
         return longest
+
+    def is_recovering(self, who: Principal, *keys: QuotaKey) -> bool:
+        """Whether the client has owed some of these lately: it has saved less than half of its burst since."""
+        return any(self._buckets.is_recovering(limit.name, self._rate(limit)) for limit in self.limits_of(who, *keys))
 
     def require(self, who: Principal, *keys: QuotaKey) -> None:
         """Raise `Throttled` if the client must wait before it uses more of these."""
@@ -103,7 +124,14 @@ class Usage:
         return wait_s
 
     def _limit(self, who: Principal, key: QuotaKey) -> Limit | None:
-        return None if who.kind == SERVER else self._limits.of_client(key, who.name, who.client_id)
+        if who.kind == SERVER:
+            return None
+        found, name = self._found, (key, who.name, who.client_id)
+        if name not in found:
+            if len(found) >= FOUND_COUNT_MAX:
+                found.clear()
+            found[name] = self._limits.of_client(*name)
+        return found[name]
 
     def _rate(self, limit: Limit) -> float:
         if limit.name[0] is QuotaKey.REQUEST_PERCENTAGE:

@@ -8,6 +8,7 @@ from bearlake.metadata.quotas import DEFAULT, Entity, QuotaChange, QuotaKey
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import produce_pipelined
 from bearlake.protocols.kafka.settings import KafkaSettings
@@ -16,8 +17,10 @@ from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.serving.slabs import SMALL_BYTES
 from bearlake.streams.principal import ANONYMOUS
 from fixtures.kafka_server import batch_of, fetch_request
-from fixtures.quotas import ANYBODY, LimitedServer
+from fixtures.quotas import ANYBODY, LimitedServer, take_a_second_for
 from fixtures.waiting import until
+
+SLOW_BYTES_MAX = 123_456
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ async def test_a_produce_response_says_how_long_to_wait_and_nothing_is_read_mean
     assert answer.responses[0].partition_responses[0].error_code == 0
     assert 1800 <= answer.throttle_time_ms <= 2100
     client.send(m.MetadataRequest(topics=None), 9)
-    await until(lambda: limited.connection().quota_wait)
+    await until(lambda: limited.connection().waits_for_quota)
 
     await limited.pass_time(answer.throttle_time_ms / 1000)
     assert (await client.receive()).topics[0].name == "t"
@@ -57,7 +60,7 @@ async def test_a_produce_request_on_another_connection_waits_and_is_then_served(
     await first.ask(produce(3000), 9)
     second.send(produce(10), 9)
     other = limited.connection()
-    await until(lambda: other.quota_wait is not None)
+    await until(lambda: other.waits_for_quota)
 
     await limited.pass_time(10)
     assert (await second.receive()).responses[0].partition_responses[0].base_offset == 1
@@ -70,7 +73,7 @@ async def left_waiting(limited, request, version, **options):
     await client.ask(m.ApiVersionsRequest(), 0)
     client.send(request, version, **options)
     connection = limited.connection()
-    await until(lambda: connection.quota_wait is not None)
+    await until(lambda: connection.waits_for_quota)
     await client.close()
     return connection
 
@@ -126,7 +129,7 @@ async def test_requests_that_wait_hold_no_memory_that_others_need(kafka_cluster)
         for _ in range(3):
             client.send(produce(900_000), 9)
     connections = list(node.server.connections)
-    await until(lambda: all(connection.quota_wait is not None for connection in connections))
+    await until(lambda: all(connection.waits_for_quota for connection in connections))
     friend = await node.client("console")
 
     assert (await friend.ask(produce(900_000), 9)).responses[0].partition_responses[0].error_code == 0
@@ -177,7 +180,7 @@ async def test_a_fetch_response_has_its_records_and_says_how_long_to_wait(limite
     assert len(answer.responses[0].partitions[0].records) > 3000
     assert 2000 <= answer.throttle_time_ms <= 2200
     client.send(fetch_request([("t", 0, 0)]), 12)
-    await until(lambda: limited.connection().quota_wait)
+    await until(lambda: limited.connection().waits_for_quota)
     await limited.pass_time(10)
     assert (await client.receive()).responses[0].partitions[0].error_code == 0
 
@@ -207,6 +210,38 @@ async def test_fetches_on_many_connections_together_keep_to_the_quota(limited, m
     assert all(answer.throttle_time_ms > 0 for answer in answers)
 
 
+async def test_a_slow_read_is_not_starved_by_a_fast_one(limited, monkeypatch):
+    """Both begin while nothing is owed. The fast one always ends first, and would leave nothing to the slow one."""
+    slow, fast = await limited.node.client("slow"), await limited.node.client("fast")
+    await fast.ask(produce(3000), 9)
+    await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    fetch, begun, may_end = limited.node.streams.fetch, [], asyncio.Event()
+
+    async def held(ranges, **options):
+        if ranges[0].bytes_max == SLOW_BYTES_MAX:
+            begun.append(1)
+            await may_end.wait()
+        return await fetch(ranges, **options)
+
+    monkeypatch.setattr(limited.node.streams, "fetch", held)
+    got = []
+    for _ in range(6):
+        may_end.clear()
+        begun.clear()
+        slow.send(fetch_request([("t", 0, 0)], partition_bytes_max=SLOW_BYTES_MAX), 12)
+        await until(lambda: begun)
+        fast.send(fetch_request([("t", 0, 0)]), 12)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        may_end.set()
+        got.append(bool((await slow.receive()).responses[0].partitions[0].records))
+        await limited.pass_time(100)
+        await fast.receive()
+        await limited.pass_time(100)
+
+    assert got == [False, True, True, True, True, True]
+
+
 async def test_pipelined_fetches_wait_one_by_one(limited):
     client = await limited.node.client()
     await client.ask(produce(3000), 9)
@@ -218,13 +253,13 @@ async def test_pipelined_fetches_wait_one_by_one(limited):
         answer = await client.receive()
         assert answer.throttle_time_ms > 0
         assert connection._request_count == len(client.sent)  # noqa: SLF001 - the others have not begun
-        await until(lambda: connection.quota_wait is not None)
+        await until(lambda: connection.waits_for_quota)
         await limited.pass_time(10)
 
 
 @pytest.mark.parametrize("version", [7, 13])
 async def test_pipelined_requests_of_a_limited_client_are_each_charged(limited, version):
-    """All requests arrive at once: the first request that exceeds the quota makes the others wait."""
+    """All requests arrive at once. The first request that exceeds the quota makes those behind it wait. All answers say how long."""
     await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 10_000.0)
     client = await limited.node.client()
     topic = {"name": "t"} if version < 13 else {"topic_id": limited.node.streams.catalog.peek("t").id_bytes}
@@ -233,13 +268,13 @@ async def test_pipelined_requests_of_a_limited_client_are_each_charged(limited, 
         data = [m.ProduceRequest.Topic(**topic, partition_data=[partition])]
         client.send(m.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), version)
     answers = [await client.receive() for _ in range(3)]
-    assert [answer.throttle_time_ms > 0 for answer in answers] == [False, False, True]
+    assert [answer.throttle_time_ms > 0 for answer in answers] == [True, True, True]
 
     connection = limited.connection()
-    await until(lambda: connection.quota_wait is not None)
+    await until(lambda: connection.waits_for_quota)
     await limited.pass_time(100)
     answers = [await client.receive() for _ in range(3)]
-    assert [answer.throttle_time_ms > 0 for answer in answers] == [False, False, True]
+    assert [answer.throttle_time_ms > 0 for answer in answers] == [True, True, True]
 
 
 async def test_a_client_id_has_a_quota_of_its_own(limited):
@@ -326,15 +361,13 @@ async def test_creation_on_demand_counts_as_a_mutation(limited):
 
 
 async def test_time_on_the_event_loop_is_limited(limited, monkeypatch):
-    times = iter(range(1000))
-    monkeypatch.setattr("bearlake.protocols.kafka.throttling.time.perf_counter", lambda: float(next(times)))
+    take_a_second_for(monkeypatch, KafkaContext, "decode")
     await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
     client = await limited.node.client()
     answer = await client.ask(m.MetadataRequest(topics=None), 9)
-    monkeypatch.undo()
 
     assert answer.topics[0].name == "t"  # a response that is rendered for all clients does not say how long to wait
-    await until(lambda: limited.connection().quota_wait is not None)
+    await until(lambda: limited.connection().waits_for_quota)
 
 
 async def test_members_of_groups_wait_at_most_a_second(limited):
@@ -357,7 +390,7 @@ async def test_a_login_has_its_full_time_after_the_wait_of_its_address(kafka_clu
     second = await node.client()
     await until(lambda: limited.waiting_count() == 1)
     await until(lambda: len(node.server.connections) == 1)  # the first has not logged in in time
-    assert limited.connection().quota_wait is not None
+    assert limited.connection().waits_for_quota
 
     await limited.pass_time(1)
     assert (await second.ask(m.SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)).error_code == 0
@@ -368,7 +401,7 @@ async def test_connections_of_an_address_are_served_at_the_rate_of_its_quota(lim
     first, second = await limited.node.client(), await limited.node.client()
     await first.ask(m.ApiVersionsRequest(), 0)
     second.send(m.ApiVersionsRequest(), 0)
-    await until(lambda: any(connection.quota_wait is not None for connection in limited.node.server.connections))
+    await until(lambda: any(connection.waits_for_quota for connection in limited.node.server.connections))
 
     await limited.pass_time(1)
     assert (await second.receive()).error_code == 0

@@ -6,16 +6,19 @@ import pytest
 
 from bearlake.metadata.quotas import Entity, QuotaKey
 from bearlake.metadata.users import CredentialChange
-from bearlake.protocols.kafka import dispatch
+from bearlake.protocols.kafka import codec, dispatch
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.connection import Connection
+from bearlake.protocols.kafka.context import KafkaContext
+from bearlake.protocols.kafka.handlers import produce
 from bearlake.protocols.kafka.throttling import MEMBER_WAIT_S_MAX
 from bearlake.serving.authentication.credentials import create_credential
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.principal import ANONYMOUS
-from fixtures.kafka_server import fetch_request
+from fixtures.kafka_server import batch_of, fetch_request, produce_request
 from fixtures.kafka_world import join_of
-from fixtures.quotas import LimitedServer
+from fixtures.quotas import LimitedServer, take_a_second_for
 from fixtures.waiting import until
 
 METADATA = m.MetadataRequest(topics=None)
@@ -29,11 +32,10 @@ async def limited(kafka):
 
 @pytest.fixture
 def busy(monkeypatch):
-    """Each step of a request takes a second."""
-    times = iter(range(1_000_000))
+    """Each request takes a second of the event loop's time when it is decoded."""
 
     def begin():
-        monkeypatch.setattr("bearlake.streams.quotas.timing.time.perf_counter", lambda: float(next(times)))
+        take_a_second_for(monkeypatch, KafkaContext, "decode")
 
     return begin
 
@@ -75,7 +77,7 @@ async def test_requests_that_were_read_wait_one_by_one(limited, busy):
         client.send(METADATA, 9)
     for left in (3, 2, 1, 0):
         await client.receive()
-        await until(lambda: connection.quota_wait is not None)
+        await until(lambda: connection.waits_for_quota)
         assert connection._request_count == left  # noqa: SLF001 - the others have not begun
         await limited.pass_time(1000)
 
@@ -109,6 +111,56 @@ async def test_a_request_is_charged_while_it_runs(kafka_cluster, monkeypatch, bu
     assert (await second.receive()).topics[0].name == "t"
 
 
+async def test_connections_that_wait_begin_one_after_another_in_the_order_in_which_they_came(limited, monkeypatch):
+    """All wait for the same debt. Each request takes a second, which the client owes before the next connection is looked at."""
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 100.0)
+    clients = [await limited.node.client() for _ in range(4)]
+    connections = list(limited.node.server.connections)
+    for client in clients:
+        await client.ask(m.ApiVersionsRequest(), 0)
+    limited.quotas.usage.charge_time(ANONYMOUS, 10)
+    for count, client in enumerate(clients, start=1):
+        client.send(METADATA, 9)
+        await until(lambda count=count: limited.quotas.lines.waiting_count == count)
+    spent_s = take_a_second_for(monkeypatch, KafkaContext, "decode")
+    for count, client in enumerate(clients, start=1):
+        await limited.pass_time(9.1 if count == 1 else 1)
+        assert (await client.receive()).topics[0].name == "t"
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert spent_s[0] == count
+        assert [connection.waiter.is_waiting for connection in connections] == [False] * count + [True] * (4 - count)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(codec, "read_request_header"), (KafkaContext, "decode"), (KafkaContext, "encode"), (Connection, "_write")],
+)
+async def test_all_that_the_loop_does_for_a_connection_is_charged(limited, monkeypatch, owner, name):
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 100.0)
+    client = await limited.node.client()
+    request = fetch_request([("t", 0, 0)])
+    take_a_second_for(monkeypatch, owner, name)
+    for _ in range(3):
+        client.send(request, 12)
+        await client.receive()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert limited.quotas.usage.charge_time(ANONYMOUS, 0.5) == 0.5  # the request has used the burst of a second
+        await limited.pass_time(1.5)
+
+
+async def test_a_produce_response_tells_the_time_that_is_owed(limited, monkeypatch):
+    """Also what its own request has used."""
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
+    client = await limited.node.client()
+    await client.ask(m.ApiVersionsRequest(), 0)
+    take_a_second_for(monkeypatch, produce.kernel, "parse_produce")
+    answer = await client.ask(produce_request("t", batch_of(b"x")), 9)
+
+    assert 1000 <= answer.throttle_time_ms <= 1100  # a second of the loop's time, of which the burst gives a half
+
+
 async def test_a_new_connection_of_a_member_is_served_while_time_is_owed(limited):
     await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 1.0)
     limited.quotas.usage.charge_time(ANONYMOUS, 100)
@@ -140,7 +192,7 @@ async def test_other_requests_on_a_members_connection_do_not_silence_it(limited)
     for _ in range(3):
         await limited.pass_time(0)
         assert (await member.ask(METADATA, 9)).topics[0].name == "t"
-        await until(lambda: connection.quota_wait is not None)
+        await until(lambda: connection.waits_for_quota)
         assert wait_s_of(connection) <= MEMBER_WAIT_S_MAX + 0.001
         await limited.pass_time(0)
         assert (await member.ask(heartbeat, 4)).error_code == 0
@@ -152,7 +204,7 @@ async def hold_a_commit(client, connection, busy):
     client.send(METADATA, 9)
     client.send(commit_of(7), 5)
     await client.receive()
-    await until(lambda: connection.quota_wait is not None)
+    await until(lambda: connection.waits_for_quota)
     assert connection._request_count == 1  # noqa: SLF001 - the commit has not begun
 
 
@@ -206,7 +258,7 @@ async def test_a_drain_answers_what_a_quota_holds(limited, busy):
     for _ in range(2):
         client.send(METADATA, 9)
     await client.receive()
-    await until(lambda: connection.quota_wait is not None)
+    await until(lambda: connection.waits_for_quota)
     connection.finish()
 
     assert (await client.receive()).topics[0].name == "t"

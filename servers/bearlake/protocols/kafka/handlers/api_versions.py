@@ -7,6 +7,7 @@ client can ask again. The response header never has tagged fields. Source: KIP-3
 import logging
 
 from bearlake import __version__
+from bearlake.errors import Corrupt
 from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
@@ -30,8 +31,12 @@ async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequ
     return ApiVersionsResponse(api_keys=[_range(api) for api in apis.APIS])
 
 
-def unsupported(correlation_id: int) -> list[codec.Buffer]:
-    """The response frame for a request whose version is too new."""
+def unsupported(api: apis.Api, version: int, correlation_id: int) -> list[codec.Buffer]:
+    """The response frame for an ApiVersions request whose version is too new. Raises `Corrupt` for other APIs."""
+    if api.key != ApiKey.API_VERSIONS:
+        raise Corrupt(
+            f"{api.key.name} version {version} is not supported; expected {api.version_min} to {api.version_max}"
+        )
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(apis.BY_KEY[ApiKey.API_VERSIONS])]
     )

@@ -125,7 +125,7 @@ class ProduceCall:
 
     def frames(self, outcomes: Sequence[Result]) -> Sequence[codec.Buffer]:
         """The response frame for these append results. For acks=0 there is none; an error closes the connection instead."""
-        throttle_ms = 0 if self.slot is None else self.slot.throttle_ms
+        throttle_ms = 0 if self.slot is None or self.slot.owed_ms is None else self.slot.owed_ms()
         results: list[ProduceResult] = []
         has_errors = has_messages = False
         appended = iter(outcomes)
