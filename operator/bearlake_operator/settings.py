@@ -6,7 +6,7 @@
         settings: {…}              # settings of Bearlake's servers, shared by all pods of the data layer
         environment: [{name, secret, key}]
         files: [secret]
-        admin: {secret, key}
+        admin: {secret, key, metrics: {secret, key}}
         tiers: {kafka: {…}, rest: {…}, compactor: {…}}
 
 `example.yaml` is an example; the tests load it.
@@ -198,6 +198,18 @@ class AdminTls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsToken:
+    """The Secret with the bearer token that reads only the metrics of servers and workers: Prometheus has it, and not the admin token."""
+
+    secret: str
+    key: str = "token"
+
+    def __post_init__(self) -> None:
+        if not self.secret or not self.key:
+            raise ValueError("secret and key must not be empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdminAccess:
     """Access to the servers' admin API: the Secret with the bearer token, and an additional address."""
 
@@ -207,6 +219,12 @@ class AdminAccess:
     """Address that the operator tries before the tiers' pods, for servers or an operator outside of the cluster; empty: none."""
     tls: AdminTls | None = None
     """Without it, the admin API has no TLS."""
+    metrics: MetricsToken | None = None
+    """Without it, only the admin token reads metrics."""
+
+    def __post_init__(self) -> None:
+        if self.metrics is not None and (self.metrics.secret, self.metrics.key) == (self.secret, self.key):
+            raise ValueError("metrics must not be the admin token: it has the same secret and key")
 
     @property
     def scheme(self) -> str:

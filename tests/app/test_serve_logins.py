@@ -76,6 +76,24 @@ def test_a_super_user_administers_by_token_while_other_listeners_need_no_login(t
             assert answer.status == 200
 
 
+def test_prometheus_reads_metrics_by_a_token_that_opens_nothing_else(tmp_path: Path) -> None:
+    config = settings(tmp_path, grpc={"port": 0, "anonymous": True})
+    document = yaml.safe_load(config.read_text())
+    for setting, token in (("token_file", "the-token-of-servers"), ("metrics_token_file", "the-metrics-token")):
+        (tmp_path / setting).write_text(token)
+        document["admin"][setting] = str(tmp_path / setting)
+    config.write_text(yaml.safe_dump(document))
+    bearer = {"Authorization": "Bearer the-metrics-token"}
+
+    with started("serve", "grpc", "--config", config, ready_file=tmp_path / "ready.json") as server:
+        with urlopen(Request(f"{server.admin}/metrics", headers=bearer), timeout=30) as answer:
+            assert b"bearlake_server_" in answer.read()
+        with pytest.raises(HTTPError) as refused:
+            urlopen(Request(f"{server.admin}/v1/streams", headers=bearer), timeout=30)
+        with refused.value as denial:
+            assert denial.code == 403
+
+
 def test_the_http_apis_require_a_login(tmp_path: Path) -> None:
     config = settings(tmp_path, "PLAIN")
     assert (

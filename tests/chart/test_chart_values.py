@@ -25,6 +25,7 @@ FORMS = {
     "variable": settings.SecretVariable,
     "admin": settings.AdminAccess,
     "adminTls": settings.AdminTls,
+    "metricsToken": settings.MetricsToken,
     "tier": settings.Tier,
     "workers": settings.Tier,
     "autoscaling": settings.Autoscaling,

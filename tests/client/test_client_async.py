@@ -5,11 +5,16 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+import grpc
 import pyarrow as pa
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 
 from bearlake.client import AsyncClient, CallFailed, ClientSettings, Record, Refused
 from bearlake.client.connections import Pauses
+from bearlake.client.errors import failure_of_status
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.idle_producers import forget_all
 
@@ -285,3 +290,29 @@ async def test_time_without_records_does_not_count_as_failure(monkeypatch: pytes
     hours = 3  # attempts that have failed for an hour
     with pytest.raises(CallFailed, match="gone"):
         await pauses.wait(failure)
+
+
+@pytest.mark.parametrize(("asked_s", "waited_s"), [(0.0, 0.0), (7.0, 7.0), (3600.0, 30.0)])
+async def test_a_retry_waits_as_long_as_the_server_asks(
+    monkeypatch: pytest.MonkeyPatch, asked_s: float, waited_s: float
+) -> None:
+    waited = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr("bearlake.client.connections.asyncio.sleep", sleep)
+    settings = ClientSettings(call_timeout_s=30.0, retry_pause_ms=50.0)
+    status = Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message="drains")
+    status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=int(asked_s))))
+
+    await Pauses(settings, timeout_s=120.0).wait(failure_of_status(status))
+
+    assert waited_s <= waited[0] <= waited_s + 0.05
+
+
+async def test_a_server_that_asks_for_more_time_than_is_left_ends_the_retries() -> None:
+    failure = CallFailed("UNAVAILABLE", "gone", is_retriable=True, retry_delay_s=20.0)
+
+    with pytest.raises(CallFailed, match="gone"):
+        await Pauses(ClientSettings(), timeout_s=10.0).wait(failure)

@@ -1,16 +1,21 @@
 """Consumers and groups of very many streams: complete answers, in turns of the event loop or in a thread."""
 
+import asyncio
+import json
 import re
 from collections.abc import Collection
 from typing import Any
 
 import pytest
 
-from bearlake.metadata.model import CommittedOffset, PartitionBounds, PartitionKey
+from bearlake.index.tail import PartitionTail, TailIndex
+from bearlake.metadata.model import CommittedOffset, Located, PartitionBounds, PartitionKey
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.rest.proxy.consumer import Consumer
 from bearlake.streams.catalog import Catalog
+from bearlake.streams.fetch import FetchRange
 from bearlake.streams.groups import assignment
+from bearlake.streams.offsets import LOOKUPS_AT_ONCE, OffsetQuestion, OffsetSpec
 from bearlake.streams.service import Streams
 from bearlake.streams.turns import AT_ONCE
 from bearlake.telemetry.watchdog import LIMIT_S
@@ -22,6 +27,7 @@ from fixtures.turns import CountingTurns, fill
 
 COUNT = 2_500
 MANY = 20_000
+LARGE = 100_000
 
 
 class Listed(list[str]):
@@ -109,6 +115,88 @@ async def test_rights_of_a_consumer_of_many_streams_are_checked_in_turns(
 
     assert turns.count >= COUNT
     assert turns.most <= AT_ONCE + 10
+
+
+async def test_a_consumer_of_many_partitions_polls_without_holding_the_loop(
+    rest: RestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fill(rest.streams.catalog, MANY)
+    _, consumer = await consumer_of(rest)
+    offsets_everywhere(rest.streams, monkeypatch, offset=10)
+    bounds_everywhere(rest.streams, monkeypatch)
+    consumer.assign([(name, 0) for name in expected])
+    consumer.move({(name, 0): 10 for name in expected})
+
+    async with held_at_most(LIMIT_S):
+        assert await consumer.records(0, 1 << 20) == []
+
+
+async def test_the_assignments_of_a_consumer_are_listed_in_turns(rest: RestNode) -> None:
+    expected = fill(rest.streams.catalog, LARGE)
+    client, consumer = await consumer_of(rest)
+    consumer.assign([(name, 0) for name in reversed(expected)])
+
+    async with held_at_most(LIMIT_S), rest.session.get(client.base + "/assignments") as response:
+        body = await response.read()
+
+    shown = json.loads(body)["partitions"]
+    assert shown == [{"topic": name, "partition": 0} for name in expected]
+
+
+# -- reads ----------------------------------------------------------------------------------------------------------
+
+
+def bounds_everywhere(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every partition have the offsets 0 to 10, as a store would answer."""
+
+    async def bounds(partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
+        return {key: PartitionBounds(0, 10, 10) for key in partitions}
+
+    monkeypatch.setattr(streams.metadata.log, "bounds", bounds)
+
+
+async def test_a_fetch_over_many_partitions_runs_in_turns(rest: RestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(rest.streams.catalog, COUNT)
+    bounds_everywhere(rest.streams, monkeypatch)
+    turns, get = CountingTurns(), TailIndex.get
+
+    def counted(index: TailIndex, partition: PartitionKey) -> PartitionTail | None:
+        turns.tick()
+        return get(index, partition)
+
+    monkeypatch.setattr(TailIndex, "get", counted)
+    ranges = [FetchRange(view.first_key, 10, 1000) for view in rest.streams.catalog.views()]
+
+    found = await rest.streams.fetch(ranges, bytes_min=1, bytes_max=1 << 20, wait_ms=0)
+
+    assert [(item.range, item.start, item.end) for item in found] == [(asked, 0, 10) for asked in ranges]
+    assert turns.count >= COUNT
+    assert turns.most <= 5 * AT_ONCE  # the reader asks for each partition a few times
+
+
+async def test_offsets_by_time_are_looked_up_some_at_a_time(rest: RestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, most = 0, 0
+
+    async def locate(partition: PartitionKey, timestamp: int) -> Located:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0)
+        now -= 1
+        return Located(slices=[], bounds=PartitionBounds(0, 10, 10), position=0)
+
+    monkeypatch.setattr(rest.streams.metadata.log, "locate_timestamp", locate)
+    bounds_everywhere(rest.streams, monkeypatch)
+    questions = [
+        OffsetQuestion(PartitionKey(key), timestamp)
+        for key in range(COUNT)
+        for timestamp in (int(OffsetSpec.LATEST), 5, int(OffsetSpec.EARLIEST))
+    ]
+
+    answers = await rest.streams.offsets(questions)
+
+    assert [answer.offset for answer in answers] == [10, -1, 0] * COUNT
+    assert most == LOOKUPS_AT_ONCE
 
 
 # -- groups ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin import operations
 from bearlake.serving.admin.access import AccessRoutes
-from bearlake.serving.admin.auth import is_own_name, read_token
+from bearlake.serving.admin.auth import is_own_name, read_metrics_token, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.settings import AdminSettings
@@ -468,6 +468,31 @@ def test_the_token_is_read_from_the_file_or_the_variable(tmp_path: Any) -> None:
         token = read_token(settings, environ)
         assert token is not None
         assert token.accepted() == [TOKEN]
+
+
+def test_the_metrics_token_is_read_again_from_its_own_file(tmp_path: Any) -> None:
+    path = tmp_path / "metrics"
+    path.write_text("metrics-token-one")
+    settings = AdminSettings(metrics_token_file=str(path))
+
+    token = read_metrics_token(settings, AdminToken(TOKEN))
+
+    assert token is not None
+    assert token.accepted() == ["metrics-token-one"]
+    assert read_metrics_token(AdminSettings(), AdminToken(TOKEN)) is None
+
+
+def test_a_metrics_token_needs_another_admin_token(tmp_path: Any) -> None:
+    path = tmp_path / "metrics"
+    settings = AdminSettings(metrics_token_file=str(path))
+    with pytest.raises(Invalid, match=r"admin\.metrics_token_file: cannot read"):
+        read_metrics_token(settings, AdminToken(TOKEN))
+    path.write_text(TOKEN)
+
+    with pytest.raises(Invalid, match="without an admin token"):
+        read_metrics_token(settings, None)
+    with pytest.raises(Invalid, match="use another token"):
+        read_metrics_token(settings, AdminToken(TOKEN))
 
 
 def test_a_short_token_and_a_missing_file_are_refused(tmp_path: Any) -> None:

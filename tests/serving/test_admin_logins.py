@@ -1,4 +1,4 @@
-"""Logins to the admin API: its token, and super users by password or token of their own."""
+"""Logins to the admin API: its token, the metrics token, and super users by password or token of their own."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -18,6 +18,7 @@ from fixtures.kafka_server import open_stores
 from fixtures.logins import Logins, add_user, basic, http_login_of
 
 TOKEN = "sixteen-characters"
+METRICS_TOKEN = "reads-metrics-and-nothing-else"
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
@@ -37,6 +38,7 @@ async def session(logins: Logins) -> AsyncIterator[aiohttp.ClientSession]:
             member,
             AdminSettings(),
             token=AdminToken(TOKEN),
+            metrics_token=AdminToken(METRICS_TOKEN),
             login=http_login_of(metadata, logins.settings(failures=limits), closing),
             is_super_user=AccessSettings(super_users=["User:alice"]).is_super_user,
         )
@@ -81,6 +83,18 @@ async def test_every_route_denies_other_users(session: aiohttp.ClientSession, lo
     bob = logins.bearer(sub="bob")
     for method, path in SECURED:
         assert await status(session, bob, path.format(name="t", id=1), method) == 403, (method, path)
+
+
+async def test_the_metrics_token_reads_metrics_and_health_and_nothing_else(session: aiohttp.ClientSession) -> None:
+    bearer = {"Authorization": f"Bearer {METRICS_TOKEN}"}
+    for path in ("/metrics", "/livez", "/healthz"):
+        assert await status(session, bearer, path) == 200
+    for method, path in SECURED:
+        if path != "/metrics":
+            assert await status(session, bearer, path.format(name="t", id=1), method) == 403, (method, path)
+    for path in ("/metrics/", "/metrics/more", "/v1/../v1/servers", "/"):
+        assert await status(session, bearer, path) == 403, path
+    assert await status(session, {"Authorization": f"Bearer {METRICS_TOKEN}x"}, "/metrics") == 401
 
 
 async def test_guessing_ends_and_never_locks_servers_out(session: aiohttp.ClientSession) -> None:

@@ -106,6 +106,18 @@ def test_the_same_token_again_begins_no_overlap(secret: Secret) -> None:
     assert secret.token.accepted() == [FIRST]
 
 
+def test_messages_name_the_setting_of_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "token"
+    file.write_text(FIRST)
+    now_s = 0.0
+    token = AdminToken(FIRST, str(file), now_s=lambda: now_s, setting="admin.metrics_token_file")
+    file.unlink()
+    now_s = 1.0
+
+    assert token.accepted() == [FIRST]
+    assert [vars(record)["error"].partition(":")[0] for record in caplog.records] == ["admin.metrics_token_file"]
+
+
 def test_a_token_without_a_file_stays(tmp_path: Path) -> None:
     token = AdminToken(FIRST)
 

@@ -77,3 +77,16 @@ def test_an_object_store_in_the_cloud_lingers_longer_by_default() -> None:
 def test_contradicting_settings_are_refused(environ: dict[str, str], message: str) -> None:
     with pytest.raises(Invalid, match=message):
         load_document(None, environ)
+
+
+def test_a_grpc_connection_by_certificate_does_not_outlive_a_session() -> None:
+    longer = {"BEARLAKE_GRPC__CONNECTION_AGE_MS": "60000", "BEARLAKE_AUTHENTICATION__SESSION_MS_MAX": "59999"}
+    certificates = {
+        f"BEARLAKE_LISTENERS__GRPC__TLS_{name}_FILE": "a.pem" for name in ("CERTIFICATE", "KEY", "CLIENT_CA")
+    }
+    message = r"grpc\.connection_age_ms \(60000\) must not be larger than authentication\.session_ms_max \(59999\)"
+
+    with pytest.raises(Invalid, match=message):
+        load_document(None, longer | certificates)
+    load_document(None, longer)  # without certificates, every call logs in
+    load_document(None, longer | certificates | {"BEARLAKE_GRPC__CONNECTION_AGE_MS": "59999"})

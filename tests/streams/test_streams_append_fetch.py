@@ -6,6 +6,7 @@ from bearlake.errors import NotFound, OutOfRange
 from bearlake.streams.append import Verdict
 from bearlake.streams.fetch import FetchRange
 from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.turns import AT_ONCE
 from fixtures.deployment import append, append_of, batch_of, create, deployment, fetch, values_of, verdicts_of
 from simulator.loop import virtual_time
 
@@ -337,3 +338,31 @@ async def test_a_duplicate_gets_its_original_offset_on_any_server() -> None:  # 
         assert verdicts_of(again) == ["OUT_OF_ORDER"] + ["DUPLICATE"] * 5
         assert [result.base_offset for result in again] == [-1, 1, 2, 3, 4, 5]
         assert len(values_of(await fetch(second, view))) == 6
+
+
+@virtual_time
+async def test_a_fetch_over_many_partitions_is_as_one_over_a_few() -> None:
+    """The reader takes some partitions at a time: sizes, the first batch (KIP-74) and a wake-up concern all of them."""
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams, partition_count=3 * AT_ONCE)
+        ranges = [FetchRange(key, 0, 1_000_000) for key in view.partitions()]
+        batch = batch_of(bytes(1000))
+        waiting = asyncio.create_task(streams.fetch(ranges, bytes_min=1, bytes_max=10_000, wait_ms=60_000))
+        await asyncio.sleep(1)
+        await append(streams, view, batch, index=2 * AT_ONCE)
+        woken = await waiting
+        for index in (0, AT_ONCE):
+            await append(streams, view, batch, index=index)
+
+        all_of_them = await streams.fetch(ranges, bytes_min=1, bytes_max=10_000, wait_ms=0)
+        only_the_first = await streams.fetch(ranges, bytes_min=1, bytes_max=10, wait_ms=0)
+
+        size = len(batch)
+        assert [index for index, item in enumerate(woken) if item.size_bytes == size] == [2 * AT_ONCE]
+        sizes = [
+            {index: item.size_bytes for index, item in enumerate(found) if item.views}
+            for found in (all_of_them, only_the_first)
+        ]
+        assert sizes == [{0: size, AT_ONCE: size, 2 * AT_ONCE: size}, {0: size}]
+        assert [item.end for item in only_the_first] == [int(index % AT_ONCE == 0) for index in range(3 * AT_ONCE)]

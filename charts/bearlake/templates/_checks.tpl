@@ -9,6 +9,7 @@
 {{- end -}}
 {{- include "bearlake.checks.token" . -}}
 {{- range $layer, $values := .Values.dataLayers -}}
+{{- include "bearlake.checks.metricsToken" (dict "context" $ "layer" $layer "admin" ($values.admin | default dict)) -}}
 {{- include "bearlake.checks.adminTls" (dict "of" $values "where" (printf "dataLayers.%s" $layer)) -}}
 {{- range $tier, $of := $values.tiers | default dict -}}
 {{- $where := printf "dataLayers.%s.tiers.%s" $layer $tier -}}
@@ -46,6 +47,13 @@
 {{- if not $trusting -}}
 {{- fail (printf "operator.serviceAccountToken.issuer is %s, but no data layer trusts it: set dataLayers.<name>.settings.authentication.token.issuer to the same issuer" $issuer) -}}
 {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bearlake.checks.metricsToken" -}}
+{{- $metrics := include "bearlake.admin.metrics" . | fromYaml -}}
+{{- if and (eq $metrics.secret (include "bearlake.admin.secret" .)) (eq $metrics.key (.admin.key | default "token")) -}}
+{{- fail (printf "dataLayers.%s.admin.metrics has the secret and the key of the admin token, which may do everything: name another token" .layer) -}}
 {{- end -}}
 {{- end }}
 

@@ -25,6 +25,13 @@ app.kubernetes.io/component: operator
 {{ .admin.secret | default (printf "%s-%s-admin" .context.Release.Name .layer) }}
 {{- end }}
 
+{{/* (dict "context" $ "layer" "default" "admin" {...}): the Secret and the key of the token that reads only metrics, as YAML. */}}
+{{- define "bearlake.admin.metrics" -}}
+{{- $metrics := .admin.metrics | default dict -}}
+secret: {{ $metrics.secret | default (printf "%s-%s-metrics" .context.Release.Name .layer) | quote }}
+key: {{ $metrics.key | default "token" | quote }}
+{{- end }}
+
 {{/* (dict "context" $ "layer" {...}): not empty if the operator logs in to a data layer with a token of its ServiceAccount. */}}
 {{- define "bearlake.admin.byAccount" -}}
 {{- $issuer := .context.Values.operator.serviceAccountToken.issuer -}}
@@ -141,7 +148,7 @@ capabilities: {drop: [ALL]}
   {{- if include "bearlake.admin.byAccount" (dict "context" $ "layer" $layer) -}}
     {{- $settings = mergeOverwrite (deepCopy $settings) (include "bearlake.admin.accountSettings" (dict "context" $ "layer" $layer) | fromYaml) -}}
   {{- end -}}
-  {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") "url" (($layer.admin | default dict).url | default "") -}}
+  {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") "url" (($layer.admin | default dict).url | default "") "metrics" (include "bearlake.admin.metrics" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict)) | fromYaml) -}}
   {{- with include "bearlake.admin.tls" (dict "context" $ "layer" $layer) -}}
     {{- $admin = set $admin "tls" (fromYaml .) -}}
   {{- end -}}

@@ -43,6 +43,7 @@ def template(
             {"name": "tmp", "emptyDir": {}},
             *file_volumes(data_layer.files),
             *_tls_volumes(tier),
+            *_metrics_token_volumes(data_layer),
             *_admin_tls_volumes(data_layer),
         ],
         **_placement(tier, selector_labels),
@@ -93,6 +94,7 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir
             *file_mounts(data_layer.files),
             *_tls_mounts(tier),
+            *_metrics_token_mounts(data_layer),
             *_admin_tls_mounts(data_layer),
         ],
     }
@@ -115,6 +117,17 @@ def _command_line_variables(data_layer: DataLayer) -> list[Manifest]:
         {"name": "BEARLAKE_ADMIN", "value": f"https://localhost:{server_settings.ADMIN_PORT}"},
         {"name": "BEARLAKE_ADMIN_CA_FILE", "value": server_settings.ADMIN_CA_FILE},
     ]
+
+
+def _metrics_token_volumes(data_layer: DataLayer) -> list[Manifest]:
+    token = data_layer.admin.metrics
+    return [] if token is None else [{"name": "metrics", "secret": {"secretName": token.secret}}]
+
+
+def _metrics_token_mounts(data_layer: DataLayer) -> list[Manifest]:
+    if data_layer.admin.metrics is None:
+        return []
+    return [{"name": "metrics", "mountPath": server_settings.METRICS_TOKEN_FOLDER, "readOnly": True}]
 
 
 def _admin_tls_volumes(data_layer: DataLayer) -> list[Manifest]:

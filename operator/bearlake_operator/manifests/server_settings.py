@@ -16,6 +16,7 @@ FILE = "bearlake.yaml"
 FOLDER = "/etc/bearlake/settings"
 FILES_FOLDER = "/etc/bearlake/secrets"
 TOKEN_FOLDER = "/etc/bearlake/admin"  # noqa: S105 - a path
+METRICS_TOKEN_FOLDER = "/etc/bearlake/metrics"  # noqa: S105 - a path
 ADMIN_TLS_FOLDER = "/etc/bearlake/admin-tls"
 ADMIN_CA_FILE = f"{ADMIN_TLS_FOLDER}/ca.crt"
 ADMIN_PORT = 9644
@@ -63,6 +64,7 @@ def document(data_layer: DataLayer, name: str, tier: Tier) -> dict[str, Any]:
             "host": any_address,
             "port": ADMIN_PORT,
             "token_file": f"{TOKEN_FOLDER}/{data_layer.admin.key}",
+            **_metrics_token(data_layer),
             **_admin_tls(data_layer),
         },
         "server": {"drain_ms": tier.drain_seconds * 1000, "drain_notice_ms": NOTICE_MS},
@@ -71,6 +73,11 @@ def document(data_layer: DataLayer, name: str, tier: Tier) -> dict[str, Any]:
     if listeners:
         own["listeners"] = listeners
     return merged(merged(data_layer.settings, own), tier.settings)
+
+
+def _metrics_token(data_layer: DataLayer) -> Mapping[str, str]:
+    token = data_layer.admin.metrics
+    return {} if token is None else {"metrics_token_file": f"{METRICS_TOKEN_FOLDER}/{token.key}"}
 
 
 def _admin_tls(data_layer: DataLayer) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ from bearlake.errors import BearlakeError
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
 from bearlake.serving.admin.access import AccessRoutes
-from bearlake.serving.admin.auth import read_token
+from bearlake.serving.admin.auth import read_metrics_token, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes, admin_endpoint
 from bearlake.serving.admin.starting import StartingServer
@@ -68,6 +68,7 @@ async def run_process(
     settings = plan.settings
     async with AsyncExitStack() as closing:
         token = read_token(settings.admin, plan.environ)  # an invalid token must fail before any port is bound
+        metrics_token = read_metrics_token(settings.admin, token)
         trust = PeerTrust(settings.admin.tls_ca_file, settings.admin.tls_server_name)
         certificates = Certificates()
         endpoints: dict[str, str] = {}
@@ -98,6 +99,7 @@ async def run_process(
             on_unknown=on_unknown,
             certificates=certificates,
             token=token,
+            metrics_token=metrics_token,
             trust=trust,
         )
         for role in roles:
@@ -172,6 +174,7 @@ def _admin_server(parts: Parts, listener: Listener) -> AdminServer:
         parts.settings.admin,
         routes=routes,
         token=parts.token,
+        metrics_token=parts.metrics_token,
         config=lambda: as_rows(parts.plan.loaded),
         login=_admin_login(parts),
         is_super_user=parts.settings.access.is_super_user,

@@ -58,6 +58,8 @@ class Parts:
     certificates: Certificates
     token: AdminToken | None = None
     """The admin API's token, shared by all servers of the deployment."""
+    metrics_token: AdminToken | None = None
+    """The token that reads only metrics; None: there is none."""
     trust: PeerTrust | None = None
     """How the other servers' admin APIs are verified; None: by the machine's authorities."""
     stream_service: Streams | None = None

@@ -51,7 +51,8 @@ class ClientSettings:
     auto_commit_ms: float = 5_000.0
     """Time (ms) between two automatic commits of a consumer."""
     call_timeout_s: float = 30.0
-    """Timeout (s) of one attempt of a unary call, and of all retries after its first failure."""
+    """Timeout (s) of one attempt of a unary call, and of all retries after its first failure. Also the longest pause (s) before a retry
+    that a server may ask for."""
     retry_pause_ms: float = 50.0
     """First pause (ms) before a retry; doubles up to `retry_pause_max_ms`, with jitter."""
     retry_pause_max_ms: float = 1_000.0
@@ -155,7 +156,10 @@ class Connections:
 
 
 class Pauses:
-    """Growing pauses between attempts, until attempts have failed for `timeout_s`."""
+    """Growing pauses between attempts, until attempts have failed for `timeout_s`. A pause is at least as long as the server asks.
+
+    Source: google.rpc.RetryInfo.
+    """
 
     def __init__(self, settings: ClientSettings, timeout_s: float) -> None:
         self._settings = settings
@@ -169,11 +173,15 @@ class Pauses:
         self._pause_ms = self._settings.retry_pause_ms
 
     async def wait(self, failure: CallFailed) -> None:
-        """Wait before the next attempt. Raises `failure` when no time is left."""
+        """Wait before the next attempt, at least as long as the server asks, but not longer than `call_timeout_s`.
+
+        Raises `failure` when no time is left.
+        """
         now = asyncio.get_running_loop().time()
         if self._until is None:
             self._until = now + self._timeout_s
         pause_s = self._pause_ms * random.uniform(0.5, 1.0) / 1000  # noqa: S311 - jitter
+        pause_s = max(pause_s, min(failure.retry_delay_s, self._settings.call_timeout_s))
         if now + pause_s > self._until:
             raise failure
         self._pause_ms = min(2 * self._pause_ms, self._settings.retry_pause_max_ms)

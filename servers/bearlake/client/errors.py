@@ -34,6 +34,7 @@ class CallFailed(Exception):
         *,
         reason: str = "",
         is_retriable: bool = False,
+        retry_delay_s: float = 0.0,
         metadata: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> None:
@@ -42,6 +43,8 @@ class CallFailed(Exception):
         self.reason = reason
         self.is_retriable = is_retriable
         """Whether the same call may succeed later."""
+        self.retry_delay_s = retry_delay_s
+        """Time (s) that the server asks the client to wait before a retry (google.rpc.RetryInfo); 0: none."""
         self.metadata = dict(metadata or {})
         self.fields = dict(fields or {})
 
@@ -123,6 +126,7 @@ def _of_status(status: Status, code: str, *, is_retriable: bool) -> CallFailed:
         status.message,
         reason=info.reason,
         is_retriable=is_retriable,
+        retry_delay_s=max(0.0, retry.retry_delay.ToTimedelta().total_seconds()),
         metadata=info.metadata,
         fields={violation.field: violation.description for violation in request.field_violations},
     )

@@ -111,7 +111,7 @@ class Settings:
         for listener in self.listeners.all():
             check_mechanisms(listener.mechanisms, self.authentication)
         writer, groups, kafka = self.streams.writer, self.streams.groups, self.kafka
-        ordered = (
+        ordered = [
             (
                 "streams.writer.flush_bytes",
                 writer.flush_bytes,
@@ -138,7 +138,11 @@ class Settings:
                 "streams.groups.coordinator_wait_ms",
                 groups.coordinator_wait_ms,
             ),
-        )
+        ]
+        session_ms = self.authentication.session_ms_max
+        if self.listeners.grpc.tls_client_ca_file and session_ms:  # a connection verifies its certificate only once
+            age_ms = self.grpc.connection_age_ms
+            ordered.append(("grpc.connection_age_ms", age_ms, "authentication.session_ms_max", session_ms))
         for smaller, low, larger, high in ordered:
             if low > high:
                 raise Invalid(f"{smaller} ({low}) must not be larger than {larger} ({high})")

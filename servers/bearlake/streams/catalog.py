@@ -205,7 +205,7 @@ class Catalog:
     def check_new(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Raise `Invalid`, naming the expected value, unless a stream with these properties may be created."""
         check_name(name)
-        self._check_partitions(partition_count, 0)
+        self.check_partitions(partition_count, 0)
         if len(self._by_name) >= self._stream_count_max:
             raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
         stream_configs.check(configs)
@@ -246,9 +246,10 @@ class Catalog:
 
     def check_growth(self, stream: Stream, partition_count: int) -> None:
         """Raise `Invalid`, naming the expected value, if the stream may not have so many partitions."""
-        self._check_partitions(partition_count, stream.partition_count)
+        self.check_partitions(partition_count, stream.partition_count)
 
-    def _check_partitions(self, requested: int, present: int) -> None:
+    def check_partitions(self, requested: int, present: int) -> None:
+        """Raise `Invalid` unless a stream that has `present` partitions may have `requested`."""
         if not 1 <= requested <= self._stream_partition_count_max:
             raise Invalid(f"partition count {requested}: expected 1 to {self._stream_partition_count_max}")
         if self.partition_count + requested - present > self._partition_count_max:

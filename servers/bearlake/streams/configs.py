@@ -276,6 +276,16 @@ ENDING = frozenset({"http.deleted", "http.expires.at", "http.incomplete", "http.
 """Configs by which servers delete a stream. A caller who changes one also needs the right to delete the stream."""
 
 
+GIVEN_COUNT_MAX = 1_000
+"""Maximum number of configs that a request gives for one stream: many times as many as there are."""
+
+
+def check_count(count: int) -> None:
+    """Raise `Invalid` for so many configs that some are unknown or repeated: to look at all of them would take long."""
+    if count > GIVEN_COUNT_MAX:
+        raise Invalid(f"{count} configs for one topic: expected at most {GIVEN_COUNT_MAX}")
+
+
 def check(configs: Mapping[str, str]) -> None:
     """Raise `Invalid`, naming the config, unless every name is known and every value is legal."""
     for name, value in configs.items():

@@ -7,6 +7,7 @@
 - Only the store decides out of range, never a cache; a lagging follower is never an error.
 - If an object is missing (swept during the read), the reader looks its offsets up again before the read fails.
 - A response ends before damaged bytes; only a fetch at their offset fails.
+- A fetch over many partitions reads some at a time, so that it neither holds the event loop nor asks the stores too much at once.
 - `streams/history.py` finds offsets that the tail index no longer holds: slices of WAL objects, and row groups of segments.
 """
 
@@ -21,10 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from bearlake import kernel
 from bearlake.cache.objects import ExtentKey, ObjectCache
 from bearlake.errors import BearlakeError, Corrupt, NotFound, Unavailable
-from bearlake.index.tail import TailIndex
+from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
+from bearlake.streams import waiting
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
+from bearlake.streams.turns import in_turns
 from bearlake.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -96,6 +99,24 @@ class _Plan:
     views: "list[memoryview | Block | None]"
 
 
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """What the partitions read so far have used of one fetch."""
+
+    bytes_left: int
+    """Bytes that the answer still may have; negative after a larger first batch."""
+    load_bytes_left: int
+    """Bytes that may still be loaded from the object store."""
+    results: list[Fetched] = field(default_factory=list)
+    size_bytes: int = 0
+    extents: set[ExtentKey] = field(default_factory=set)
+    is_filled: bool = False
+    """Whether something is loaded, so that `load_bytes_left` counts."""
+    is_cut: bool = False
+    """Whether more data exists that was too much for one read."""
+    has_error: bool = False
+
+
 class Reader:
     """One server's read path. Use it from the event loop's thread only."""
 
@@ -119,27 +140,31 @@ class Reader:
         deadline = loop.time() + min(wait_ms, self._settings.wait_max_ms) / 1000
         bytes_max = min(bytes_max, self._settings.bytes_max)
         wake = asyncio.Event()
+        waiter = wake.set
         while True:
             wake.clear()
-            await self._learn([item.partition for item in ranges])
-            tails = [tail for item in ranges if (tail := self._tail.get(item.partition)) is not None]
-            for tail in tails:
-                tail.waiters[wake.set] = None
+            tails: list[PartitionTail] = []
+            done = _Progress(bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max)
             try:
-                results, is_cut = await self._collect(ranges, bytes_max)
-                size = sum(result.size_bytes for result in results)
+                async for part in in_turns(ranges):
+                    await self._learn([item.partition for item in part])
+                    watched = [tail for item in part if (tail := self._tail.get(item.partition)) is not None]
+                    tails += watched
+                    for tail in watched:
+                        tail.waiters[waiter] = None
+                    await self._collect(part, done)
                 wait = deadline - loop.time()
-                if size >= bytes_min or wait <= 0 or is_cut or any(result.error is not None for result in results):
-                    return results
-                if len(tails) < len(ranges):  # a partition without known bounds has no tail to wake us
-                    wait = min(wait, _LEARN_PAUSE_S)
-                await _wait(wake, wait)
-            except TimeoutError:
-                if loop.time() >= deadline:
-                    return results
+                is_last = done.size_bytes >= bytes_min or wait <= 0 or done.is_cut or done.has_error
+                if not is_last:
+                    if len(tails) < len(ranges):  # a partition without known bounds has no tail to wake us
+                        wait = min(wait, _LEARN_PAUSE_S)
+                    is_last = not await waiting.is_woken(wake, wait) and loop.time() >= deadline
+                await waiting.leave(tails, waiter)
             finally:
-                for tail in tails:
-                    tail.waiters.pop(wake.set, None)
+                for tail in tails:  # those that are left when the caller gives up
+                    tail.waiters.pop(waiter, None)
+            if is_last:
+                return done.results
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         """Read the partitions' bounds from the store; partitions that do not exist are left out. Raises `Unavailable`."""
@@ -163,26 +188,26 @@ class Reader:
 
     # -- plan ----------------------------------------------------------------------------------------------------
 
-    async def _collect(self, ranges: Sequence[FetchRange], bytes_max: int) -> tuple[list[Fetched], bool]:
-        """Return one answer per range, and whether more data exists that was too much for one read."""
+    async def _collect(self, ranges: Sequence[FetchRange], done: _Progress) -> None:
+        """Add one answer per range to those that are `done`."""
         plans = [_Plan(Fetched(range=item), [], True, []) for item in ranges]
         cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         _FROM_TAIL.value += len(plans) - len(cold)
         if cold:
             await asyncio.gather(*(self._plan_from_history(plan) for plan in cold))
-        _ration(plans, bytes_max)
-        is_cut = await self._load(plans)
+        _ration(plans, done)
+        await self._load(plans, done)
         for plan in plans:
+            fetched = plan.fetched
             if not plan.is_tail:
                 self._spread(plan)
-        budget = bytes_max
-        has_bytes = False
-        for plan in plans:
-            if plan.fetched.error is None and (budget > 0 or not has_bytes):
-                self._cut(plan, min(plan.fetched.range.bytes_max, budget), is_first=not has_bytes)
-                budget -= plan.fetched.size_bytes
-                has_bytes = has_bytes or plan.fetched.size_bytes > 0
-        return [plan.fetched for plan in plans], is_cut
+            is_first = done.size_bytes == 0
+            if fetched.error is None and (done.bytes_left > 0 or is_first):
+                self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
+                done.bytes_left -= fetched.size_bytes
+                done.size_bytes += fetched.size_bytes
+            done.has_error = done.has_error or fetched.error is not None
+            done.results.append(fetched)
 
     def _plan_from_tail(self, plan: _Plan) -> bool:
         """Plan from the tail index; False if the reader must ask the store."""
@@ -222,32 +247,30 @@ class Reader:
 
     # -- load ----------------------------------------------------------------------------------------------------
 
-    async def _load(self, plans: Sequence[_Plan]) -> bool:
-        """Load the planned slices; returns whether slices were dropped because they were too much for one read."""
-        waiting = []
-        extents: set[ExtentKey] = set()
-        room = self._settings.load_bytes_max
-        is_cut = is_filled = False
+    async def _load(self, plans: Sequence[_Plan], done: _Progress) -> None:
+        """Load the planned slices; drops those that are too much for one read."""
+        unloaded = []
         for plan in plans:
             for at, piece in enumerate(plan.slices):
                 view = self._cache.peek(piece.object, piece.slice) if plan.is_tail else self._peek(piece)
                 if view is None:
                     extent = self._extent_of(piece, plan)
-                    if extent not in extents:
+                    if extent not in done.extents:
                         size = extent[2] - extent[1]
-                        if is_filled and size > room:
+                        if done.is_filled and size > done.load_bytes_left:
                             del plan.slices[at:]
-                            is_cut = True
+                            done.is_cut = True
                             break
-                        extents.add(extent)
-                        room -= size
-                        is_filled = is_filled or piece.slice.length > 0  # a piece that may be empty never ends a plan
+                        done.extents.add(extent)
+                        done.load_bytes_left -= size
+                        done.is_filled = (
+                            done.is_filled or piece.slice.length > 0
+                        )  # a piece that may be empty never ends a plan
                 plan.views.append(view)
             if None in plan.views:
-                waiting.append(plan)
-        if waiting:
-            await asyncio.gather(*(self._load_plan(plan) for plan in waiting))
-        return is_cut
+                unloaded.append(plan)
+        if unloaded:
+            await asyncio.gather(*(self._load_plan(plan) for plan in unloaded))
 
     def _peek(self, piece: Piece) -> "memoryview | Block | None":
         if isinstance(piece, BlockPiece):
@@ -346,18 +369,6 @@ class Reader:
                 return
 
 
-async def _wait(wake: asyncio.Event, seconds: float) -> None:
-    """Wait for records. Raises `TimeoutError`."""
-    start = asyncio.get_running_loop().time()
-    metrics.FETCH_WAITING.value += 1
-    try:
-        async with asyncio.timeout(seconds):
-            await wake.wait()
-    finally:
-        metrics.FETCH_WAITING.value -= 1
-        metrics.FETCH_WAIT_SECONDS.observe(asyncio.get_running_loop().time() - start)
-
-
 def _missing(fetched: Fetched) -> Unavailable:
     """The error for a reader when objects that the store named are missing, in every attempt."""
     partition, offset, _ = fetched.range
@@ -366,10 +377,10 @@ def _missing(fetched: Fetched) -> Unavailable:
     return Unavailable(f"committed bytes are missing: partition {partition}, offset {offset}")
 
 
-def _ration(plans: Sequence[_Plan], bytes_max: int) -> None:
-    """Drop slices that do not fit the answer, so that `bytes_max` bounds memory; at least one slice stays (KIP-74)."""
-    room = bytes_max
-    is_first = True
+def _ration(plans: Sequence[_Plan], done: _Progress) -> None:
+    """Drop slices that do not fit the answer, so that its size bounds memory; at least one slice stays (KIP-74)."""
+    room = done.bytes_left
+    is_first = done.size_bytes == 0
     for plan in plans:
         slice_count = 0
         while slice_count < len(plan.slices) and (room > 0 or is_first):

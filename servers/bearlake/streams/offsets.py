@@ -5,7 +5,7 @@ because the exact record decides (KIP-79, KIP-734); of a segment it reads only t
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import chain
 from typing import NamedTuple
@@ -17,11 +17,18 @@ from bearlake.metadata import CommitLog
 from bearlake.metadata.model import LocatedSlice, ObjectKind, PartitionBounds, PartitionKey
 from bearlake.records import codec as record_codec
 from bearlake.streams.history import RESOLVE_COUNT_MAX, History, Moved
+from bearlake.streams.turns import in_turns
 
 UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """Largest decompressed size (bytes) of a batch whose records are read."""
 
 _PAGE_SLICE_COUNT = 1_000
+
+LOOKUPS_AT_ONCE = 64
+"""Partitions whose offset one call looks up by time at once: each asks the metadata store, and may read an object."""
+
+LOOKUPS_MS_MAX = 30_000
+"""Longest time (ms) in which one call begins look-ups by time: that of a Kafka client's request (`request.timeout.ms`)."""
 
 
 class OffsetSpec(IntEnum):
@@ -61,37 +68,49 @@ class Offsets:
         self._cache = cache
 
     async def answer(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
-        """Return one answer per question, in order; one store read answers all questions about bounds, before any look-up by time."""
-        partitions = {item.partition for item in questions if item.timestamp in _BOUNDS}
+        """Return one answer per question, in order; one store read answers all questions about bounds, before any look-up by time.
+
+        Looks `LOOKUPS_AT_ONCE` questions up by time at once. Those that remain after `LOOKUPS_MS_MAX` fail as `Unavailable`.
+        """
+        partitions: set[PartitionKey] = set()
+        async for part in in_turns(questions):
+            partitions.update(item.partition for item in part if item.timestamp in _BOUNDS)
         try:
             bounds = await self._log.bounds(partitions) if partitions else {}
         except BearlakeError as error:
             return [OffsetAnswer(-1, -1, error)] * len(questions)
-        return list(await asyncio.gather(*(self._one(item, bounds) for item in questions)))
-
-    async def _one(self, question: OffsetQuestion, bounds: dict[PartitionKey, PartitionBounds]) -> OffsetAnswer:
-        partition, timestamp = question
-        try:
-            if timestamp in _BOUNDS:
-                known = bounds.get(partition)
-                if known is None:
-                    raise NotFound(f"no partition {partition}")
-                return OffsetAnswer(known.start if timestamp in _STARTS else known.end)
-            if timestamp == OffsetSpec.LATEST_TIERED:
-                return NOTHING
-            return await self._by_time(partition, timestamp)
-        except BearlakeError as error:
-            return OffsetAnswer(-1, -1, error)
+        answers: list[OffsetAnswer] = []
+        by_time: list[int] = []
+        async for part in in_turns(questions):
+            for question in part:
+                if question.timestamp not in _KNOWN:
+                    by_time.append(len(answers))
+                answers.append(_known(question, bounds))
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LOOKUPS_MS_MAX / 1000
+        async for places in in_turns(by_time, LOOKUPS_AT_ONCE):
+            if loop.time() >= end:
+                late = Unavailable(f"{len(by_time)} offsets by time take more than {LOOKUPS_MS_MAX} ms: ask for fewer")
+                found = [OffsetAnswer(-1, -1, late)] * len(places)
+            else:
+                found = await asyncio.gather(*(self._by_time(*questions[place]) for place in places))
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
+        return answers
 
     async def _by_time(self, partition: PartitionKey, timestamp: int) -> OffsetAnswer:
-        for _ in range(RESOLVE_COUNT_MAX):
-            try:
-                if timestamp == OffsetSpec.MAX_TIMESTAMP:
-                    return await self._largest(partition)
-                return await self._first(partition, timestamp)
-            except Moved:  # the object was swept during the read: its offsets are in another object now
-                continue
-        raise Unavailable(f"committed bytes are missing: partition {partition}, time {timestamp}")
+        try:
+            for _ in range(RESOLVE_COUNT_MAX):
+                try:
+                    if timestamp == OffsetSpec.MAX_TIMESTAMP:
+                        return await self._largest(partition)
+                    return await self._first(partition, timestamp)
+                except Moved:  # the object was swept during the read: its offsets are in another object now
+                    continue
+        except BearlakeError as error:
+            return OffsetAnswer(-1, -1, error)
+        missing = Unavailable(f"committed bytes are missing: partition {partition}, time {timestamp}")
+        return OffsetAnswer(-1, -1, missing)
 
     async def _first(self, partition: PartitionKey, timestamp: int) -> OffsetAnswer:
         located = await self._log.locate_timestamp(partition, timestamp)
@@ -163,6 +182,19 @@ class Offsets:
 
 _STARTS = frozenset({OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL})
 _BOUNDS = _STARTS | {OffsetSpec.LATEST}
+_KNOWN = _BOUNDS | {OffsetSpec.LATEST_TIERED}
+"""What is answered without a look-up by time."""
+
+
+def _known(question: OffsetQuestion, bounds: Mapping[PartitionKey, PartitionBounds]) -> OffsetAnswer:
+    """Answer a question about bounds; `NOTHING` for one that needs a look-up."""
+    partition, timestamp = question
+    if timestamp not in _BOUNDS:
+        return NOTHING
+    known = bounds.get(partition)
+    if known is None:
+        return OffsetAnswer(-1, -1, NotFound(f"no partition {partition}"))
+    return OffsetAnswer(known.start if timestamp in _STARTS else known.end)
 
 
 def _first_at(batch: memoryview, base_offset: int, timestamp: int, start: int) -> OffsetAnswer | None:

@@ -29,10 +29,13 @@ class Turns:
     def __init__(self) -> None:
         self._count = 0
 
-    def is_over(self) -> bool:
-        """Count an item; returns whether other tasks should run before it."""
-        self._count += 1
-        return self._count % AT_ONCE == 0
+    def is_over(self, weight: int = 1) -> bool:
+        """Count an item, or one that takes as long as `weight` items; returns whether other tasks should run before it."""
+        self._count += weight
+        if self._count < AT_ONCE:
+            return False
+        self._count = 0
+        return True
 
 
 AT_ONCE = 250

@@ -167,3 +167,20 @@ async def test_a_read_of_a_bomb_does_not_hold_the_loop(grpc_node: GrpcNode, form
 
     assert answer.next_offset > 10_000
     call.cancel()
+
+
+async def test_a_member_of_a_long_subscription_does_not_hold_the_loop(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("t")
+    warm = grpc_node.open(methods.CONSUME)
+    await warm.write(pb.ConsumeRequest(join=pb.Join(group="warm", streams=["t"])))
+    await warm.read()
+    call = grpc_node.open(methods.CONSUME)
+    request = pb.ConsumeRequest(join=pb.Join(group="g", streams=["t"] * 300_000))
+
+    async with held_at_most(LIMIT_S):
+        await call.write(request)
+        answer = await call.read()
+
+    assert [(position.stream, position.partition) for position in answer.assigned.positions] == [("t", 0)]
+    for member in (call, warm):
+        member.cancel()

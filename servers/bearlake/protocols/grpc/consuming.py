@@ -40,10 +40,11 @@ async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.Consume
     if not first.join.group or not first.join.streams:
         raise BadField("join", "required in the first message, with a group and its streams")
     require(node.streams.authorizer, who, Operation.READ, Resource.GROUP, first.join.group)
-    for name in first.join.streams:
-        if not node.streams.may(who, Operation.READ, name):
-            raise Denied(f"{who} may not read stream {name!r}")
-        await node.streams.catalog.find(name)
+    async for part in in_turns(first.join.streams):
+        for name in part:
+            if not node.streams.may(who, Operation.READ, name):
+                raise Denied(f"{who} may not read stream {name!r}")
+            await node.streams.catalog.find(name)
     member = _Member(node, who, writer, first.join)
     member.feed.add_credit(max(first.credit.bytes, 0), max(first.credit.messages, 0))
     tasks = {
@@ -204,7 +205,7 @@ class _Member:
     # -- one generation --------------------------------------------------------------------------------------------
 
     async def _join(self) -> Joined:
-        subscription = assignment.encode_subscription(list(self._wish.streams))
+        subscription = await leading.encoded_subscription(self._wish.streams, self._node.streams.checks.off_loop)
         joined = await self._groups.join(
             self._wish.group,
             JoinRequest(
@@ -237,7 +238,8 @@ class _Member:
             (joined.protocol_type, joined.protocol_name),
             assignments,
         )
-        return await self._positions(assignment.decode_assignment(synced.assignment))
+        off_loop = self._node.streams.checks.off_loop
+        return await self._positions(await leading.decoded_assignment(synced.assignment, off_loop))
 
     async def _counts(self, names: Collection[str]) -> dict[str, int]:
         """The partition counts of the streams that exist, in turns of the event loop: other members may subscribe to very many."""
@@ -248,6 +250,10 @@ class _Member:
         return counts
 
     async def _positions(self, partitions: assignment.Partitions) -> list[Assigned]:
+        """Where to read each assigned partition. Raises `BadField` over `partitions_max`, before any work."""
+        limit = self._node.settings.partitions_max
+        if sum(map(len, partitions.values())) > limit:
+            raise BadField("assign", f"expected at most {limit} partitions")
         views = {name: await self._node.streams.catalog.find(name) for name in partitions}
         keys = [views[name].partition(index) for name, indexes in partitions.items() for index in indexes]
         committed = await self._groups.offsets(self._wish.group, keys) if keys else {}

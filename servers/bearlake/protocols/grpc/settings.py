@@ -52,7 +52,8 @@ class GrpcSettings:
     connection_age_ms: int = 10_000
     """Age (ms, within a tenth) at which clients are asked to reconnect, while their calls continue. Load then spreads over new servers, and
     clients leave a draining server without a failed call if the age is at most half of `server.drain_ms`. Each reconnection costs a
-    handshake."""
+    handshake. Where clients log in by certificate, at most `authentication.session_ms_max`: a connection's certificate is verified at its
+    beginning."""
     call_age_ms: int = 1_800_000
     """Age (ms, within a tenth) at which the client of a streaming call is asked to continue in a new call."""
     call_drain_ms: int = 30_000

@@ -2,7 +2,8 @@
 
 On a loopback address every user of this machine has access, if the request's Host header names the machine itself (this blocks a web
 page whose own name resolves to 127.0.0.1). Any other address requires a bearer token; the server does not start without one.
-A configured token is always required, or else the login of a super user. `guard.py` applies these rules to requests.
+A configured token is always required, or else the login of a super user. The metrics token reads metrics and health, and nothing else.
+`guard.py` applies these rules to requests.
 
 Source: RFC 6750 (bearer tokens); CWE-346 and CWE-350 (DNS rebinding).
 """
@@ -16,8 +17,11 @@ from bearlake.serving.http.login import LoginRefused
 from bearlake.serving.listener import is_loopback
 
 TOKEN_VARIABLE = "BEARLAKE_ADMIN_TOKEN"  # noqa: S105 - a variable's name
+METRICS_TOKEN_FILE = "admin.metrics_token_file"  # noqa: S105 - a setting's name
 OPEN_PATHS = frozenset({"/livez", "/healthz", "/readyz"})
 """Paths of health checks, which need neither a token nor a login."""
+METRICS_PATH = "/metrics"
+"""The only other path that the metrics token may read."""
 
 
 def has_access(authorization: str | None, host: str | None, token: AdminToken | None) -> bool:
@@ -65,4 +69,26 @@ def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> AdminToke
     raise Invalid(
         f"the admin API on {settings.host} can be reached from elsewhere and needs a token: "
         f"set admin.token_file or the variable {TOKEN_VARIABLE}, or bind it to 127.0.0.1 (admin.host)"
+    )
+
+
+def read_metrics_token(settings: AdminSettings, token: AdminToken | None) -> AdminToken | None:
+    """Return the token that reads only metrics, None if none is configured. `token` is the admin token.
+
+    Raises:
+        Invalid: there is no admin token, so the API is open to this machine anyway; both tokens are the same; the metrics token is too
+            short, or its file cannot be read.
+    """
+    if not settings.metrics_token_file:
+        return None
+    found = read_token_file(settings.metrics_token_file, METRICS_TOKEN_FILE)
+    if token is None:
+        raise Invalid(
+            f"{METRICS_TOKEN_FILE} is set, but without an admin token every user of this machine may use the whole API: "
+            f"set admin.token_file or the variable {TOKEN_VARIABLE}"
+        )
+    if found in token.accepted():
+        raise Invalid(f"{METRICS_TOKEN_FILE} has the admin token, which may do everything: use another token")
+    return AdminToken(
+        found, settings.metrics_token_file, overlap_ms=settings.token_overlap_ms, setting=METRICS_TOKEN_FILE
     )

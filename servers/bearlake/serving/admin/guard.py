@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from bearlake.errors import BearlakeError, Denied
 from bearlake.serving.admin import problems
-from bearlake.serving.admin.auth import OPEN_PATHS, has_access
+from bearlake.serving.admin.auth import METRICS_PATH, OPEN_PATHS, has_access
 from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
@@ -19,6 +19,9 @@ from bearlake.telemetry import metrics
 
 ADMIN = Principal(SERVER, "admin-api")
 """The principal of requests that are admitted by the token of the API, or by their machine. No user can have it."""
+
+METRICS = Principal(SERVER, "metrics")
+"""The principal of requests that are admitted by the metrics token. No user can have it."""
 
 _LOGIN = re.compile(r"basic .|bearer [\w-]+\.[\w-]+\.[\w-]+\s*$", re.IGNORECASE)
 """A password, or a JSON Web Token."""
@@ -35,8 +38,9 @@ class AdminGuard(HttpGuard):
         token: AdminToken | None,
         login: HttpListenerLogin | None = None,
         is_super_user: Callable[[Principal], bool] = lambda _: False,
+        metrics_token: AdminToken | None = None,
     ) -> None:
-        """`token` None: only this machine can reach the API, without a token.
+        """`token` None: only this machine can reach the API, without a token. `metrics_token` reads only metrics; None: there is none.
 
         `login`: how super users log in; None: they cannot. `is_super_user` says which of them may use the API.
         """
@@ -50,6 +54,7 @@ class AdminGuard(HttpGuard):
             login=login,
         )
         self._token = token
+        self._metrics_token = metrics_token
         self._is_super_user = is_super_user
 
     @property
@@ -62,10 +67,15 @@ class AdminGuard(HttpGuard):
         if request.path in OPEN_PATHS:
             return None
         authorization = request.headers.get(hdrs.AUTHORIZATION)
-        if not has_access(authorization, request.headers.get(hdrs.HOST), self._token):
-            return await self._admit_super_user(request, authorization or "")
-        note_principal(request, at_host(ADMIN, client_address(request), self.listener))
-        return None
+        if has_access(authorization, request.headers.get(hdrs.HOST), self._token):
+            note_principal(request, at_host(ADMIN, client_address(request), self.listener))
+            return None
+        if self._metrics_token is not None and self._metrics_token.is_in(authorization):
+            note_principal(request, at_host(METRICS, client_address(request), self.listener))
+            if request.path != METRICS_PATH:
+                raise Denied(f"this token may read only {METRICS_PATH}")
+            return None
+        return await self._admit_super_user(request, authorization or "")
 
     async def _admit_super_user(self, request: web.Request, authorization: str) -> float | None:
         """Admit a super user by login.

@@ -14,6 +14,7 @@ from bearlake.errors import Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Server
 from bearlake.serving.admin import operations, problems
+from bearlake.serving.admin.auth import METRICS_PATH
 from bearlake.serving.admin.guard import AdminGuard
 from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.token import AdminToken
@@ -59,11 +60,12 @@ class AdminServer:
         config: Callable[[], object] = dict,
         login: HttpListenerLogin | None = None,
         is_super_user: Callable[[Principal], bool] = lambda _: False,
+        metrics_token: AdminToken | None = None,
     ) -> None:
         """`login`: how super users log in, besides the token; None: they cannot. `is_super_user` says which of them may use the API.
 
         `routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
-        returns the content of `/v1/config`, without secrets.
+        returns the content of `/v1/config`, without secrets. `metrics_token` reads only metrics; None: there is none.
         """
         self._listener = listener
         self._log = commit_log
@@ -71,7 +73,7 @@ class AdminServer:
         self._routes = routes
         self._settings = settings
         self._config = config
-        self._guard = AdminGuard(settings, token, login, is_super_user)
+        self._guard = AdminGuard(settings, token, login, is_super_user, metrics_token)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.request_timeout_ms)
         self.is_ready = False
         """The result of `/readyz`; the process sets it when all services accept, and clears it when the drain begins."""
@@ -87,7 +89,7 @@ class AdminServer:
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get(METRICS_PATH, self._metrics)
         app.router.add_get("/v1/servers", self._servers)
         app.router.add_get("/v1/config", self._show_config)
         for routes in self._routes:

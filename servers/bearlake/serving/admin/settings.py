@@ -31,9 +31,13 @@ class AdminSettings(BoundSettings):
     token_file: str = ""
     """File with the bearer token (at least 16 characters); empty: the variable BEARLAKE_ADMIN_TOKEN, if it is set. A changed file is read
     again within a second."""
+    metrics_token_file: str = ""
+    """File with another bearer token (at least 16 characters), which reads `/metrics` and health and gets 403 everywhere else: for
+    Prometheus. Needs an admin token. A changed file is read again within a second. Empty: only the admin token and super users read
+    metrics."""
     token_overlap_ms: int = 600_000
-    """How long the previous token is accepted after a new token was found in the file. Longer than a Secret takes to reach all pods (about
-    two minutes); 0 rejects a leaked token at once."""
+    """How long the previous token is accepted after a new token was found in one of the two files. Longer than a Secret takes to reach all
+    pods (about two minutes); 0 rejects a leaked token at once."""
     request_bytes_max: int = 1024 * 1024
     """Largest request body."""
     request_timeout_ms: int = 30_000

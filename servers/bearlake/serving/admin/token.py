@@ -1,4 +1,4 @@
-"""The admin API's bearer token. All servers of a deployment and its operator share it; it may change while they run.
+"""The bearer tokens of the admin API: the admin token, which servers and operator share, and the metrics token. They may change at runtime.
 
 A new token reaches servers and clients at different times (a Secret takes up to about two minutes to reach all pods). So during an
 overlap both sides use both tokens: a server accepts the previous token, and a client retries a refused request with the previous token.
@@ -16,16 +16,27 @@ from bearlake.serving.files import FollowedFiles
 log = logging.getLogger(__name__)
 
 TOKEN_LENGTH_MIN = 16
+TOKEN_FILE = "admin.token_file"  # noqa: S105 - a setting's name
 
 
 class AdminToken:
     """A token and its predecessor. With a `file`, it follows the file's content."""
 
     def __init__(
-        self, token: str, file: str = "", *, overlap_ms: int = 0, now_s: Callable[[], float] = time.monotonic
+        self,
+        token: str,
+        file: str = "",
+        *,
+        overlap_ms: int = 0,
+        now_s: Callable[[], float] = time.monotonic,
+        setting: str = TOKEN_FILE,
     ) -> None:
-        """`token` is the file's current content; `overlap_ms` is how long it is accepted after a new token was found."""
+        """`token` is the file's current content; `overlap_ms` is how long it is accepted after a new token was found.
+
+        `setting` names the file in messages.
+        """
         self._token = token
+        self._setting = setting
         self._before = ""
         self._before_end_s = 0.0
         self._file = file
@@ -49,24 +60,28 @@ class AdminToken:
     def _read(self) -> None:
         """Read a new token from the file; if the content is not a valid token, the current token stays in force."""
         try:
-            token = read_token_file(self._file)
+            token = read_token_file(self._file, self._setting)
         except Invalid as error:
             log.warning(
-                "cannot use the changed admin token file; keeping the current token", extra={"error": str(error)}
+                "cannot use a changed token file of the admin API; keeping the current token",
+                extra={"error": str(error)},
             )
             return
         if token != self._token:
             self._before, self._token = self._token, token
             self._before_end_s = self._now_s() + self._overlap_s
-            log.info("the admin token has changed", extra={"overlap_ms": round(self._overlap_s * 1000)})
+            log.info(
+                "a token of the admin API has changed",
+                extra={"setting": self._setting, "overlap_ms": round(self._overlap_s * 1000)},
+            )
 
 
-def read_token_file(path: str) -> str:
-    """Return the token in a file. Raises `Invalid`, without the file's content."""
+def read_token_file(path: str, setting: str = TOKEN_FILE) -> str:
+    """Return the token in the file of a setting. Raises `Invalid`, without the file's content."""
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"admin.token_file: cannot read {path}: {error}") from error
+        raise Invalid(f"{setting}: cannot read {path}: {error}") from error
     check_token(token, path)
     return token
 
@@ -74,7 +89,7 @@ def read_token_file(path: str) -> str:
 def check_token(token: str, source: str) -> None:
     """Raise `Invalid` if the token is too short."""
     if len(token) < TOKEN_LENGTH_MIN:
-        raise Invalid(f"the admin token in {source} is shorter than {TOKEN_LENGTH_MIN} characters")
+        raise Invalid(f"the token in {source} is shorter than {TOKEN_LENGTH_MIN} characters")
 
 
 def has_token(authorization: str | None, token: str) -> bool:

@@ -34,6 +34,7 @@ from bearlake.metadata.access_rules import (
     Resource,
     RuleFilter,
     RuleSet,
+    check_count,
     check_rule,
     restrictions,
     row_of,
@@ -185,8 +186,9 @@ class AccessControl(Authorizer):
 
         Returns the rules of `old` that existed. Raises as `create`.
         """
-        for rule in new:
-            check_rule(rule)
+        check_count(len(new))  # before any work: rules that arrive may be far too many
+        operation = _operation(new, old)
+        named = await _worked(len(new) + len(old), partial(_checked, new, old, operation))
 
         def decide(present: RuleSet) -> tuple[Sequence[AccessRule], Sequence[AccessRule], Sequence[AccessRule]]:
             existing = set(present.rules)
@@ -197,8 +199,7 @@ class AccessControl(Authorizer):
                 details[:] = _details(created, deleted, operation)
             return created, deleted, found
 
-        operation = _operation(new, old)
-        with self._audit.change(who, operation, "AccessRule", "", *_details(new, old, operation)) as details:
+        with self._audit.change(who, operation, "AccessRule", "", *named) as details:
             return await self._change(decide, 1)
 
     async def delete(
@@ -331,6 +332,13 @@ def _operation(created: Collection[AccessRule], deleted: Collection[AccessRule])
     if not deleted:
         return Operation.CREATE
     return Operation.ALTER if created else Operation.DELETE
+
+
+def _checked(new: Collection[AccessRule], old: Collection[AccessRule], operation: Operation) -> Sequence[str]:
+    """Name the rules of a change for the audit log. Raises `Invalid`."""
+    for rule in new:
+        check_rule(rule)
+    return _details(new, old, operation)
 
 
 def _details(created: Collection[AccessRule], deleted: Collection[AccessRule], operation: Operation) -> Sequence[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers.metadata import INTERNAL_NAMES
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams import configs as stream_configs
 from fixtures.kafka_server import batch_of, values_of
@@ -241,6 +242,16 @@ async def test_streams_are_not_created_on_demand_when_the_setting_forbids_it(kaf
     answer = await metadata(client, "t", may_create=True)
 
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_NAMES))
+async def test_internal_topics_of_kafka_are_not_created_on_demand(kafka, name):
+    client = await kafka.client()
+
+    answer = await metadata(client, name, may_create=True)
+
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert (await metadata(client)).topics == []
 
 
 async def test_a_stream_that_many_ask_for_at_once_is_created_once(any_cluster):

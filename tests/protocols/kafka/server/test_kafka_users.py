@@ -67,10 +67,12 @@ async def describe(client, *names):
 
 async def test_a_user_that_a_super_user_makes_logs_in_until_it_is_deleted(node):
     admin = await logged_in(node, "alice")
-    assert await alter(admin, put(), put(mechanism=LARGE, iterations=8192)) == [("carol", 0)]
+    for credential in (put(), put(mechanism=LARGE, iterations=8192)):
+        assert await alter(admin, credential) == [("carol", 0)]
     assert await describe(admin, "carol") == [("carol", 0, [(SMALL, 4096), (LARGE, 8192)])]
     assert await logged_in(node, "carol", "new")
-    assert await alter(admin, put(mechanism=LARGE, password="newer"), drop()) == [("carol", 0)]
+    for alteration in (put(mechanism=LARGE, password="newer"), drop()):
+        assert await alter(admin, alteration) == [("carol", 0)]
     assert await logged_in(node, "carol", "new") is None
     assert await logged_in(node, "carol", "newer")
     assert await alter(admin, drop(mechanism=LARGE)) == [("carol", 0)]
@@ -107,10 +109,14 @@ async def test_a_listener_without_logins_lets_nobody_change_users(kafka):
         ([put(salt=b"short")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
         ([put(salted=b"short")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
         ([put(), put()], ErrorCode.DUPLICATE_RESOURCE),
-        ([put(), drop()], ErrorCode.DUPLICATE_RESOURCE),
+        ([put(), put(mechanism=LARGE)], ErrorCode.DUPLICATE_RESOURCE),
+        ([put(), put(mechanism=LARGE), put()], ErrorCode.DUPLICATE_RESOURCE),
+        ([put(), put(mechanism=LARGE, iterations=1)], ErrorCode.DUPLICATE_RESOURCE),
+        ([put(iterations=1), put(mechanism=LARGE)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
         ([drop()], ErrorCode.RESOURCE_NOT_FOUND),
+        ([put(), drop()], ErrorCode.RESOURCE_NOT_FOUND),
         ([put(mechanism=LARGE), drop()], ErrorCode.RESOURCE_NOT_FOUND),
-        ([put(), put(mechanism=LARGE, iterations=1)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([drop(mechanism=3), put()], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
 async def test_a_wrong_alteration_changes_nothing_of_its_user(node, alterations, code):
@@ -118,6 +124,17 @@ async def test_a_wrong_alteration_changes_nothing_of_its_user(node, alterations,
     name = alterations[0].name
     assert sorted(await alter(admin, *alterations, put("dave"))) == sorted([(name, code), ("dave", 0)])
     assert [user for user, _, _ in await describe(admin)] == ["alice", "bob", "dave"]
+
+
+@pytest.mark.parametrize("second", [drop("bob"), drop("bob", LARGE), put("bob"), put("bob", LARGE)])
+async def test_a_user_is_altered_once_in_a_request_whatever_the_mechanism(node, second):
+    """Source: KIP-554; `ScramControlManager.alterCredentials`, which looks at deletions first."""
+    admin = await logged_in(node, "alice")
+
+    answer = await alter(admin, drop("bob", LARGE), second, put("dave"))
+
+    assert sorted(answer) == [("bob", ErrorCode.DUPLICATE_RESOURCE), ("dave", 0)]
+    assert await logged_in(node, "bob")
 
 
 async def test_unknown_and_repeated_users_have_different_errors(node):

@@ -11,7 +11,7 @@ begin
     return true;
 end $$;
 
--- Removes a task with all that belongs to it, but for the row in task_closed.
+-- Removes a task with everything that belongs to it, except its row in task_closed.
 create or replace function bearlake.remove_task(p_task bearlake.task) returns void language plpgsql as $$
 begin
     delete from bearlake.task_partition p where p_task.kind = 1 and p.partition = any (p_task.partitions) and p.task_id = p_task.id;

@@ -36,7 +36,7 @@ declare
     oldest_ms bigint;
 begin
     select * into tail from bearlake.log_tail t for update;
-    -- 1. A repeat, or somebody who was overtaken?
+    -- 1. Is this a repeated request, or one of a worker that another worker has overtaken?
     at := bearlake.swapped_at(p_task, p_epoch, p_keys);
     if at is not null then
         return at;

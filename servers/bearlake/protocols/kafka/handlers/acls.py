@@ -32,6 +32,7 @@ from bearlake.protocols.kafka.messages import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+from bearlake.streams.turns import in_turns
 
 Answer = TypeVar("Answer", CreateAclsResponse.Result, DeleteAclsResponse.FilterResult)
 Item = TypeVar("Item")
@@ -94,53 +95,77 @@ async def describe(context: KafkaContext, caller: Caller, request: DescribeAclsR
 
 async def create(context: KafkaContext, caller: Caller, request: CreateAclsRequest) -> CreateAclsResponse:
     """Create rules; those that exist stay."""
-    answers = [CreateAclsResponse.Result(error_message=None) for _ in request.creations]
-    rules, valid = _parsed(context, caller, request.creations, answers, _rule)
+    results, rules, valid = await _parsed(context, caller, request.creations, _created, _rule)
     if rules:
+        distinct: dict[AccessRule, None] = {}
+        async for part in in_turns(rules):
+            distinct.update(dict.fromkeys(part))
         try:
-            await context.streams.access.create(rules, who=caller.who)
+            await context.streams.access.create(list(distinct), who=caller.who)
         except BearlakeError as error:
-            for answer in valid:
-                answer.error_code, answer.error_message = code_of(error), str(error)
-    return CreateAclsResponse(results=answers)
+            await _refuse(valid, error)
+    return CreateAclsResponse(results=results)
 
 
 async def delete(context: KafkaContext, caller: Caller, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Delete the rules that any filter selects."""
-    answers = [DeleteAclsResponse.FilterResult(error_message=None, matching_acls=[]) for _ in request.filters]
-    filters, valid = _parsed(context, caller, request.filters, answers, _filter)
+    results, filters, valid = await _parsed(context, caller, request.filters, _deleted, _filter)
     if filters:
         try:
             deleted = await context.streams.access.delete(filters, kinds=frozenset(RESOURCE_NUMBERS), who=caller.who)
-            for answer, rules in zip(valid, deleted, strict=True):
-                answer.matching_acls = [_matching(rule) for rule in rules]
         except BearlakeError as error:
-            for answer in valid:
-                answer.error_code, answer.error_message = code_of(error), str(error)
-    return DeleteAclsResponse(filter_results=answers)
+            await _refuse(valid, error)
+        else:
+            for answer, rules in zip(valid, deleted, strict=True):
+                async for part in in_turns(rules):
+                    answer.matching_acls += map(_matching, part)
+    return DeleteAclsResponse(filter_results=results)
 
 
-def _parsed(
+def _created() -> CreateAclsResponse.Result:
+    return CreateAclsResponse.Result(error_message=None)
+
+
+def _deleted() -> DeleteAclsResponse.FilterResult:
+    return DeleteAclsResponse.FilterResult(error_message=None, matching_acls=[])
+
+
+async def _parsed(
     context: KafkaContext,
     caller: Caller,
     items: Sequence[Item],
-    answers: Sequence[Answer],
+    blank: Callable[[], Answer],
     parse: Callable[[Item], Parsed],
-) -> tuple[list[Parsed], list[Answer]]:
-    """Return the valid items, parsed, and their answers; the other answers get an error. `parse` raises `Invalid`."""
+) -> tuple[list[Answer], list[Parsed], list[Answer]]:
+    """Return an answer for each item, the valid items, parsed, and their answers; the other answers have an error.
+
+    `parse` raises `Invalid`.
+    """
+    answers: list[Answer] = []
     found: list[Parsed] = []
     valid: list[Answer] = []
     is_allowed = context.streams.authorizer.may_administer(caller.who, Operation.ALTER)
-    for answer, item in zip(answers, items, strict=True):
-        if not is_allowed:
-            answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
-            continue
-        try:
-            found.append(parse(item))
-            valid.append(answer)
-        except Invalid as error:
-            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
-    return found, valid
+    async for part in in_turns(items):
+        for item in part:
+            answer = blank()
+            answers.append(answer)
+            if not is_allowed:
+                answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
+                continue
+            try:
+                found.append(parse(item))
+                valid.append(answer)
+            except Invalid as error:
+                answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
+    return answers, found, valid
+
+
+async def _refuse(answers: Sequence[Answer], error: BearlakeError) -> None:
+    """Answer that the change failed, in turns of the event loop."""
+    code, message = code_of(error), str(error)
+    async for part in in_turns(answers):
+        for answer in part:
+            answer.error_code, answer.error_message = code, message
 
 
 def _matching(rule: AccessRule) -> DeleteAclsResponse.MatchingAcl:

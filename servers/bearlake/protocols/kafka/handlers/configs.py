@@ -203,6 +203,7 @@ async def alter(context: KafkaContext, caller: Caller, request: AlterConfigsRequ
             )
             responses.append(answer)
             try:
+                stream_configs.check_count(len(resource.configs))
                 desired = {config.name: config.value for config in resource.configs if config.value is not None}
                 await _change(context, caller, resource, request.validate_only, partial(_replacement, desired))
             except BearlakeError as error:
@@ -222,6 +223,7 @@ async def incremental_alter(
             )
             responses.append(answer)
             try:
+                stream_configs.check_count(len(resource.configs))
                 await _change(context, caller, resource, request.validate_only, partial(_changes, resource.configs))
             except BearlakeError as error:
                 answer.error_code, answer.error_message = _code(error), str(error)

@@ -70,6 +70,8 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
             wait_ms=max(request.max_wait_ms, 0),
         )
         for answer, name, result in zip(answers, names, results, strict=True):
+            if turns.is_over():
+                await asyncio.sleep(0)
             if context.streams.may(caller.who, Operation.READ, name):
                 _fill(answer, result, caller)
             else:  # the access rules changed while the request waited

@@ -3,6 +3,8 @@
 Source: Kafka protocol guide; KIP-394, KIP-345, KIP-559 (protocol type and name in sync), KIP-699 (several coordinator keys), KIP-814.
 """
 
+import asyncio
+
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import Server, ServerRef
 from bearlake.protocols.kafka.context import Caller, KafkaContext
@@ -26,7 +28,7 @@ from bearlake.serving import routing
 from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Operation
-from bearlake.streams.turns import in_turns
+from bearlake.streams.turns import Turns, in_turns
 
 KEY_TYPE_GROUP = 0
 _MANY_KEYS_FROM = 4
@@ -210,7 +212,10 @@ async def leave(context: KafkaContext, caller: Caller, request: LeaveGroupReques
             return LeaveGroupResponse(error_code=code_of(refusal))
         return LeaveGroupResponse()
     members = []
+    turns = Turns()
     for member in request.members:
+        if turns.is_over():
+            await asyncio.sleep(0)
         answer = LeaveGroupResponse.Member(member_id=member.member_id, group_instance_id=member.group_instance_id)
         members.append(answer)
         try:

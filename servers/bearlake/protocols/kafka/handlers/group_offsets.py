@@ -281,10 +281,13 @@ async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteReq
             return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
         topics = []
         forget: list[PartitionKey] = []
+        turns = Turns()
         for topic in request.topics:
             found = await find(context, caller, topic.name, Operation.READ)
             partitions = []
             for partition in topic.partitions:
+                if turns.is_over():
+                    await asyncio.sleep(0)
                 answer = OffsetDeleteResponse.Partition(partition_index=partition.partition_index)
                 partitions.append(answer)
                 if isinstance(found, ErrorCode):

@@ -57,8 +57,10 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
                 asked.add(key)
                 waiting.append(answer)
                 questions.append(OffsetQuestion(key, partition.timestamp))
-    for answer, result in zip(waiting, await context.streams.offsets(questions), strict=True):
-        _fill(answer, result)
+    results = await context.streams.offsets(questions)
+    async for part in in_turns(range(len(waiting))):
+        for place in part:
+            _fill(waiting[place], results[place])
     return ListOffsetsResponse(topics=topics)
 
 

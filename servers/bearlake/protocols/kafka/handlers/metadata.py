@@ -37,6 +37,8 @@ ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
 """The first version in which a topic may be named by its id only, as in Kafka: responses of versions 10 and 11 must have a name."""
 _AT_ONCE = 16
+INTERNAL_NAMES = frozenset({"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"})
+"""Kafka's internal topics, which Bearlake does not have. A client that asks for one must not create an ordinary stream of that name."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
@@ -171,7 +173,7 @@ async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_c
     try:
         return await streams.catalog.find(name)
     except NotFound:
-        if not may_create:
+        if not may_create or name in INTERNAL_NAMES:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except (Unavailable, Overloaded):
         return ErrorCode.LEADER_NOT_AVAILABLE

@@ -9,6 +9,7 @@ Source: KIP-546; Kafka's `ClientQuotasImage` and `ClientQuotaControlManager` (co
 values must be from `VALUE_MIN` to `VALUE_MAX`.
 """
 
+import asyncio
 import math
 from collections.abc import Sequence
 
@@ -34,6 +35,7 @@ from bearlake.protocols.kafka.messages import (
     DescribeClientQuotasResponse,
 )
 from bearlake.streams.principal import Operation
+from bearlake.streams.turns import Turns, in_turns
 
 USER, CLIENT_ID, ADDRESS = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, ADDRESS)
@@ -84,7 +86,10 @@ async def alter(context: KafkaContext, caller: Caller, request: AlterClientQuota
     is_allowed = context.streams.authorizer.may_administer(caller.who, Operation.ALTER_CONFIGS)
     problems: list[Problem | None] = []
     changes: dict[Entity, Sequence[QuotaChange]] = {}
+    turns = Turns()
     for entry in request.entries:
+        if turns.is_over(1 + len(entry.entity) + len(entry.ops)):
+            await asyncio.sleep(0)
         found = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED) if not is_allowed else _changes(entry)
         if isinstance(found, list):
             entity = _entity(entry.entity)
@@ -99,9 +104,10 @@ async def alter(context: KafkaContext, caller: Caller, request: AlterClientQuota
             )
         except BearlakeError as error:
             problems = [(code_of(error), str(error)) if problem is None else problem for problem in problems]
-    return AlterClientQuotasResponse(
-        entries=[_answer(entry, problem) for entry, problem in zip(request.entries, problems, strict=True)]
-    )
+    answers: list[AlterClientQuotasResponse.Entry] = []
+    async for places in in_turns(range(len(problems))):
+        answers += [_answer(request.entries[place], problems[place]) for place in places]
+    return AlterClientQuotasResponse(entries=answers)
 
 
 def _refused(code: ErrorCode, message: str) -> DescribeClientQuotasResponse:

@@ -5,8 +5,8 @@ Source: KIP-4, KIP-107 (DeleteRecords), KIP-113 (log directories), KIP-195 (Crea
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
 
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, OutOfRange
 from bearlake.metadata.model import PartitionKey, PartitionUsage
@@ -31,12 +31,18 @@ from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation, Resource, require
-from bearlake.streams.turns import in_turns
+from bearlake.streams.turns import Turns, in_turns
 
 USE_DEFAULT = -1
 HIGH_WATERMARK = -1
 SOURCE_TOPIC = 1
 SOURCE_DEFAULT = 5
+_TOPIC_IDS_FROM = 6
+"""Version of DeleteTopics."""
+_TRIMS_AT_ONCE = 100
+"""Partitions whose start offsets one request moves at the same time: bounds its tasks, and its share of the metadata store."""
+
+T = TypeVar("T", CreateTopicsRequest.Topic, CreatePartitionsRequest.Topic)
 
 
 class Refused(Exception):
@@ -49,11 +55,14 @@ class Refused(Exception):
 
 async def create(context: KafkaContext, caller: Caller, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create each topic independently of the others; rejects a name that occurs twice in the request."""
-    counts = Counter(topic.name for topic in request.topics)
     answers = []
-    for topic in {topic.name: topic for topic in request.topics}.values():
+    turns = Turns()
+    topics, repeated = await _by_name(request.topics)
+    for topic in topics:
+        if turns.is_over(1 + len(topic.assignments) + len(topic.configs)):
+            await asyncio.sleep(0)
         try:
-            if counts[topic.name] > 1:
+            if topic.name in repeated:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given more than once in the request")
             answers.append(await _create(context, caller, topic, request.validate_only))
         except Refused as refused:
@@ -70,10 +79,26 @@ async def create(context: KafkaContext, caller: Caller, request: CreateTopicsReq
     return CreateTopicsResponse(topics=answers)
 
 
+async def _by_name(topics: Sequence[T]) -> tuple[Collection[T], Collection[str]]:
+    """Return the topics of a request, the last of each name, and the names that are given more than once."""
+    found: dict[str, T] = {}
+    repeated: set[str] = set()
+    async for part in in_turns(topics):
+        for topic in part:
+            if topic.name in found:
+                repeated.add(topic.name)
+            found[topic.name] = topic
+    return found.values(), repeated
+
+
 async def _create(
     context: KafkaContext, caller: Caller, topic: CreateTopicsRequest.Topic, validate_only: bool
 ) -> CreateTopicsResponse.Topic:
     count = _partition_count(context, topic)
+    try:
+        stream_configs.check_count(len(topic.configs))
+    except Invalid as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     if len(configs) < len(topic.configs):
         raise Refused(ErrorCode.INVALID_CONFIG, "a config has no value or is given more than once")
@@ -126,9 +151,14 @@ def _partition_count(context: KafkaContext, topic: CreateTopicsRequest.Topic) ->
                 ErrorCode.INVALID_REQUEST,
                 "Both numPartitions or replicationFactor and replicasAssignments were set: expected one of the two",
             )
-        if sorted(item.partition_index for item in topic.assignments) != list(range(len(topic.assignments))):
+        count = len(topic.assignments)
+        try:
+            context.streams.catalog.check_partitions(count, 0)  # before the sort
+        except Invalid as error:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, str(error)) from error
+        if sorted(item.partition_index for item in topic.assignments) != list(range(count)):
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
-        return len(topic.assignments)
+        return count
     if topic.replication_factor != USE_DEFAULT and topic.replication_factor < 1:
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -156,8 +186,12 @@ def _config(config: stream_configs.Config, configs: dict[str, str]) -> CreateTop
 
 async def delete(context: KafkaContext, caller: Caller, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete topics by name, or from version 6 on by id."""
-    topics = request.topics if caller.version >= 6 else [_named(name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[await _delete(context, caller, topic) for topic in topics])
+    if caller.version >= _TOPIC_IDS_FROM:
+        topics = request.topics
+    else:
+        topics = [_named(name) async for part in in_turns(request.topic_names) for name in part]
+    answers = [await _delete(context, caller, topic) async for part in in_turns(topics) for topic in part]
+    return DeleteTopicsResponse(responses=answers)
 
 
 def _named(name: str) -> DeleteTopicsRequest.Topic:
@@ -193,12 +227,15 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     """Add partitions to each topic, independently of the others."""
     results = []
-    counts = Counter(topic.name for topic in request.topics)
-    for topic in {topic.name: topic for topic in request.topics}.values():
+    turns = Turns()
+    topics, repeated = await _by_name(request.topics)
+    for topic in topics:
+        if turns.is_over():
+            await asyncio.sleep(0)
         answer = CreatePartitionsResponse.Topic(name=topic.name, error_code=0, error_message=None)
         results.append(answer)
         try:
-            if counts[topic.name] > 1:
+            if topic.name in repeated:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given more than once in the request")
             await _grow(context, caller, topic, request.validate_only)
         except Refused as refused:
@@ -237,10 +274,12 @@ async def delete_records(context: KafkaContext, caller: Caller, request: DeleteR
     """Move start offsets forward; -1 means the end offset."""
     topics = []
     for topic in request.topics:
-        partitions = await asyncio.gather(
-            *(_delete_records(context, caller, topic.name, partition) for partition in topic.partitions)
-        )
-        topics.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=list(partitions)))
+        partitions: list[DeleteRecordsResponse.Partition] = []
+        topics.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=partitions))
+        async for part in in_turns(topic.partitions, _TRIMS_AT_ONCE):
+            partitions += await asyncio.gather(
+                *(_delete_records(context, caller, topic.name, partition) for partition in part)
+            )
     return DeleteRecordsResponse(topics=topics)
 
 

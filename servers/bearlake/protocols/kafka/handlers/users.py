@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials.
 
-Only super users and callers with an access rule for the cluster may use them. The alterations of one user are atomic; those of different
-users are independent.
+Only super users and callers with an access rule for the cluster may use them. A request alters each user at most once, whatever the
+mechanism; the alterations of different users are independent.
 
 Source: KIP-554; Kafka's `ScramImage` and `ScramControlManager` (codes, order of checks).
 """
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bearlake.errors import BearlakeError, Invalid
-from bearlake.metadata.users import CREDENTIAL_CHANGES_MAX, CredentialChange, User, UserStore, check_user_name
+from bearlake.metadata.users import CredentialChange, User, UserStore, check_user_name
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import (
@@ -20,9 +20,9 @@ from bearlake.protocols.kafka.messages import (
     DescribeUserScramCredentialsResponse,
 )
 from bearlake.serving.authentication.credentials import from_salted_password
-from bearlake.streams.audit import Audit
 from bearlake.streams.conflicts import repeated
 from bearlake.streams.principal import Operation, Principal, check_login_name
+from bearlake.streams.turns import in_turns
 
 MECHANISM_NAMES: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MECHANISM_NUMBERS = {name: number for number, name in MECHANISM_NAMES.items()}
@@ -30,7 +30,7 @@ MECHANISM_NUMBERS = {name: number for number, name in MECHANISM_NAMES.items()}
 NOT_ALLOWED = "only super users and callers with an access rule for the cluster may list and change users"
 
 Problem = tuple[ErrorCode, str]
-Alterations = list[AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion]
+Alteration = AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion
 
 
 async def describe(
@@ -57,26 +57,23 @@ async def alter(
     context: KafkaContext, caller: Caller, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Set and delete credentials."""
-    wanted: dict[str, Alterations] = {}
-    for deletion in request.deletions:
-        wanted.setdefault(deletion.name, []).append(deletion)
-    for upsertion in request.upsertions:
-        wanted.setdefault(upsertion.name, []).append(upsertion)
-    problems: dict[str, Problem] = {}
-    if not _may(context, caller, Operation.ALTER):
-        problems = dict.fromkeys(wanted, (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
-    else:
-        store = context.streams.metadata.users
-        for name, alterations in wanted.items():
-            problem = _problem_of_request(name, alterations)
-            if problem is None:
-                problem = await _altered(context.streams.audit, caller.who, store, name, alterations)
-            if problem is not None:
-                problems[name] = problem
+    wanted: dict[str, Alteration] = {}
+    repeated_names: set[str] = set()
+    both: tuple[Sequence[Alteration], ...] = (request.deletions, request.upsertions)
+    for alterations in both:
+        async for part in in_turns(alterations):
+            for alteration in part:
+                if wanted.setdefault(alteration.name, alteration) is not alteration:
+                    repeated_names.add(alteration.name)
+    is_allowed = _may(context, caller, Operation.ALTER)
     results = []
-    for name in wanted:
-        code, message = problems.get(name, (ErrorCode.NONE, None))
-        results.append(AlterUserScramCredentialsResponse.Result(user=name, error_code=code, error_message=message))
+    async for names in in_turns(list(wanted)):
+        for name in names:
+            problem: Problem | None = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED)
+            if is_allowed:
+                problem = await _alter_one(context, caller.who, wanted[name], is_repeated=name in repeated_names)
+            code, message = problem or (ErrorCode.NONE, None)
+            results.append(AlterUserScramCredentialsResponse.Result(user=name, error_code=code, error_message=message))
     return AlterUserScramCredentialsResponse(results=results)
 
 
@@ -120,27 +117,24 @@ async def _all(store: UserStore) -> Sequence[User]:
     return found
 
 
-def _problem_of_request(name: str, alterations: Alterations) -> Problem | None:
-    """Return what is wrong with a user's alterations, whatever the store has."""
+async def _alter_one(
+    context: KafkaContext, who: Principal, alteration: Alteration, *, is_repeated: bool
+) -> Problem | None:
+    """Alter one user; returns what went wrong.
+
+    `alteration`: the user's first of the request. If `is_repeated`, there are others: none happens. As in Kafka, a fault of the first one
+    precedes the repetition.
+    """
+    name, store = alteration.name, context.streams.metadata.users
     try:
         check_user_name(name)
         check_login_name(name)
     except Invalid as error:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
-    if any(alteration.mechanism not in MECHANISM_NAMES for alteration in alterations):
+    if alteration.mechanism not in MECHANISM_NAMES:
         return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
-    if len({alteration.mechanism for alteration in alterations}) < len(alterations):
-        return ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
-    assert len(alterations) <= CREDENTIAL_CHANGES_MAX
-    return None
-
-
-async def _altered(
-    audit: Audit, who: Principal, store: UserStore, name: str, alterations: Alterations
-) -> Problem | None:
-    """Alter one user; returns what went wrong."""
     try:
-        changes = [_change(alteration) for alteration in alterations]
+        change = _change(alteration)
     except Invalid as error:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
 
@@ -148,10 +142,12 @@ async def _altered(
         revision = await store.revision()
         user = await store.get(name)
         present = set() if user is None else {credential.mechanism for credential in user.credentials}
-        if any(change.credential is None and change.mechanism not in present for change in changes):
+        if change.credential is None and change.mechanism not in present:
             return ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
-        with audit.change(who, Operation.ALTER, "User", name, *map(_detail, changes)):
-            await store.change(changes, revision=revision)
+        if is_repeated:
+            return ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+        with context.streams.audit.change(who, Operation.ALTER, "User", name, _detail(change)):
+            await store.change([change], revision=revision)
         return None
 
     try:
@@ -165,9 +161,7 @@ def _detail(change: CredentialChange) -> str:
     return f"{'delete' if change.credential is None else 'set'} {change.mechanism}"
 
 
-def _change(
-    alteration: AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion,
-) -> CredentialChange:
+def _change(alteration: Alteration) -> CredentialChange:
     """Raises `Invalid` for a credential that is too weak, too strong or malformed."""
     mechanism = MECHANISM_NAMES[alteration.mechanism]
     if isinstance(alteration, AlterUserScramCredentialsRequest.Deletion):

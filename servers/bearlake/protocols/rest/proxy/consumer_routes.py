@@ -12,6 +12,7 @@
 | `POST …/positions`, `…/positions/beginning`, `…/positions/end` | seek |
 """
 
+import json
 from collections.abc import Iterable
 
 from aiohttp import web
@@ -21,8 +22,8 @@ from bearlake.metadata.model import CommittedOffset
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.rest import bodies, problems
 from bearlake.protocols.rest.embedded import Embedded
-from bearlake.protocols.rest.problems import Problem
-from bearlake.protocols.rest.proxy import addresses, consumer_requests, formats, placement
+from bearlake.protocols.rest.problems import V2_TYPE, Problem
+from bearlake.protocols.rest.proxy import addresses, assignor, consumer_requests, formats, placement
 from bearlake.protocols.rest.proxy.consumed import first_offsets, render
 from bearlake.protocols.rest.proxy.consumer import Consumer
 from bearlake.protocols.rest.proxy.consumers import Consumers
@@ -142,15 +143,17 @@ class ConsumerRoutes:
 
     async def assignments(self, request: web.Request) -> web.Response:
         """List the partitions that the instance reads."""
-        shown = [{"topic": topic, "partition": index} for topic, index in sorted(self._consumer(request).assigned)]
-        return answer({"partitions": shown})
+        assigned = await assignor.ordered(self._consumer(request).assigned)
+        shown = [_places(part) async for part in in_turns(assigned)]
+        return web.Response(body=b'{"partitions": [' + b", ".join(shown) + b"]}", content_type=V2_TYPE)
 
     async def assign(self, request: web.Request) -> web.Response:
         """Assign partitions without the group."""
         consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
-        for topic, index in partitions:
-            (await find(self._streams, principal_of(request), topic, Operation.READ)).partition(index)
+        async for part in in_turns(partitions):
+            for topic, index in part:
+                (await find(self._streams, principal_of(request), topic, Operation.READ)).partition(index)
         async with consumer.exclusive():
             consumer.assign(partitions)
         return _done()
@@ -268,6 +271,11 @@ class ConsumerRoutes:
 
 def _done() -> web.Response:
     return web.Response(status=204)
+
+
+def _places(partitions: Iterable[assignor.Partition]) -> bytes:
+    """Encode partitions as items of a JSON list."""
+    return ", ".join([json.dumps({"topic": topic, "partition": index}) for topic, index in partitions]).encode()
 
 
 class _Readable(Pattern):
