@@ -6,7 +6,7 @@ defines the types that both take and return:
     batch      record batches: checksum, headers, records
     columns    records as columns, and back
     log        batches between a request and its commit
-    kafka      Produce requests and responses
+    kafka      Produce and Fetch requests and responses
     pulsar     Pulsar entries
     files      durable files
 
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, RecordFields, SliceLike
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.files import FILE_PARTS_MAX
-from bearlake.kernel.kafka import PlainRules, ProduceEntry, ProduceRequestPlace, ProduceResult
+from bearlake.kernel.kafka import FetchAnswer, FetchEntry, PlainRules, ProduceEntry, ProduceRequestPlace, ProduceResult
 from bearlake.kernel.log import Append, BatchCommit, Hold, PartitionKey, ProduceOutcome, QueuedBatch
 from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
 
@@ -46,13 +46,16 @@ if TYPE_CHECKING:
         decode_records,
         encode_columns,
         encode_entry,
+        encode_fetch,
         encode_messages,
         encode_produce_appended,
         encode_produce_response,
         encode_receipts,
         entry_routing,
+        find_run,
         find_timestamp,
         inspect,
+        parse_fetch,
         parse_produce,
         parse_produces,
         parse_sends,
@@ -61,7 +64,6 @@ if TYPE_CHECKING:
         queue_appends,
         rebase,
         seek,
-        take,
     )
 else:
     _wish = os.environ.get("BEARLAKE_KERNEL", "try")
@@ -92,19 +94,21 @@ else:
     decode_records = _implementation.decode_records
     encode_columns = _implementation.encode_columns
     encode_entry = _implementation.encode_entry
+    encode_fetch = _implementation.encode_fetch
     encode_messages = _implementation.encode_messages
     encode_produce_response = _implementation.encode_produce_response
     encode_receipts = _implementation.encode_receipts
     entry_routing = _implementation.entry_routing
+    find_run = _implementation.find_run
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
+    parse_fetch = _implementation.parse_fetch
     parse_produce = _implementation.parse_produce
     parse_produces = _implementation.parse_produces
     parse_sends = _implementation.parse_sends
     put_file = _implementation.put_file
     rebase = _implementation.rebase
     seek = _implementation.seek
-    take = _implementation.take
 
 __all__ = [
     "FILE_PARTS_MAX",
@@ -120,6 +124,8 @@ __all__ = [
     "DecodeStatus",
     "DeliveryLike",
     "EncodedBatch",
+    "FetchAnswer",
+    "FetchEntry",
     "Hold",
     "PartitionKey",
     "PlainRules",
@@ -142,13 +148,16 @@ __all__ = [
     "decode_records",
     "encode_columns",
     "encode_entry",
+    "encode_fetch",
     "encode_messages",
     "encode_produce_appended",
     "encode_produce_response",
     "encode_receipts",
     "entry_routing",
+    "find_run",
     "find_timestamp",
     "inspect",
+    "parse_fetch",
     "parse_produce",
     "parse_produces",
     "parse_sends",
@@ -157,5 +166,4 @@ __all__ = [
     "queue_appends",
     "rebase",
     "seek",
-    "take",
 ]

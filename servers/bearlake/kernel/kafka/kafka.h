@@ -1,4 +1,4 @@
-/* Kafka's Produce: parse, admit and answer requests. */
+/* Kafka's Produce and Fetch: parse, admit and answer requests. */
 #ifndef BEARLAKE_KAFKA_H
 #define BEARLAKE_KAFKA_H
 
@@ -35,5 +35,7 @@ KERNEL_FUNCTION(kernel_parse_produce);
 KERNEL_FUNCTION(kernel_parse_produces);
 KERNEL_FUNCTION(kernel_encode_produce_appended);
 KERNEL_FUNCTION(kernel_encode_produce_response);
+KERNEL_FUNCTION(kernel_encode_fetch);
+KERNEL_FUNCTION(kernel_parse_fetch);
 
 #endif
