@@ -19,7 +19,7 @@ import logging
 import struct
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bearlake.errors import BearlakeError, Corrupt, Denied
@@ -27,6 +27,7 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
+from bearlake.protocols.kafka.fetch_lane import FetchLane
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
 from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
 from bearlake.protocols.kafka.lane import Lane
@@ -81,8 +82,7 @@ class Connection(PacedConnection):
         self._request_count = 0  # requests in `_slots`
         self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that `_request` took
         self._ready_bytes = 0
-        self._fetches: deque[Coroutine[None, None, None]] = deque()  # waiting behind the running fetch
-        self._is_fetching = False
+        self._fetches = FetchLane(self, self._throttling)
         self._others = Lane(self, self._throttling, self._has_room)
         self._is_pumping = self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
@@ -121,8 +121,7 @@ class Connection(PacedConnection):
         super().connection_lost(error)
         if self._login_timer is not None:
             self._login_timer.cancel()
-        while self._fetches:
-            self._fetches.popleft().close()
+        self._fetches.close()
         self._slots.clear()
         self._request_count = 0
         self._others.start_next()  # requests that were held
@@ -180,7 +179,7 @@ class Connection(PacedConnection):
             while (
                 self._high - self._low >= 4
                 and self._request_count < limits.requests_in_flight_max
-                and self._waiting_bytes < limits.control_request_bytes_max
+                and self._waiting_bytes + self._fetches.waiting_bytes < limits.control_request_bytes_max
                 and not self._is_logging_in
             ):
                 (size,) = _SIZE.unpack_from(view, self._low)
@@ -221,13 +220,18 @@ class Connection(PacedConnection):
             self._is_write_paused
             or self._request_count >= limits.requests_in_flight_max
             or self._ready_bytes >= limits.response_bytes_max
-            or self._waiting_bytes >= limits.control_request_bytes_max
+            or self._waiting_bytes + self._fetches.waiting_bytes >= limits.control_request_bytes_max
             or self._waits_for_budget
             or self.quota_wait is not None
             or self._wish is not None
             or self._is_finishing
             or self._is_logging_in
         )
+
+    @property
+    def is_write_paused(self) -> bool:
+        """Whether the client does not take what it was sent."""
+        return self._is_write_paused
 
     def _has_room(self) -> bool:
         return self._ready_bytes < self.context.settings.response_bytes_max
@@ -238,9 +242,8 @@ class Connection(PacedConnection):
         self._pump()
 
     def _resume_frames(self) -> None:
-        if self._fetches or self._others.waiting:
-            self._fetch_next()
-            self._others.start_next()
+        self._fetches.start_next()
+        self._others.start_next()
         super()._resume_frames()
 
     def _record_unsent(self, unsent_bytes: int) -> None:
@@ -302,20 +305,12 @@ class Connection(PacedConnection):
             take(self, slot, caller, header.correlation_id, frame, position, slab)
             return
         body = bytes(frame[position:])
-        self._waiting_bytes += len(body)
-        work = partial(self._run, slot, caller, header.correlation_id, key, body)
         if key == ApiKey.FETCH:
-            self._fetches.append(work())
-            self._fetch_next()
+            work = partial(self._run, slot, caller, header.correlation_id, key, body)
+            self._fetches.add(slot, caller, header.correlation_id, body, work)
         else:
-            self._others.add(key, work)
-
-    def _fetch_next(self) -> None:
-        if not self._fetches or self.close_if_login_ended() or self._is_fetching or self._is_write_paused:
-            return
-        if not self._throttling.holds_read(ApiKey.FETCH):
-            self._is_fetching = True  # until the response is written to the transport
-            self.start(self._fetches.popleft())
+            self._waiting_bytes += len(body)
+            self._others.add(key, partial(self._run_other, slot, caller, header.correlation_id, key, body))
 
     def close_if_login_ended(self) -> bool:
         """Close the connection at a request that was held, if the login has ended meanwhile; returns whether it has."""
@@ -323,9 +318,12 @@ class Connection(PacedConnection):
             self.close("a request was held until the login had ended", "ended_login")
         return has_ended
 
+    async def _run_other(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
+        self._waiting_bytes -= len(body)
+        await self._run(slot, caller, correlation_id, key, body)
+
     async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
         """Decode and answer a request. Requests wait undecoded, because objects take several times the memory."""
-        self._waiting_bytes -= len(body)
         begin(self._apis[key].what)
         try:
             request = await self.context.decode(key, caller.version, body)
@@ -386,12 +384,12 @@ class Connection(PacedConnection):
                 slot = slots.popleft()
                 self._request_count -= slot.count
                 if slot.api == ApiKey.FETCH:
-                    self._is_fetching = False
+                    self._fetches.sent()
                 ready += slot.chunks
                 size += sum(map(len, slot.chunks))
             self._ready_bytes -= size
             self._write(transport, ready, size)
-        self._fetch_next()
+        self._fetches.start_next()
         if self._is_ending and not slots:
             self._loop.call_later(self._refusal_s if self.session and self.session.is_refused else 0, transport.close)
             return
