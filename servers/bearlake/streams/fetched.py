@@ -34,6 +34,8 @@ class Fetched:
 
 def has_enough(results: Sequence[Fetched], bytes_min: int) -> bool:
     """Whether a reader that wants `bytes_min` bytes gets these answers without waiting for records."""
-    return sum(result.size_bytes for result in results) >= bytes_min or any(
-        result.error is not None for result in results
-    )
+    for result in results:
+        if result.error is not None:
+            return True
+        bytes_min -= result.size_bytes
+    return bytes_min <= 0

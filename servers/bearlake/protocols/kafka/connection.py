@@ -82,7 +82,7 @@ class Connection(PacedConnection):
         self._request_count = 0  # requests in `_slots`
         self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that `_request` took
         self._ready_bytes = 0
-        self._fetches = FetchLane(self, self._throttling)
+        self._fetches = FetchLane(self, self._throttling, lambda: self._is_write_paused)
         self._others = Lane(self, self._throttling, self._has_room)
         self._is_pumping = self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
@@ -152,6 +152,14 @@ class Connection(PacedConnection):
             self.release_idle_memory()
 
     # -- receive -------------------------------------------------------------------------------------------------
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop; what is answered at once leaves at the end of this turn, without a turn of its own."""
+        is_pumping, self._is_pumping = self._is_pumping, True
+        super().buffer_updated(nbytes)
+        self._is_pumping = is_pumping
+        if not is_pumping and self._slots and self._slots[0].is_ready:
+            self._pump()
 
     def _process(self) -> None:
         """Take complete frames from the slab while the connection may run more requests."""
@@ -227,11 +235,6 @@ class Connection(PacedConnection):
             or self._is_finishing
             or self._is_logging_in
         )
-
-    @property
-    def is_write_paused(self) -> bool:
-        """Whether the client does not take what it was sent."""
-        return self._is_write_paused
 
     def _has_room(self) -> bool:
         return self._ready_bytes < self.context.settings.response_bytes_max

@@ -4,7 +4,6 @@ A request counts as running until its response is passed to the transport. The n
 was sent, and while it owes some of its quota.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Protocol
@@ -19,25 +18,20 @@ from bearlake.protocols.kafka.throttling import Throttling
 class Owner(Fetcher, Protocol):
     """The connection."""
 
-    @property
-    def is_write_paused(self) -> bool:
-        """Whether the client does not take what it was sent."""
-
     def close_if_login_ended(self) -> bool:
         """Close the connection if the client is not logged in any more; returns whether that is so."""
-
-    def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run the work of a request."""
 
 
 class FetchLane:
     """Requests that wait, undecoded, behind the one that runs."""
 
-    __slots__ = ("_is_running", "_owner", "_running", "_throttling", "_waiting", "waiting_bytes")
+    __slots__ = ("_is_held", "_is_running", "_owner", "_running", "_throttling", "_waiting", "waiting_bytes")
 
-    def __init__(self, owner: Owner, throttling: Throttling) -> None:
+    def __init__(self, owner: Owner, throttling: Throttling, is_held: Callable[[], bool]) -> None:
+        """`is_held`: whether the client does not take what it was sent."""
         self._owner = owner
         self._throttling = throttling
+        self._is_held = is_held
         self._waiting: deque[tuple[TailFetch, bytes]] = deque()
         self._is_running = False
         self._running: TailFetch | None = None
@@ -53,15 +47,14 @@ class FetchLane:
         work: Callable[[], Coroutine[None, None, None]],
     ) -> None:
         """Run a request after those before it; `work` decodes and answers it if it is not at the end of the log."""
-        owner = self._owner
-        self._waiting.append((TailFetch(owner, slot, caller, correlation_id, lambda: owner.start(work())), body))
+        self._waiting.append((TailFetch(self._owner, slot, caller, correlation_id, work), body))
         self.waiting_bytes += len(body)
         self.start_next()
 
     def start_next(self) -> None:
         """Begin the next request, if none runs and nothing holds it."""
         owner = self._owner
-        if not self._waiting or owner.close_if_login_ended() or self._is_running or owner.is_write_paused:
+        if not self._waiting or owner.close_if_login_ended() or self._is_running or self._is_held():
             return
         if not self._throttling.holds_read(ApiKey.FETCH):
             self._is_running = True
