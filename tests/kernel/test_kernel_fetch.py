@@ -143,6 +143,15 @@ def test_a_response_whose_fields_do_not_fit_is_refused(
         kernel.encode_fetch(version, 1, [entry], [answer])
 
 
+@pytest.mark.parametrize("size", [10, 2000])
+def test_a_view_whose_memory_was_released_is_refused(kernel: ModuleType, size: int) -> None:
+    view = memoryview(bytes(size))
+    view.release()
+
+    with pytest.raises(ValueError, match="released"):
+        kernel.encode_fetch(9, 1, [("a", 0, -1, 0, 9)], [(0, 0, 0, [view])])
+
+
 def test_every_entry_needs_an_answer(kernel: ModuleType) -> None:
     with pytest.raises(ValueError, match="one answer per entry"):
         kernel.encode_fetch(9, 1, [("a", 0, -1, 0, 9)], [])

@@ -63,7 +63,7 @@ def fetch_calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.parse_fetch(body, 99, 9),
         lambda: native.encode_fetch(7, 1, entries, [(0, 2**40, 2**40, views)]),
         lambda: native.encode_fetch(7, 1, entries * 9, [(0, 2**40, 2**40, views)] * 9),
-        lambda: native.encode_fetch(7, 1, entries, [(0, 2**40, 2**40, [*views, b"x"])]),
+        lambda: native.encode_fetch(7, 1, entries, [(0, 2**40, 2**40, [*views, 5])]),
         lambda: native.encode_fetch(7, 1, entries * 2, [(0, 1, 2, views), (0, 2**70, 0, [])]),
         lambda: native.encode_fetch(7, 1, entries, []),
         lambda: native.encode_fetch(13, 1, entries, [(0, 0, 0, [])]),

@@ -268,13 +268,18 @@ static int close_chunk(Writer *writer)
 
 static int put_view(Writer *writer, PyObject *view)
 {
-    const Py_buffer *buffer = PyMemoryView_GET_BUFFER(view);
-    if (buffer->len <= INLINE_BYTES_MAX)
-        return put_bytes(writer, buffer->buf, (size_t)buffer->len);
-    if (close_chunk(writer) < 0)
+    Py_buffer buffer;
+    int outcome;
+    if (PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE) < 0)
         return -1;
-    writer->total += buffer->len;
-    return PyList_Append(writer->chunks, view);
+    if (buffer.len <= INLINE_BYTES_MAX) {
+        outcome = put_bytes(writer, buffer.buf, (size_t)buffer.len);
+    } else {
+        outcome = close_chunk(writer) < 0 ? -1 : PyList_Append(writer->chunks, view);
+        writer->total += buffer.len;
+    }
+    PyBuffer_Release(&buffer);
+    return outcome;
 }
 
 static int put_topic(Writer *writer, PyObject *topic)
@@ -321,12 +326,11 @@ static int64_t size_of(PyObject *views)
 {
     int64_t size = 0;
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(views); at++) {
-        PyObject *view = PyList_GET_ITEM(views, at);
-        if (!PyMemoryView_Check(view) || !PyBuffer_IsContiguous(PyMemoryView_GET_BUFFER(view), 'C')) {
-            PyErr_SetString(PyExc_ValueError, "Fetch response: records are contiguous memoryviews");
+        Py_buffer buffer;
+        if (PyObject_GetBuffer(PyList_GET_ITEM(views, at), &buffer, PyBUF_SIMPLE) < 0)
             return -1;
-        }
-        size += PyMemoryView_GET_BUFFER(view)->len;
+        size += buffer.len;
+        PyBuffer_Release(&buffer);
     }
     if (size <= INT32_MAX)
         return size;

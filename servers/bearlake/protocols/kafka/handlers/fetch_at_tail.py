@@ -127,6 +127,7 @@ class TailFetch:
         return True
 
     def _woken(self, results: list[Fetched] | None) -> None:
+        """Called by the poll. If the request needs `fetch.py` by now, it may wait once more."""
         self._poll = None
         self._done(results if self._is_plain() else None)
 
