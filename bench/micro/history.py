@@ -29,7 +29,7 @@ from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
 from bearlake.serving.memory import MemorySettings, tune_allocator
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from bearlake.cache.gate import ByteGate
 from bearlake.objects import ByteRange
 from bearlake.objects.memory import MemoryObjectStore
-from bearlake.streams.fetch import FetchRange, ReaderSettings
+from bearlake.streams.fetch import ReaderSettings
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.service import StreamsSettings
 from fixtures.deployment import append, append_of, batch_of, create, deployment, values_of
 from simulator.loop import virtual_time

@@ -117,12 +117,12 @@ def test_batches_are_listed_with_positions_and_offsets(kernel: ModuleType) -> No
 @pytest.mark.parametrize(
     "data", [GOOD[:-1], GOOD + GOOD[:60], GOOD + batch(magic=1), batch(delta=-1), batch(length=-13)]
 )
-@pytest.mark.parametrize("walk", ["batches", "seek", "take", "rebase"])
+@pytest.mark.parametrize("walk", ["batches", "seek", "find_run", "rebase"])
 def test_a_walk_over_damaged_batches_is_corrupt(kernel: ModuleType, data: bytes, walk: str) -> None:
     calls = {
         "batches": lambda: kernel.batches(data, 0, len(data)),
         "seek": lambda: kernel.seek(data, 0, len(data), 10**6),
-        "take": lambda: kernel.take(data, 0, len(data), 10**6),
+        "find_run": lambda: kernel.find_run(data, 0, len(data), 10**6, 10**6, 0),
         "rebase": lambda: kernel.rebase(bytearray(data), [(0, 0, 9, 0, len(data), 0)], 0),
     }
 
@@ -199,15 +199,26 @@ def test_seek_finds_the_batch_of_an_offset_or_the_next_one(kernel: ModuleType, o
 
 
 @pytest.mark.parametrize(
-    ("bytes_max", "end"), [(-1, 80), (0, 80), (75, 80), (149, 80), (150, 155), (225, 230), (2**70, 230)]
+    ("bytes_max", "count"), [(-1, 0), (0, 0), (74, 0), (75, 1), (149, 1), (150, 2), (225, 3), (2**70, 3)]
 )
-def test_take_gives_whole_batches_and_at_least_one(kernel: ModuleType, bytes_max: int, end: int) -> None:
-    assert kernel.take(three(kernel), 5, 230, bytes_max) == end
+def test_a_run_has_as_many_whole_batches_as_fit(kernel: ModuleType, bytes_max: int, count: int) -> None:
+    data = three(kernel)
+
+    assert kernel.find_run(data, 5, 230, 0, bytes_max, 0) == (5, 5 + 75 * count)
+    assert kernel.find_run(data, 5, 230, 0, bytes_max, 1) == (5, 5 + 75 * max(count, 1))  # KIP-74
+
+
+@pytest.mark.parametrize(("offset", "start"), [(0, 5), (10, 5), (11, 5), (12, 80), (13, 80), (15, 155), (16, 230)])
+def test_a_run_begins_with_the_batch_of_the_offset_or_the_next_one(kernel: ModuleType, offset: int, start: int) -> None:
+    data = three(kernel)
+
+    assert kernel.find_run(data, 5, 230, offset, 1000, 0) == (start, 230)
+    assert kernel.find_run(data, 5, 230, offset, 80, 0) == (start, min(start + 75, 230))
 
 
 def test_an_empty_range_has_nothing_to_find(kernel: ModuleType) -> None:
     assert kernel.seek(b"ab", 1, 1, 0) == 1
-    assert kernel.take(b"ab", 1, 1, 100) == 1
+    assert kernel.find_run(b"ab", 1, 1, 0, 100, 1) == (1, 1)
 
 
 def test_walks_of_many_bytes_work_without_the_lock(kernel: ModuleType) -> None:
@@ -217,4 +228,4 @@ def test_walks_of_many_bytes_work_without_the_lock(kernel: ModuleType) -> None:
     kernel.rebase(buffer, [(0, 10, 4, 0, len(buffer), 0)], 0)
 
     assert kernel.seek(buffer, 0, len(buffer), 12) == len(big)
-    assert kernel.take(buffer, 0, len(buffer), len(big)) == len(big)
+    assert kernel.find_run(buffer, 0, len(buffer), 12, 1, 1) == (len(big), len(buffer))

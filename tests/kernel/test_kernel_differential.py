@@ -69,11 +69,20 @@ def test_inspections_agree(native: ModuleType, data: bytes, start: int, end: int
 
 
 @SETTINGS
-@given(data=RUNS, start=st.one_of(st.just(0), SMALL), end=st.one_of(st.none(), SMALL), limit=st.one_of(SMALL, INT64))
-def test_walks_agree(native: ModuleType, data: bytes, start: int, end: int | None, limit: int) -> None:
+@given(
+    data=RUNS,
+    start=st.one_of(st.just(0), SMALL),
+    end=st.one_of(st.none(), SMALL),
+    limit=st.one_of(SMALL, INT64),
+    bytes_max=st.one_of(SMALL, INT64),
+    is_first=st.integers(0, 1),
+)
+def test_walks_agree(
+    native: ModuleType, data: bytes, start: int, end: int | None, limit: int, bytes_max: int, is_first: int
+) -> None:
     end = len(data) if end is None else end
 
-    for name, arguments in (("batches", ()), ("seek", (limit,)), ("take", (limit,))):
+    for name, arguments in (("batches", ()), ("seek", (limit,)), ("find_run", (limit, bytes_max, is_first))):
         ours = outcome(getattr(native, name), data, start, end, *arguments)
         assert ours == outcome(getattr(fallback, name), data, start, end, *arguments)
 

@@ -172,6 +172,25 @@ class Admitting:
         return self._flags
 
 
+def fetch_calls(native: ModuleType) -> list[Callable[[], Any]]:
+    body = b"\xff\xff\xff\xff" + bytes(21) + b"\0\0\0\1\0\5topic\0\0\0\1" + bytes(24) + bytes(4)
+    entries = native.parse_fetch(body, 7, 9)[3]
+    views = [memoryview(bytes(2000)), memoryview(bytes(20))]
+    return [
+        lambda: native.parse_fetch(body, 7, 9),
+        lambda: native.parse_fetch(body, 7, 0),
+        lambda: native.parse_fetch(body[:-1], 7, 9),
+        lambda: native.parse_fetch(body.replace(b"topic", b"\xff\xff\xff\xff\xff"), 7, 9),
+        lambda: native.parse_fetch(body, 99, 9),
+        lambda: native.encode_fetch(7, 1, entries, [(0, 2**40, 2**40, views)]),
+        lambda: native.encode_fetch(7, 1, entries * 9, [(0, 2**40, 2**40, views)] * 9),
+        lambda: native.encode_fetch(7, 1, entries, [(0, 2**40, 2**40, [*views, 5])]),
+        lambda: native.encode_fetch(7, 1, entries * 2, [(0, 1, 2, views), (0, 2**70, 0, [])]),
+        lambda: native.encode_fetch(7, 1, entries, []),
+        lambda: native.encode_fetch(13, 1, entries, [(0, 0, 0, [])]),
+    ]
+
+
 def calls(native: ModuleType) -> list[Callable[[], Any]]:
     buffer = bytearray(BATCH)
     columns = build(native, BATCH)
@@ -191,9 +210,11 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.rebase(BATCH, [entry], 0),
         lambda: native.seek(BATCH, 0, len(BATCH), 1),
         lambda: native.seek(BATCH, 0, 70, 1),
-        lambda: native.take(BATCH, 0, len(BATCH), 1),
+        lambda: native.find_run(BATCH, 0, len(BATCH), 0, 1, 1),
+        lambda: native.find_run(BATCH, 0, 70, 1, 1, 1),
         *append_calls(native),
         *intake_calls(native),
+        *fetch_calls(native),
         lambda: native.parse_produce(BODY, 0, 3),
         lambda: native.parse_produce(BODY[:-1], 0, 3),
         lambda: native.parse_produce(BODY.replace(b"topic", b"\xff\xff\xff\xff\xff"), 0, 3),

@@ -15,7 +15,7 @@ from bearlake.errors import AlreadyExists, BearlakeError, NotFound, OutOfRange, 
 from bearlake.metadata.model import BATCH_NAMED, PartitionKey, Stream, partition_index, stream_number
 from bearlake.records import codec as record_codec
 from bearlake.records.batch import HEADER_BYTES
-from bearlake.streams.fetch import Fetched
+from bearlake.streams.fetched import Fetched
 from bearlake.streams.offsets import OffsetAnswer
 from simulator.history.check import Verdict, check
 from simulator.history.model import (

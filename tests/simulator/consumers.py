@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bearlake.errors import Corrupt, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
-from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
 from simulator.clients import Client
 from simulator.nodes import Connection

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from bearlake.metadata.model import PartitionKey
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.service import Streams
 from bearlake.wal import reader as wal_reader
 from simulator.network import run_in

@@ -4,7 +4,7 @@ import asyncio
 
 from bearlake.errors import NotFound, OutOfRange
 from bearlake.streams.append import Verdict
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.turns import AT_ONCE
 from fixtures.deployment import append, append_of, batch_of, create, deployment, fetch, values_of, verdicts_of

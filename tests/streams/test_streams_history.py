@@ -15,7 +15,7 @@ from bearlake.objects.memory import MemoryObjectStore
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, decode, encode
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.history import BlockPiece, HistorySettings
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams, StreamsSettings

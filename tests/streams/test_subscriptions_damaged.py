@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from bearlake.errors import Corrupt
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import EARLIEST, Closed, ConsumerSpec, Damaged, SubscriptionType
 from bearlake.streams.subscriptions.service import SubscriptionService

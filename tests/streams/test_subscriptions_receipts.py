@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bearlake.errors import Overloaded, Unavailable
-from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import Closed, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.service import SubscriptionService

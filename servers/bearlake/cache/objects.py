@@ -47,17 +47,27 @@ class Extent:
         self.rebased = rebased
 
     def view(self, piece: Slice) -> memoryview:
-        """Return the slice's bytes with its offsets written in.
+        """Return the slice's bytes with its offsets written in. Raises as `write_offsets`."""
+        self.write_offsets(piece)
+        low = piece.position - self.start
+        return self.buffer[low : low + piece.length]
+
+    def cut(self, piece: Slice, offset: int, bytes_max: int, *, is_first: bool) -> tuple[memoryview, bool]:
+        """Return the batches of a slice whose offsets are written in; see `ObjectCache.cut`."""
+        low = piece.position - self.start
+        high = low + piece.length
+        start, end = kernel.find_run(self.buffer, low, high, offset, bytes_max, is_first)
+        return self.buffer[start:end], end == high
+
+    def write_offsets(self, piece: Slice) -> None:
+        """Write the slice's offsets into its batches, once.
 
         Raises:
             Corrupt: the bytes are not the batches that were committed.
         """
-        low = piece.position - self.start
-        part = self.buffer[low : low + piece.length]
         if self.rebased is not None and piece.position not in self.rebased:
-            kernel.rebase(part, (piece._replace(position=0),), NO_LEADER_EPOCH)
+            kernel.rebase(self.buffer, (piece,), NO_LEADER_EPOCH, self.start)
             self.rebased.add(piece.position)
-        return part
 
 
 ExtentKey = tuple[str, int, int]
@@ -85,6 +95,18 @@ class ObjectCache:
 
     def peek(self, ref: ObjectRef, piece: Slice) -> memoryview | None:
         """Return the slice's bytes if they are cached and not damaged, else None; never waits."""
+        extent = self._extent(ref, piece)
+        return None if extent is None else extent.view(piece)
+
+    def cut(
+        self, ref: ObjectRef, piece: Slice, offset: int, bytes_max: int, *, is_first: bool
+    ) -> tuple[memoryview, bool] | None:
+        """As `peek`, but return only the run of batches that `kernel.find_run` finds, and whether it reaches the end of the slice."""
+        extent = self._extent(ref, piece)
+        return None if extent is None else extent.cut(piece, offset, bytes_max, is_first=is_first)
+
+    def _extent(self, ref: ObjectRef, piece: Slice) -> Extent | None:
+        """The extent that has the slice, with the slice's offsets written in; None if it is not cached or damaged."""
         extents = self._extents
         key: ExtentKey = (ref.key, 0, ref.size)
         extent = extents.get(key)
@@ -95,12 +117,12 @@ class ObjectCache:
                 return None
         extents.move_to_end(key)
         try:
-            part = extent.view(piece)
+            extent.write_offsets(piece)
         except Corrupt:
             self._drop(key)  # `get` reads the bytes again
             return None
         self._on_lookup(True)
-        return part
+        return extent
 
     async def get(self, ref: ObjectRef, piece: Slice, *, is_tail: bool) -> memoryview:
         """Return the slice's bytes; reads them from the store if they are not cached.

@@ -6,7 +6,7 @@ defines the types that both take and return:
     batch      record batches: checksum, headers, records
     columns    records as columns, and back
     log        batches between a request and its commit
-    kafka      Produce requests and responses
+    kafka      Produce and Fetch requests and responses
     pulsar     Pulsar entries
     files      durable files
 
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, RecordFields, SliceLike
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.files import FILE_PARTS_MAX
-from bearlake.kernel.kafka import PlainRules, ProduceEntry, ProducePlace, ProduceResult
+from bearlake.kernel.kafka import FetchAnswer, FetchEntry, PlainRules, ProduceEntry, ProducePlace, ProduceResult
 from bearlake.kernel.log import BATCH_NAMED, PARTITION_BITS, Append, BatchCommit, Hold, PartitionKey, ProduceOutcome
 from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
 
@@ -49,18 +49,20 @@ if TYPE_CHECKING:
         decode_records,
         encode_columns,
         encode_entry,
+        encode_fetch,
         encode_messages,
         encode_produce_response,
         encode_receipts,
         entry_routing,
+        find_run,
         find_timestamp,
         inspect,
+        parse_fetch,
         parse_produce,
         parse_sends,
         put_file,
         rebase,
         seek,
-        take,
         take_produces,
     )
 else:
@@ -92,18 +94,20 @@ else:
     decode_records = _implementation.decode_records
     encode_columns = _implementation.encode_columns
     encode_entry = _implementation.encode_entry
+    encode_fetch = _implementation.encode_fetch
     encode_messages = _implementation.encode_messages
     encode_produce_response = _implementation.encode_produce_response
     encode_receipts = _implementation.encode_receipts
     entry_routing = _implementation.entry_routing
+    find_run = _implementation.find_run
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
+    parse_fetch = _implementation.parse_fetch
     parse_produce = _implementation.parse_produce
     parse_sends = _implementation.parse_sends
     put_file = _implementation.put_file
     rebase = _implementation.rebase
     seek = _implementation.seek
-    take = _implementation.take
     take_produces = _implementation.take_produces
 
 __all__ = [
@@ -122,6 +126,8 @@ __all__ = [
     "DecodeStatus",
     "DeliveryLike",
     "EncodedBatch",
+    "FetchAnswer",
+    "FetchEntry",
     "Hold",
     "PartitionKey",
     "PlainRules",
@@ -146,17 +152,19 @@ __all__ = [
     "decode_records",
     "encode_columns",
     "encode_entry",
+    "encode_fetch",
     "encode_messages",
     "encode_produce_response",
     "encode_receipts",
     "entry_routing",
+    "find_run",
     "find_timestamp",
     "inspect",
+    "parse_fetch",
     "parse_produce",
     "parse_sends",
     "put_file",
     "rebase",
     "seek",
-    "take",
     "take_produces",
 ]

@@ -4,13 +4,14 @@ Names, arguments (all positional), results and errors are those of `bearlake.ker
 contract of both. Positions outside a buffer are a bug of the caller and raise `ValueError`; inconsistent bytes raise `Corrupt`.
 """
 
-from bearlake.kernel.batch.batches import batches, inspect, rebase, seek, take
+from bearlake.kernel.batch.batches import batches, find_run, inspect, rebase, seek
 from bearlake.kernel.batch.checksum import crc32c
 from bearlake.kernel.batch.records import check_records, decode_part, decode_records, find_timestamp
 from bearlake.kernel.columns.builder import ColumnBuilder
 from bearlake.kernel.columns.encode import encode_columns
 from bearlake.kernel.files.put import put_file
 from bearlake.kernel.kafka.admission import admit_plain
+from bearlake.kernel.kafka.fetch import encode_fetch, parse_fetch
 from bearlake.kernel.kafka.intake import ProduceResults, take_produces
 from bearlake.kernel.kafka.produce import parse_produce
 from bearlake.kernel.kafka.respond import encode_produce_response
@@ -38,17 +39,19 @@ __all__ = [
     "decode_records",
     "encode_columns",
     "encode_entry",
+    "encode_fetch",
     "encode_messages",
     "encode_produce_response",
     "encode_receipts",
     "entry_routing",
+    "find_run",
     "find_timestamp",
     "inspect",
+    "parse_fetch",
     "parse_produce",
     "parse_sends",
     "put_file",
     "rebase",
     "seek",
-    "take",
     "take_produces",
 ]

@@ -1,5 +1,6 @@
 """The read path: offsets to bytes.
 
+    at the tail and cached: `streams/tail_reads.py`, in one step; otherwise
     plan (tail index, else history) → load (caches, else the object store, all extents at once) → cut whole batches
 
 - A fetch at an offset inside a batch returns the whole batch. A response includes its first batch even above `bytes_max` (KIP-74).
@@ -15,9 +16,8 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from bearlake import kernel
 from bearlake.cache.objects import ExtentKey, ObjectCache
@@ -26,7 +26,9 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
+from bearlake.streams.tail_reads import TailReads
 from bearlake.streams.turns import in_turns
 from bearlake.telemetry import metrics
 
@@ -39,37 +41,6 @@ _FROM_TAIL = metrics.FETCH_LOOKUPS.labels("tail")
 
 _LEARN_PAUSE_S = 0.2
 """Pause (s) before a waiting fetch asks the store again for bounds that it could not get."""
-
-
-class Isolation(Enum):
-    """Which transactional records a reader sees."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-
-
-class FetchRange(NamedTuple):
-    """A request to read about `bytes_max` bytes of `partition` from `offset` on."""
-
-    partition: PartitionKey
-    offset: int
-    bytes_max: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Fetched:
-    """The answer for one range: `views` are runs of whole record batches in offset order; unknown bounds are -1.
-
-    `error` is `OutOfRange`, `NotFound`, `Corrupt` or `Unavailable`; there are no bytes then.
-    """
-
-    range: FetchRange
-    start: int = -1
-    end: int = -1
-    last_stable: int = -1
-    views: list[memoryview] = field(default_factory=list)
-    size_bytes: int = 0
-    error: BearlakeError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +99,8 @@ class Reader:
         self._history = history
         self._cache = cache
         self._settings = settings
+        self.at_tail = TailReads(tail, cache, settings.bytes_max, settings.wait_max_ms)
+        """Reads that need neither the store nor a wait."""
 
     async def fetch(
         self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
@@ -190,7 +163,7 @@ class Reader:
 
     async def _collect(self, ranges: Sequence[FetchRange], done: _Progress) -> None:
         """Add one answer per range to those that are `done`."""
-        plans = [_Plan(Fetched(range=item), [], True, []) for item in ranges]
+        plans = [_Plan(Fetched(item), [], True, []) for item in ranges]
         cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         _FROM_TAIL.value += len(plans) - len(cold)
         if cold:
@@ -350,22 +323,16 @@ class Reader:
     def _cut(plan: _Plan, bytes_max: int, *, is_first: bool) -> None:
         """Take whole batches, starting with the batch that holds the offset; at least one if `is_first` (KIP-74)."""
         fetched = plan.fetched
-        room = bytes_max
-        offset = fetched.range.offset
         views = cast("list[memoryview]", plan.views)  # all are loaded, and blocks are spread
-        for piece, view in zip(plan.slices, views, strict=True):
+        for view in views:
             length = len(view)
-            start = kernel.seek(view, 0, length, offset) if offset > piece.slice.base_offset else 0
-            end = length
-            if end - start > room:
-                end = kernel.take(view, start, length, room)
-                if end - start > room and not (is_first and not fetched.views):
-                    return
+            start, end = kernel.find_run(view, 0, length, fetched.range.offset, bytes_max, is_first)
             if end > start:
                 fetched.views.append(view[start:end] if (start, end) != (0, length) else view)
                 fetched.size_bytes += end - start
-                room -= end - start
-            if end < length or room <= 0:
+                bytes_max -= end - start
+                is_first = False
+            if end < length or bytes_max <= 0:
                 return
 
 

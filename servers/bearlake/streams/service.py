@@ -35,7 +35,8 @@ from bearlake.streams.append import Append, AppendCall, Appended, Call
 from bearlake.streams.audit import Audit, AuditSettings
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
-from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
+from bearlake.streams.fetch import Reader, ReaderSettings
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.ownership import Ownership
@@ -160,6 +161,8 @@ class Streams(Management):
         )
         self._history = _history(metadata, store, self._tail, index, settings)
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
+        self.at_tail = self._reader.at_tail
+        """Reads that need neither the store nor a task. The caller must check `sees(…, READ, …)` for every stream first."""
         self._offsets = Offsets(metadata.log, self._history, self._cache)
         peers = peers or Alone(server)
         self._owns_tenure = tenure is None

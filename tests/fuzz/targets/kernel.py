@@ -85,7 +85,8 @@ def whole_batches(data: bytes) -> object:
     found = agreed("inspect", body, start, end)
     walked = agreed("batches", body, start, end)
     agreed("seek", body, start, end, wanted)
-    agreed("take", body, start, end, wanted)
+    for is_first in (0, 1):
+        agreed("find_run", body, start, end, wanted, count, is_first)
     if isinstance(walked, list):
         count = sum(header.last_offset_delta + 1 for _, _, header in walked) + (count if first % 8 == 0 else 0)
     slices = [Slice(1, base, count, start, end - start, 0)]  # type: ignore[arg-type]  # a number is enough

@@ -1,5 +1,5 @@
-"""Kafka's Produce in the native kernel and in its Python twin: request bodies of all versions, plain admission, and requests
-back to back on their way into a write buffer and to their responses."""
+"""Kafka's Produce and Fetch in the native kernel and in its Python twin: request bodies of all versions, plain admission, responses,
+and requests back to back on their way into a write buffer and to their responses."""
 
 import struct
 from random import Random
@@ -7,7 +7,7 @@ from typing import Any
 
 from bearlake.kernel import Append, PartitionKey, fallback
 from bearlake.protocols.kafka import codec
-from bearlake.protocols.kafka.messages import ProduceRequest
+from bearlake.protocols.kafka.messages import FetchRequest, ProduceRequest
 from fixtures import produces
 from fixtures.produces import Reads
 from fuzz.target import Choices, Target, exact
@@ -130,7 +130,47 @@ def _checksums(random: Random, data: bytearray) -> None:
         at += 1
 
 
+FETCHES = range(4, 19)
+
+
+def _fetch_bodies() -> list[bytes]:
+    topics = [
+        FetchRequest.Topic(
+            topic=name,
+            topic_id=bytes([at + 1]) * 16,
+            partitions=[FetchRequest.Partition(partition=index, fetch_offset=2**40) for index in range(2)],
+        )
+        for at, name in enumerate(("orders", "é"))
+    ]
+    messages = (
+        FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics, rack_id="r"),
+        FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics[:1], session_epoch=0),
+        FetchRequest(topics=topics, session_id=1, session_epoch=1),
+    )
+    return [
+        bytes([version - FETCHES[0], 100]) + b"".join(codec.request(1, version).encode(message))
+        for version in FETCHES
+        for message in messages
+    ]
+
+
+def fetch(data: bytes) -> object:
+    """Parse the body of a Fetch request, and answer its partitions with views of the body."""
+    choices = Choices(data)
+    version, count_max = choices.of(FETCHES), choices.byte()
+    body = choices.rest
+    found = agreed("parse_fetch", body, version, count_max)
+    if found is None:
+        return None
+    entries = found[3]
+    size = max(len(body), 1)
+    views = [memoryview(body * (1 + 2000 // size)), memoryview(body)]
+    answers = [(index, offset, bytes_max, views[: index % 3]) for _, index, _, offset, bytes_max in entries]
+    return len(entries), len(agreed("encode_fetch", version, count_max, entries, answers))
+
+
 TARGETS = [
+    Target(name="kernel fetch", seeds=_fetch_bodies, run=fetch),
     Target(
         name="kernel produce",
         seeds=lambda: [bytes([version - VERSIONS[0], 0, 0]) + body for version in GOOD for body in bodies(version)],

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bearlake.protocols.pulsar.settings import PulsarSettings
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.telemetry import metrics
 from fixtures.damaged_objects import Damage
 from fixtures.pulsar_server import Make, PulsarCluster, PulsarNode

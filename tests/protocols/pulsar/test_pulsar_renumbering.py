@@ -12,7 +12,7 @@ from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.records import codec
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.subscriptions.reading import entries_of
 from bearlake.streams.writer_settings import WriterSettings

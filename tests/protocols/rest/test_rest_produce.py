@@ -10,7 +10,7 @@ import zstandard
 from bearlake.protocols.rest import reading
 from bearlake.records import partitioning
 from bearlake.records.codec import Record
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from fixtures.rest_server import Answer, MakeServers, RestNode
 
 

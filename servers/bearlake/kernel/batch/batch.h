@@ -67,11 +67,11 @@ bool is_text(const uint8_t *bytes, size_t size); /* whether it is UTF-8 */
 size_t replace_text(const uint8_t *bytes, size_t size, uint8_t *out, bool *is_exact);
 
 KERNEL_FUNCTION(kernel_crc32c);
+KERNEL_FUNCTION(kernel_find_run);
 KERNEL_FUNCTION(kernel_inspect);
 KERNEL_FUNCTION(kernel_batches);
 KERNEL_FUNCTION(kernel_rebase);
 KERNEL_FUNCTION(kernel_seek);
-KERNEL_FUNCTION(kernel_take);
 KERNEL_FUNCTION(kernel_check_records);
 KERNEL_FUNCTION(kernel_decode_part);
 KERNEL_FUNCTION(kernel_decode_records);

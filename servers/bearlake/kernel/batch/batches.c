@@ -188,35 +188,34 @@ static Step walk_to_offset(Walk *walk, int64_t offset)
     return step;
 }
 
-/* Walks as far as `bytes_max` allows, but over at least one batch; walk->position is the end of the run. */
-static Step walk_bytes(Walk *walk, int64_t bytes_max)
+/* Walks as far as `bytes_max` allows, but over the first batch if `is_first`; walk->position is the end of the run. */
+static Step walk_bytes(Walk *walk, int64_t bytes_max, bool is_first)
 {
     const Py_ssize_t start = walk->position;
     Step step;
+    walk->next = start;
     while ((step = walk_step(walk)) == STEP_BATCH)
-        if (walk->next - start > bytes_max && walk->position > start)
+        if (walk->next - start > bytes_max && (walk->position > start || !is_first))
             break;
     return step;
 }
 
-typedef Step (*Search)(Walk *walk, int64_t limit);
-
-static PyObject *search(const char *name, Search way, PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+KERNEL_FUNCTION(kernel_seek)
 {
     Py_buffer view;
     Py_ssize_t start, end;
-    int64_t limit;
+    int64_t offset;
     PyObject *result = NULL;
-    if (check_arguments(name, count, 4, 4) < 0 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+    if (check_arguments("seek", count, 4, 4) < 0 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
         return NULL;
-    if (to_range(arguments[1], arguments[2], view.len, &start, &end) == 0 && to_int64(arguments[3], &limit) == 0) {
+    if (to_range(arguments[1], arguments[2], view.len, &start, &end) == 0 && to_int64(arguments[3], &offset) == 0) {
         Walk walk = walk_over(view.buf, start, end);
         Step step;
         if (end - start < RELEASE_WALK_BYTES) {
-            step = way(&walk, limit);
+            step = walk_to_offset(&walk, offset);
         } else {
             Py_BEGIN_ALLOW_THREADS
-            step = way(&walk, limit);
+            step = walk_to_offset(&walk, offset);
             Py_END_ALLOW_THREADS
         }
         if (step == STEP_BATCH || step == STEP_END)
@@ -228,9 +227,46 @@ static PyObject *search(const char *name, Search way, PyObject *module, PyObject
     return result;
 }
 
-KERNEL_FUNCTION(kernel_seek) { return search("seek", walk_to_offset, module, arguments, count); }
+/* Finds the run [*start, *end) within the walk; STEP_SHORT or STEP_IMPOSSIBLE if the walk fails. */
+static Step walk_run(Walk *walk, int64_t offset, int64_t bytes_max, bool is_first, Py_ssize_t *start, Py_ssize_t *end)
+{
+    Step step = walk_to_offset(walk, offset);
+    *start = walk->position;
+    *end = walk->end;
+    if ((step == STEP_BATCH || step == STEP_END) && *end - *start > bytes_max) {
+        step = walk_bytes(walk, bytes_max, is_first);
+        *end = walk->position;
+    }
+    return step;
+}
 
-KERNEL_FUNCTION(kernel_take) { return search("take", walk_bytes, module, arguments, count); }
+KERNEL_FUNCTION(kernel_find_run)
+{
+    Py_buffer view;
+    Py_ssize_t start, end;
+    int64_t offset, bytes_max, is_first;
+    PyObject *result = NULL;
+    if (check_arguments("find_run", count, 6, 6) < 0 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (to_range(arguments[1], arguments[2], view.len, &start, &end) == 0 && to_int64(arguments[3], &offset) == 0
+        && to_int64(arguments[4], &bytes_max) == 0 && to_int64(arguments[5], &is_first) == 0) {
+        Walk walk = walk_over(view.buf, start, end);
+        Step step;
+        if (end - start < RELEASE_WALK_BYTES) {
+            step = walk_run(&walk, offset, bytes_max, is_first != 0, &start, &end);
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            step = walk_run(&walk, offset, bytes_max, is_first != 0, &start, &end);
+            Py_END_ALLOW_THREADS
+        }
+        if (step == STEP_BATCH || step == STEP_END)
+            result = Py_BuildValue("nn", start, end);
+        else
+            result = walk_fault(state_of(module), &walk, step);
+    }
+    PyBuffer_Release(&view);
+    return result;
+}
 
 /* Writes offsets [offset, offset_end) and the epoch into the walk's batches; STEP_END if they fit exactly, else STEP_BATCH. */
 static Step walk_rebasing(Walk *walk, int64_t offset, int64_t offset_end, int32_t leader_epoch)

@@ -176,19 +176,29 @@ def seek(buffer: Buffer, start: int, end: int, offset: int, /) -> int:
     return end
 
 
-def take(buffer: Buffer, start: int, end: int, bytes_max: int, /) -> int:
-    """Return the end of the longest run of whole batches from `start` of at most `bytes_max` bytes, but at least one batch.
+def find_run(buffer: Buffer, start: int, end: int, offset: int, bytes_max: int, is_first: int, /) -> tuple[int, int]:
+    """Return start and end of the run of whole (rebased) batches in `[start, end)` that a reader at `offset` gets.
 
-    Returns `start` only if the range is empty.
+    The run begins with the batch that contains `offset`, or else with the first batch after it. It has as many batches as fit into
+    `bytes_max` bytes; if `is_first` is not 0, at least one batch (KIP-74). The run is empty if there is no such batch, or if it does not
+    fit.
 
     Raises:
-        Corrupt: the batches of the run are not back to back.
+        Corrupt: the batches up to the end of the run are not back to back. Batches that fit as a whole are not walked over.
     """
     view = view_of(buffer)
     check_bounds(len(view), start, end)
+    for position, _, base_offset, delta in _walk(view, start, end):
+        if base_offset + delta >= offset:
+            start = position
+            break
+    else:
+        start = end
+    if end - start <= bytes_max:
+        return start, end
     stop = start
     for position, length, _, _ in _walk(view, start, end):
-        if position + length - start > bytes_max and stop > start:
+        if position + length - start > bytes_max and (stop > start or not is_first):
             break
         stop = position + length
-    return stop
+    return start, stop

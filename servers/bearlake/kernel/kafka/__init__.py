@@ -1,9 +1,10 @@
-"""Kafka's Produce: parse requests, admit them to the log and encode the responses.
+"""Kafka's Produce and Fetch: parse requests, admit batches to the log and encode the responses.
 
     produce     parse the body of a request
     admission   admit entries that need no further checks
     intake      take many consecutive requests at once, and encode their responses
     respond     encode the frame of a response
+    fetch       ordinary Fetch requests and their responses
 
 Source: Apache Kafka, ProduceRequest.json and ProduceResponse.json; KIP-482 (flexible versions from 9 on), KIP-516 (topic ids, 13).
 """
@@ -27,3 +28,9 @@ ProduceResult: TypeAlias = tuple[str | bytes, int, int, int, int, int]
 PlainRules: TypeAlias = tuple[bytes, int, int, int, int, int, int]
 """(stream_id, key of the stream's partition 0, partition_count, batch_bytes_max, earliest base timestamp, latest max timestamp,
 1 if records are checked)"""
+
+FetchEntry: TypeAlias = tuple[str | bytes, int, int, int, int]
+"""(topic, index, current leader epoch or -1, offset, bytes_max) of a partition in a Fetch request"""
+
+FetchAnswer: TypeAlias = tuple[int, int, int, list[memoryview]]
+"""(start, end, last stable offset, views of whole batches): what a partition's reader gets"""

@@ -1,4 +1,4 @@
-/* Kafka's Produce: parse, admit and answer requests. */
+/* Kafka's Produce and Fetch: parse, admit and answer requests. */
 #ifndef BEARLAKE_KAFKA_H
 #define BEARLAKE_KAFKA_H
 
@@ -74,5 +74,7 @@ KERNEL_FUNCTION(kernel_admit_plain);
 KERNEL_FUNCTION(kernel_parse_produce);
 KERNEL_FUNCTION(kernel_take_produces);
 KERNEL_FUNCTION(kernel_encode_produce_response);
+KERNEL_FUNCTION(kernel_encode_fetch);
+KERNEL_FUNCTION(kernel_parse_fetch);
 
 #endif

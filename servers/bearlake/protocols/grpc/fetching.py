@@ -18,7 +18,7 @@ from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
 from bearlake.protocols.grpc.payloads import Answer, answers, arrow_schema, is_light
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
-from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import Operation, Principal
 from bearlake.telemetry import metrics

@@ -8,8 +8,8 @@
 - Three lanes run in parallel. Produce is one. Fetch requests run one at a time, so that a client that does not read holds one response
   in memory. All other requests run one at a time, as in Kafka, so that a later commit or leave cannot overtake a commit.
 - When the client disconnects, its long polls and joins are cancelled; requests that change something run to completion. An administrative
-  request that has not begun by then is dropped (decision 110), and so is a Produce request of a client whose quota is limited.
-- A frame that violates the protocol closes only this connection.
+  request that has not begun by then is dropped (decision 110), and so is a Produce request of a client whose quota is limited. A frame
+  that violates the protocol closes only this connection.
 - On a listener with SASL, a client that is not logged in may send only small requests of `sasl.LOGIN_APIS`, one after another. A login that
   has ended closes the connection at the next other request, after the answers to the requests before it, or at one that was held.
 """
@@ -19,7 +19,7 @@ import logging
 import struct
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bearlake.errors import BearlakeError, Corrupt, Denied
@@ -27,6 +27,7 @@ from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
+from bearlake.protocols.kafka.fetch_lane import FetchLane
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
 from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
 from bearlake.protocols.kafka.lane import Lane
@@ -81,8 +82,7 @@ class Connection(PacedConnection):
         self._request_count = 0  # requests in `_slots`
         self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that `_request` took
         self._ready_bytes = 0
-        self._fetches: deque[Coroutine[None, None, None]] = deque()  # waiting behind the running fetch
-        self._is_fetching = False
+        self._fetches = FetchLane(self, self._throttling, lambda: self._is_write_paused)
         self._others = Lane(self, self._throttling, lambda: self._ready_bytes < context.settings.response_bytes_max)
         self._is_pumping = self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
@@ -121,10 +121,8 @@ class Connection(PacedConnection):
         super().connection_lost(error)
         if self._login_timer is not None:
             self._login_timer.cancel()
-        while self._fetches:
-            self._fetches.popleft().close()
+        self._fetches.close()
         self._slots.clear()
-        self._request_count = 0
         self._others.start_next()  # requests that were held
 
     def close_if_idle(self) -> None:
@@ -154,6 +152,14 @@ class Connection(PacedConnection):
 
     # -- receive -------------------------------------------------------------------------------------------------
 
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop; what is answered at once leaves at the end of this turn, without a turn of its own."""
+        is_pumping, self._is_pumping = self._is_pumping, True
+        super().buffer_updated(nbytes)
+        self._is_pumping = is_pumping
+        if not is_pumping and self._slots and self._slots[0].is_ready:
+            self._pump()
+
     def _process(self) -> None:
         """Take complete frames from the slab while the connection may run more requests."""
         self._take_frames() if self._quotas.usage is None else self._throttling.run(self._take_frames)
@@ -181,7 +187,7 @@ class Connection(PacedConnection):
             while (
                 self._high - self._low >= 4
                 and self._request_count < limits.requests_in_flight_max
-                and self._waiting_bytes < limits.control_request_bytes_max
+                and self._waiting_bytes + self._fetches.waiting_bytes < limits.control_request_bytes_max
                 and not self._is_logging_in
             ):
                 (size,) = _SIZE.unpack_from(view, self._low)
@@ -222,7 +228,7 @@ class Connection(PacedConnection):
             self._is_write_paused
             or self._request_count >= limits.requests_in_flight_max
             or self._ready_bytes >= limits.response_bytes_max
-            or self._waiting_bytes >= limits.control_request_bytes_max
+            or self._waiting_bytes + self._fetches.waiting_bytes >= limits.control_request_bytes_max
             or self._waits_for_budget
             or self.quota_wait is not None
             or self.waiter.is_waiting
@@ -237,9 +243,8 @@ class Connection(PacedConnection):
         self._pump()
 
     def _resume_frames(self) -> None:
-        if self._fetches or self._others.waiting:
-            self._fetch_next()
-            self._others.start_next()
+        self._fetches.start_next()
+        self._others.start_next()
         super()._resume_frames()
 
     def _record_unsent(self, unsent_bytes: int) -> None:
@@ -297,21 +302,14 @@ class Connection(PacedConnection):
             take(self, slot, caller, header.correlation_id, frame, position, slab)
             return
         body = bytes(frame[position:])
-        self._waiting_bytes += len(body)
-        run = partial(self._run, slot, caller, header.correlation_id, key, body)
-        work = partial(self._throttling.work_through, caller, key, run)
         if key == ApiKey.FETCH:
-            self._fetches.append(work())
-            self._fetch_next()
-        else:
-            self._others.add(key, work)
-
-    def _fetch_next(self) -> None:
-        if not self._fetches or self.close_if_login_ended() or self._is_fetching or self._is_write_paused:
+            run = partial(self._run, slot, caller, header.correlation_id, key, body)
+            work = partial(self._throttling.work_through, caller, key, run)
+            self._fetches.add(slot, caller, header.correlation_id, body, work)
             return
-        if not self._throttling.holds_read(ApiKey.FETCH):
-            self._is_fetching = True  # until the response is written to the transport
-            self.start(self._fetches.popleft())
+        self._waiting_bytes += len(body)
+        run = partial(self._run_other, slot, caller, header.correlation_id, key, body)
+        self._others.add(key, partial(self._throttling.work_through, caller, key, run))
 
     @property
     def is_logged_in(self) -> bool:
@@ -324,9 +322,12 @@ class Connection(PacedConnection):
             self.close("a request was held until the login had ended", "ended_login")
         return has_ended
 
+    async def _run_other(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
+        self._waiting_bytes -= len(body)
+        await self._run(slot, caller, correlation_id, key, body)
+
     async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
         """Decode and answer a request. Requests wait undecoded, because objects take several times the memory."""
-        self._waiting_bytes -= len(body)
         begin(self._apis[key].what)
         try:
             request = await self.context.decode(key, caller.version, body)
@@ -387,12 +388,12 @@ class Connection(PacedConnection):
                 slot = slots.popleft()
                 self._request_count -= slot.count
                 if slot.api == ApiKey.FETCH:
-                    self._is_fetching = False
+                    self._fetches.sent()
                 ready += slot.chunks
                 size += sum(map(len, slot.chunks))
             self._ready_bytes -= size
             self._write(transport, ready, size)
-        self._fetch_next()
+        self._fetches.start_next()
         if self._is_ending and not slots:
             self._loop.call_later(self._refusal_s if self.session and self.session.is_refused else 0, transport.close)
             return

@@ -13,7 +13,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandGetLastMessageIdResponse,
     MessageIdData,
 )
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 
 
 async def last_message_id(connection: Connection, request: CommandGetLastMessageId) -> bytes:

@@ -7,7 +7,7 @@ from bearlake.errors import TooLarge
 from bearlake.records import batch as record_batch
 from bearlake.records import codec as record_codec
 from bearlake.records.codec import Record
-from bearlake.streams.fetch import Fetched
+from bearlake.streams.fetched import Fetched
 
 AT_ONCE_BYTES = 1024 * 1024
 """Uncompressed bytes of a batch that is decompressed on the event loop; a thread decompresses a larger one."""

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from bearlake import kernel
 from bearlake.metadata.model import PartitionBounds, PartitionKey
-from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion
 from bearlake.streams.subscriptions.consumers import StoredEntry
 

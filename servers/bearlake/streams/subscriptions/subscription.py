@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bearlake.errors import BearlakeError, Corrupt, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.metadata.subscriptions import Cursor
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.subscriptions.consumers import AttachedConsumer
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher

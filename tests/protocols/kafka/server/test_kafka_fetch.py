@@ -93,7 +93,43 @@ async def test_several_streams_are_returned_in_one_answer(kafka):
     assert [topic.partitions[0].error_code for topic in answer.responses] == [0, 0, 3]
 
 
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_a_fetch_at_the_tail_is_answered_in_one_step_as_by_the_long_way(kafka, monkeypatch, version):
+    client = await filled(kafka, 2000, 10, 3000, partitions=2)
+    await kafka.create("other")
+    topics = [("t", 0, 1), ("t", 1, 0), ("other", 0, 0)]
+    if version >= 13:
+        topics = [(kafka.streams.catalog.peek(name).id_bytes, index, offset) for name, index, offset in topics]
+    await client.ask(fetch_request(topics), version)  # the server learns where the partitions start
+    request = fetch_request(topics, bytes_max=2500)
+
+    async def fail(*_, **__):
+        raise AssertionError("the long way")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kafka.streams, "fetch", fail)
+        short = await client.ask(request, version)
+    monkeypatch.setattr(kafka.streams.at_tail, "read", lambda *_: None)
+    long = await client.ask(request, version)
+
+    assert short == long
+    assert offsets(short.responses[0].partitions[0]) == [1]
+
+
 # -- waiting -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_fetch_ends_with_its_client(kafka):
+    client = await filled(kafka, 10)
+    (key,) = kafka.streams.catalog.peek("t").partitions()
+    await client.fetch("t", 1)
+    client.send(fetch_request([("t", 0, 1)], wait_ms=60_000, bytes_min=1), 11)
+    tail = kafka.streams._tail.get(key)
+    await until(lambda: tail.waiters)
+
+    await client.close()
+
+    await until(lambda: not tail.waiters)
 
 
 async def test_a_long_poll_ends_when_a_record_arrives(kafka):
@@ -250,6 +286,7 @@ async def test_a_store_that_cannot_answer_now_leads_to_a_code_that_consumers_ret
         raise kind("not now")
 
     with monkeypatch.context() as patched:
+        patched.setattr(kafka.streams.at_tail, "read", lambda *_: None)
         patched.setattr(kafka.streams._reader, "_plan_from_tail", lambda plan: False)
         patched.setattr(kafka.streams._reader._history, "plan", fail)
         read = await client.fetch("t", 0)

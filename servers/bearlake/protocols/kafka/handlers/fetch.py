@@ -2,7 +2,7 @@
 
 The server keeps no fetch sessions (KIP-227): it always returns session id 0, so every request lists all its partitions and any server
 can handle it. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND. While clients do not read their responses, fetches
-return fewer bytes. Errors are per partition.
+return fewer bytes. Errors are per partition. `fetch_at_tail.py` handles most requests at the end of the log.
 
 Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
@@ -16,7 +16,7 @@ from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.principal import Operation
 from bearlake.streams.turns import Turns
 from bearlake.telemetry import metrics
@@ -66,7 +66,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
         results = await context.streams.fetch(
             ranges,
             bytes_min=0 if has_errors else request.min_bytes,
-            bytes_max=min(request.max_bytes, _room(context)),
+            bytes_max=min(request.max_bytes, room(context)),
             wait_ms=max(request.max_wait_ms, 0),
         )
         for answer, name, result in zip(answers, names, results, strict=True):
@@ -98,7 +98,8 @@ def empty(response: FetchResponse) -> None:
             partition.records = b""
 
 
-def _room(context: KafkaContext) -> int:
+def room(context: KafkaContext) -> int:
+    """Bytes that one response may have: fewer while clients do not read their responses."""
     return max(context.settings.unsent_bytes_max - context.unsent_bytes, _BYTES_MAX_LEAST)
 
 

@@ -21,7 +21,7 @@ from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.principal import Operation
 
 POSITION_MAX = 1_000

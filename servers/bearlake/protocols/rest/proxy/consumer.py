@@ -22,7 +22,7 @@ from bearlake.protocols.rest.proxy.membership import GroupMember
 from bearlake.protocols.rest.proxy.patterns import Pattern, topics_of
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.records.codec import Record
-from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.shared import AWAY
 from bearlake.streams.offsets import OffsetQuestion, OffsetSpec

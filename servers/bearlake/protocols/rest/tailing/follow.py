@@ -14,7 +14,7 @@ from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.lineage import Piece
 from bearlake.protocols.rest.tailing.state import Tail
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics

@@ -21,7 +21,7 @@ from bearlake.protocols.rest.tailing.lineage import Fork
 from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.records.codec import Record
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.principal import INTERNAL, Operation, Principal
 from bearlake.streams.service import Streams
 

@@ -22,7 +22,7 @@ from bearlake.records.codec import Record
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.append import Append, Result, Verdict
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.fetch import FetchRange
+from bearlake.streams.fetched import FetchRange
 from bearlake.streams.principal import INTERNAL
 from bearlake.streams.service import Streams
 

@@ -1,0 +1,155 @@
+"""Reads at the end of the log: from the tail index and the object cache alone, in one step of the event loop, without a task.
+
+TailReads.read   answers ranges at once, or says that they need the store (`streams/fetch.py`)
+Poll             waits for records: a commit wakes it, and it reads again in the same turn of the event loop
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from bearlake.cache.objects import ObjectCache
+from bearlake.index.tail import PartitionTail, TailIndex
+from bearlake.streams.fetched import Fetched, FetchRange, has_enough
+from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import fault
+
+log = logging.getLogger(__name__)
+
+_FROM_TAIL = metrics.FETCH_LOOKUPS.labels("tail")
+
+
+class TailReads:
+    """One server's reads at the end of the log. Use it from the event loop's thread only."""
+
+    def __init__(self, tail: TailIndex, cache: ObjectCache, bytes_max: int, wait_max_ms: int) -> None:
+        """`bytes_max` (bytes) and `wait_max_ms` limit each read and each wait, whatever the client requests."""
+        self._tail = tail
+        self._cache = cache
+        self._bytes_max = bytes_max
+        self.wait_max_ms = wait_max_ms
+
+    def read(self, ranges: Sequence[FetchRange], bytes_max: int) -> list[Fetched] | None:
+        """Read the ranges, in order, up to `bytes_max` bytes in total; never waits.
+
+        Returns one answer per range, which may be empty; none has an error. Returns None if a range needs the store.
+        """
+        room = min(bytes_max, self._bytes_max)
+        results: list[Fetched] = []
+        is_first = True
+        for item in ranges:
+            tail = self._tail.get(item.partition)
+            if tail is None or tail.start < 0 or not max(tail.known_from, tail.start) <= item.offset <= tail.end:
+                return None
+            result = Fetched(item, tail.start, tail.end, tail.end)
+            results.append(result)
+            if item.offset < tail.end and (room > 0 or is_first):
+                if not self._cut(tail, result, min(item.bytes_max, room), is_first=is_first):
+                    return None
+                room -= result.size_bytes
+                is_first = is_first and not result.views
+        _FROM_TAIL.value += len(results)
+        return results
+
+    def _cut(self, tail: PartitionTail, result: Fetched, room: int, *, is_first: bool) -> bool:
+        """Take the runs of batches for one range; False if a slice is not cached."""
+        offset = result.range.offset
+        handle = tail.find(offset)
+        while (piece := tail.at(handle)) is not None:
+            found = self._cache.cut(piece.object, piece.slice, offset, room, is_first=is_first)
+            if found is None:
+                return False
+            view, is_whole = found
+            if view:
+                result.views.append(view)
+                result.size_bytes += len(view)
+                room -= len(view)
+                is_first = False
+            if room <= 0 or not is_whole:
+                break
+            handle += 1
+        return True
+
+    def tails(self, ranges: Sequence[FetchRange]) -> list[PartitionTail]:
+        """The known tails of the ranges' partitions."""
+        return [tail for item in ranges if (tail := self._tail.get(item.partition)) is not None]
+
+
+class Poll:
+    """A read that waits until `bytes_min` bytes are available, or until its time is over."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_bytes_min",
+        "_done",
+        "_failed",
+        "_loop",
+        "_ranges",
+        "_reads",
+        "_since",
+        "_step",
+        "_tails",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        reads: TailReads,
+        ranges: Sequence[FetchRange],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        wait_ms: int,
+        done: Callable[[list[Fetched] | None], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Wait for records of `ranges`, which `reads.read` has just read.
+
+        Calls `done` once, with the answers, or with None if a range needs the store. Calls `failed` with an error of `done`: a bug.
+        """
+        self._reads = reads
+        self._ranges = ranges
+        self._bytes_min = bytes_min
+        self._bytes_max = bytes_max
+        self._done = done
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._step: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(
+            min(wait_ms, reads.wait_max_ms) / 1000, self._look, 0
+        )
+        self._tails = reads.tails(ranges)
+        for tail in self._tails:
+            tail.waiters[self._wake] = None
+        metrics.FETCH_WAITING.value += 1
+
+    def _wake(self) -> None:
+        """Called for each new slice of a partition; the read follows when the whole entry has been applied."""
+        if self._step is None:
+            self._step = self._loop.call_soon(self._look, self._bytes_min)
+
+    def _look(self, bytes_min: int) -> None:
+        """Read again, and end the wait if there are `bytes_min` bytes. Raises nothing: a bug closes the waiting connection."""
+        self._step = None
+        try:
+            results = self._reads.read(self._ranges, self._bytes_max)
+            if results is None or has_enough(results, bytes_min):
+                self.cancel()
+                self._done(results)
+        except Exception as error:  # noqa: BLE001 - boundary: one connection
+            self.cancel()
+            fault(log, "answer a waiting fetch", error, self._failed)
+
+    def cancel(self) -> None:
+        """End the wait without an answer. Safe to repeat."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        if self._step is not None:
+            self._step.cancel()
+        for tail in self._tails:
+            tail.waiters.pop(self._wake, None)
+        metrics.FETCH_WAITING.value -= 1
+        metrics.FETCH_WAIT_SECONDS.observe(self._loop.time() - self._since)
