@@ -149,6 +149,7 @@ class TurnsBackend(SqliteBackend):
             page_slice_count_max=3,
             roll_entry_count_max=3,
             roll_slice_count_max=5,
+            roll_partition_count_max=1,
             unrolled_entry_count_max=12,
             sweep_page_count_max=2,
         )

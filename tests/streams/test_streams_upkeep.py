@@ -108,11 +108,28 @@ async def test_many_servers_count_minutes_no_faster_than_one_and_go_on_when_one_
 
 
 class NeverIdle(CommitLog):
-    """A log that is written all the time: each round of upkeep finds entries that came since the round before."""
+    """A log that is written all the time: each turn of upkeep finds entries that came since the turn before."""
+
+    turn_count = 0
 
     async def maintain(self, *, entry_count_min: int) -> int:
         await asyncio.sleep(0.01)
+        self.turn_count += 1
         return 1
+
+
+@virtual_time
+async def test_entries_gather_between_two_turns_however_fast_they_come() -> None:
+    """The index has a row to write per partition and turn: turns without a pause would write a row for each slice."""
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    log = NeverIdle()
+    running = asyncio.create_task(Upkeep(log, metadata.producers, SETTINGS).run())
+    await asyncio.sleep(60)
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert 50 <= log.turn_count <= 60
+    await metadata.close()
 
 
 @virtual_time

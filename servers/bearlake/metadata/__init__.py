@@ -295,10 +295,11 @@ class CommitLog(Protocol):
         """
 
     async def maintain(self, *, entry_count_min: int) -> int:
-        """Run one bounded round of upkeep: roll log entries up into the per-partition index, and truncate entries that followers can miss.
+        """Roll the log entries of this moment up into the per-partition index, and truncate entries that followers can miss.
 
-        Keeps at least the newest `entry_count_min` entries in the log. Any server may call this at any time; one call works, the
-        others return. Returns the number of entries rolled up, 0 if there was nothing to do.
+        Works in short transactions, between which commits run. Later entries wait for the next call: the index costs least if each
+        call finds many slices per partition. Keeps at least the newest `entry_count_min` entries in the log. Any server may call this at
+        any time; one call works, the others return. Returns the number of entries rolled up, 0 if there was nothing to do.
         """
 
 

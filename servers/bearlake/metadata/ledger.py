@@ -16,6 +16,7 @@ closes a transaction; an abort also adds `(producer id, first offset, last offse
 rolled up with the slices of their page. Both are functions of the log, so the formats of existing entries stay as they are.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -179,8 +180,7 @@ class Ledger:
         self.rolled = position
         for key, state in list(self.unrolled.items()):
             tail = state.tail
-            count = next((at for at in range(1, len(tail), 2) if tail[at] > position), len(tail) + 1)
-            del tail[: count - 1]
+            del tail[: 2 * bisect_right(tail[1::2], position)]
             if state.changed <= position:
                 del self.unrolled[key]
         self.evict()

@@ -9,9 +9,11 @@ One blob per WAL object instead of one row per partition keeps a commit cheap (0
 
 The first byte is the version of the layout. The kind of row (`…_WIDTH`) fixes the number of fields and their meaning.
 All fields have eight bytes: one `struct` call packs a whole commit, and narrower fields would save less than they cost.
-`joined` joins blobs of several appends, so that an index page grows without being unpacked.
+The fields of a slice's row after the partition begin the slice's row of an index page: the roll-up copies them as bytes (`page_fields`).
 """
 
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -21,6 +23,7 @@ from bearlake.errors import Corrupt
 from bearlake.metadata.model import Outcome, OutcomeKind, Slice
 
 VERSION = 1
+VERSION_BYTE = bytes([VERSION])
 EMPTY = b""
 
 SLICE_WIDTH = 6
@@ -40,6 +43,10 @@ RANGE_WIDTH = 3
 
 PRODUCER_WIDTH = 3
 """first sequence, last sequence, base offset of one remembered batch, newest first."""
+
+
+_PARTITION_AND_PAGE_FIELDS = Struct(f"<q{8 * (SLICE_WIDTH - 1)}s")
+_NUMBER = Struct("<q")
 
 
 @lru_cache(maxsize=16)
@@ -62,16 +69,37 @@ def unpack_rows(blob: bytes, width: int) -> Iterator[tuple[int, ...]]:
     """
     if not blob:
         return iter(())
+    return _row(width).iter_unpack(_rows_of(blob, width))
+
+
+def page_fields(blob: bytes) -> Iterator[tuple[int, bytes]]:
+    """Return partition and bytes of each slice of one commit; with `pack_number` of the commit's position, the bytes are a row of a page.
+
+    Raises:
+        Corrupt: as `unpack_rows`.
+    """
+    return _PARTITION_AND_PAGE_FIELDS.iter_unpack(_rows_of(blob, SLICE_WIDTH))
+
+
+def pack_number(number: int) -> bytes:
+    """Return one field as bytes."""
+    return _NUMBER.pack(number)
+
+
+def columns(rows: bytes, width: int) -> "list[array[int]]":
+    """Return the fields of rows that stand without the version byte: one array per field."""
+    cells = array("q", rows)
+    if sys.byteorder == "big":
+        cells.byteswap()
+    return [cells[field::width] for field in range(width)]
+
+
+def _rows_of(blob: bytes, width: int) -> memoryview:
     if blob[0] != VERSION or (len(blob) - 1) % (8 * width):
         raise Corrupt(
             f"packed rows of {len(blob)} bytes, version {blob[0]}: not whole rows of {width} fields, version {VERSION}"
         )
-    return _row(width).iter_unpack(memoryview(blob)[1:])
-
-
-def joined(first: bytes, second: bytes) -> bytes:
-    """Return the rows of `first`, then those of `second`."""
-    return first + second[1:] if first else second
+    return memoryview(blob)[1:]
 
 
 def unpack_slices(blob: bytes) -> list[Slice]:

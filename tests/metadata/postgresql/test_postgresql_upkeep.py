@@ -23,7 +23,7 @@ async def test_a_round_is_bounded_by_entries_and_by_slices(postgresql_backend: A
     for partition_count in (1, 1, 1, 1, 3, 3, 8, 1):
         await writer.commit(writer.object([stream.partition(i) for i in range(partition_count)]))
     rounds = []
-    while count := await metadata.log.maintain(entry_count_min=1_000):
+    while count := await metadata.log._round(1_000):
         rounds.append(count)
 
     # The stream's entry and three commits; 1 + 3 slices; 3; 8 at once, since an entry is not split; 1.

@@ -220,7 +220,22 @@ class PostgresqlLog(CommitLog):
 
     @override
     async def maintain(self, *, entry_count_min: int) -> int:
-        """Runs three short transactions, each bounded by the settings."""
+        """Runs rounds of three short transactions, each bounded by the settings."""
+        head, rolled = await self._ends()
+        total = 0
+        while True:
+            count = await self._round(entry_count_min)
+            total += count
+            if not count or rolled + total >= head:
+                return total
+
+    async def _ends(self) -> tuple[int, int]:
+        """Return the newest position and the newest one that is rolled up."""
+        ends = "select h.position, t.rolled from bearlake.log_head h, bearlake.log_tail t"
+        ((head, rolled),) = await self._database.rows(ends, is_read=True)
+        return head, rolled
+
+    async def _round(self, entry_count_min: int) -> int:
         database, settings = self._database, self._database.settings
         rolled: int = await database.value(
             *call(

@@ -164,8 +164,8 @@ class SqliteLog(CommitLog):
     @override
     async def swap(self, swap: Swap) -> int:
         """Entries that the swap needs are rolled up first, one round at a time, so that commits can run in between."""
-        while await self._database.run(self._roll_up_for, swap):
-            pass
+        while await self._database.run(self._is_unrolled, swap):
+            await self.upkeep.roll_up()
         position = await self._database.run(self._swap, swap)
         self._waiting.notify(position)
         return position
@@ -186,7 +186,7 @@ class SqliteLog(CommitLog):
 
     @override
     async def maintain(self, *, entry_count_min: int) -> int:
-        return await self._database.run(self.upkeep.maintain, entry_count_min)
+        return await self.upkeep.maintain(entry_count_min)
 
     def notify(self, position: int) -> None:
         """Wake waiting followers of this process: the log has reached `position` (for stream changes)."""
@@ -197,7 +197,7 @@ class SqliteLog(CommitLog):
     def _commit(self, commit: ObjectCommit) -> ObjectCommitted:
         ledger = self._follower.ledger
         if ledger.applied - ledger.rolled >= self._settings.unrolled_entry_count_max:
-            self.upkeep.roll_up()
+            self.upkeep.roll_up_here()
         if self._is_alone and self._database.is_shared and (committed := self._commit_at_once(commit)) is not None:
             return committed
         with self._database.writing() as connection:
@@ -308,15 +308,11 @@ class SqliteLog(CommitLog):
                 for located in lookup.between(connection, partition, state, start, end)
             ]
 
-    def _roll_up_for(self, swap: Swap) -> bool:
-        """Run one round of roll-up for the swap; returns False once all is rolled up."""
+    def _is_unrolled(self, swap: Swap) -> bool:
         with self._database.looking() as connection:
             self._follower.catch_up()
             ledger = self._follower.ledger
-            if first_position(connection, swap) is not None or unrolled_position(connection, ledger, swap) == 0:
-                return False
-        self.upkeep.roll_up()
-        return True
+            return first_position(connection, swap) is None and unrolled_position(connection, ledger, swap) > 0
 
     def _swap(self, swap: Swap) -> int:
         with self._database.writing() as connection:

@@ -1,6 +1,7 @@
 """Lookups in a partition: first the index of rolled-up slices, then the later log entries.
 
-Both are read in one snapshot, so nothing is missed or seen twice. Only the log entries that touched the partition are read:
+Both are read in one snapshot, so nothing is missed. While a round of roll-up is under way, the index may have slices of later log
+entries too: what the index returned is left out of the log. Only the log entries that touched the partition are read:
 the ledger remembers their positions (`PartitionState.tail`).
 """
 
@@ -23,7 +24,7 @@ def locate(
     offset = max(offset, state.start)
     found = index.with_objects(connection, list(islice(index.slices_from(connection, key, offset), limit)))
     if len(found) < limit:
-        found += islice(unrolled_from(connection, key, state, offset), limit - len(found))
+        found += islice(unrolled_from(connection, key, state, _end(found, offset)), limit - len(found))
     return Located(slices=found, bounds=state.bounds(), position=ledger.applied)
 
 
@@ -35,7 +36,7 @@ def between(
     if start >= end:
         return []
     found = index.slices_between(connection, key, start, end)
-    unrolled = unrolled_from(connection, key, state, start)
+    unrolled = unrolled_from(connection, key, state, _end(found, start))
     return found + list(takewhile(lambda located: located.slice.base_offset < end, unrolled))
 
 
@@ -83,3 +84,7 @@ def unrolled_from(
             "SELECT token, object_size, slices FROM log WHERE position = ?", (position,)
         ).fetchone()
         yield from (LocatedSlice(slice_, token, size) for slice_ in slices_of(blob, key) if slice_.end_offset > offset)
+
+
+def _end(found: list[LocatedSlice], offset: int) -> int:
+    return found[-1].slice.end_offset if found else offset

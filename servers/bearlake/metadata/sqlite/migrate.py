@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 
 from bearlake.errors import Unavailable, Unsupported
 
-VERSION = 20
+VERSION = 21
 """The layout that `schema/` makes."""
 
 OLDEST = 16

@@ -55,6 +55,7 @@ class SqliteProducerIds(ProducerIds):
     @override
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """States of partitions whose newest entries are not rolled up yet are left for a later call."""
+        await self._log.upkeep.roll_up()
         count, position = await self._database.run(self._log.upkeep.forget_producers, idle_ms, limit)
         self._log.notify(position)
         return count

@@ -30,17 +30,16 @@ class SqliteSettings:
     """Partition states in memory, about 0.5 KB each and 0.6 KB per producer; other states are read from the file when needed."""
 
     page_slice_count_max: int = 256
-    """Slices per index page: a look-up reads about two pages, and an append rewrites one page (48 bytes per slice)."""
+    """Slices per index page, 48 bytes each. A look-up reads whole pages; an append rewrites a page only while it is small."""
 
     roll_entry_count_max: int = 2_000
-    """Log entries that one maintenance round rolls up. Bounds how long commits wait behind the round."""
+    """Log entries that one round of roll-up takes, at about 4 µs each in one transaction."""
 
-    roll_slice_count_max: int = 20_000
-    """Slices that one maintenance round rolls up (an entry is never split); bounds the round like `roll_entry_count_max`."""
+    roll_slice_count_max: int = 100_000
+    """Slices that one round of roll-up takes (an entry is never split). Bounds the memory of the round: about 100 bytes each."""
 
-    roll_partition_count_max: int = 2_000
-    """Partitions that one maintenance round may change, at 20 to 45 µs each. This limit bounds the round if every slice belongs to a
-    different partition."""
+    roll_partition_count_max: int = 200
+    """Partitions that a round writes in one transaction, at about 30 µs each: so long may a commit wait for a round."""
 
     unrolled_entry_count_max: int = 5_000
     """A commit that finds more entries that are not rolled up rolls some of them up first, so that memory stays bounded without
@@ -69,6 +68,7 @@ class SqliteSettings:
             "page_slice_count_max",
             "roll_entry_count_max",
             "roll_slice_count_max",
+            "roll_partition_count_max",
             "sweep_page_count_max",
         ):
             if getattr(self, name) < 1:

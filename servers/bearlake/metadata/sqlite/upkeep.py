@@ -1,13 +1,14 @@
-"""Upkeep of the log: rounds of rolling up and then sweeping, each a bounded transaction on the writer's thread."""
+"""Upkeep of the log: rounds of rolling up and then sweeping, in bounded transactions between which commits run."""
 
 import sqlite3
 
 from bearlake.clock import Clock
 from bearlake.metadata.model import PartitionKey, stream_number
 from bearlake.metadata.producers import newest_idle_minute
+from bearlake.metadata.sqlite import entries
 from bearlake.metadata.sqlite.catchup import STREAM, Follower, Heads, read_heads
 from bearlake.metadata.sqlite.database import Database
-from bearlake.metadata.sqlite.rollup import RollUp
+from bearlake.metadata.sqlite.rollup import Round
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.sweep import forget_objects, forget_results, forget_tokens, sweep, truncate
 
@@ -21,31 +22,35 @@ class Upkeep:
         self._clock = clock
         self._follower = follower
 
-    def maintain(self, entry_count_min: int) -> int:
-        """Step of `CommitLog.maintain`."""
-        count = self.roll_up()
-        settings, now_ms = self._settings, self._clock.now_ms()
-        with self._database.writing() as connection:
-            heads = read_heads(connection)
-            truncate(
-                connection,
-                min(heads.rolled, heads.head - entry_count_min),
-                heads.truncated,
-                2 * settings.roll_entry_count_max,
-            )
-            sweep(connection, settings.sweep_page_count_max, now_ms)
-            forget_results(connection, now_ms - settings.token_result_keep_ms, 2 * settings.roll_entry_count_max)
-            forget_objects(connection, now_ms - settings.deleted_keep_ms, 2 * settings.roll_entry_count_max)
-            forget_tokens(connection, now_ms - settings.forbidden_keep_ms, 2 * settings.roll_entry_count_max)
-        return count
+    async def maintain(self, entry_count_min: int) -> int:
+        """See `CommitLog.maintain`."""
+        head, total = await self._database.run_read(entries.head, self._database), 0
+        while True:
+            count, rolled = await self.roll_up()
+            await self._database.run(self._clean, entry_count_min)
+            total += count
+            if not count or rolled >= head:
+                return total
 
-    def roll_up(self) -> int:
-        """Run one round; returns how many entries it rolled up."""
+    async def roll_up(self) -> tuple[int, int]:
+        """Run one round, in steps between which commits can run; returns how many entries it rolled up, and the position after that.
+
+        The round ends without effect (0 entries) once another one has moved the position meanwhile.
+        """
+        round_ = await self._database.run_read(self._begin)
+        while await self._database.run_read(self._read, round_):
+            pass
+        if round_.end == round_.start:
+            return 0, round_.end
+        while await self._database.run(self._write, round_):
+            pass
+        return (round_.end - round_.start if round_.is_done else 0), round_.end
+
+    def roll_up_here(self) -> None:
+        """Run one round in one step, on the writer's thread."""
         with self._database.writing() as connection:
-            heads = self._follower.catch_up()
-            rolled = self._round(connection, heads)
+            rolled = self._round(connection, self._follower.catch_up())
         self._follower.ledger.rolled_up(rolled)
-        return rolled - heads.rolled
 
     def forget_producers(self, idle_ms: int, limit: int) -> tuple[int, int]:
         """Step of `ProducerIds.expire`: delete producer states in the checkpoint that were idle for `idle_ms`, and their names.
@@ -87,8 +92,49 @@ class Upkeep:
         return max(len(idle), len(unused)), position
 
     def _round(self, connection: sqlite3.Connection, heads: Heads) -> int:
-        """Roll up what one round may, within the caller's transaction; returns the new rolled-up position."""
-        return RollUp(connection, self._follower.ledger, self._settings).run(heads.rolled, heads.head)
+        """Run one round within the caller's transaction; returns the new rolled-up position."""
+        round_ = Round(heads.rolled, heads.head, self._settings)
+        while round_.read(connection):
+            pass
+        while round_.write(connection, self._follower.ledger):
+            pass
+        return round_.end
+
+    # Steps of a round, the first two on the reader's thread.
+
+    def _begin(self) -> Round:
+        with self._database.reading() as connection:
+            heads = read_heads(connection)
+        return Round(heads.rolled, heads.head, self._settings)
+
+    def _read(self, round_: Round) -> bool:
+        with self._database.reading() as connection:
+            return round_.read(connection)
+
+    def _write(self, round_: Round) -> bool:
+        with self._database.writing() as connection:
+            if self._follower.catch_up().rolled != round_.start:
+                return False
+            is_more = round_.write(connection, self._follower.ledger)
+        if not is_more:
+            self._follower.ledger.rolled_up(round_.end)
+        return is_more
+
+    def _clean(self, entry_count_min: int) -> None:
+        """Delete what is no longer needed: old entries and results, and what `sweep.py` finds."""
+        settings, now_ms = self._settings, self._clock.now_ms()
+        with self._database.writing() as connection:
+            heads = read_heads(connection)
+            truncate(
+                connection,
+                min(heads.rolled, heads.head - entry_count_min),
+                heads.truncated,
+                2 * settings.roll_entry_count_max,
+            )
+            sweep(connection, settings.sweep_page_count_max, now_ms)
+            forget_results(connection, now_ms - settings.token_result_keep_ms, 2 * settings.roll_entry_count_max)
+            forget_objects(connection, now_ms - settings.deleted_keep_ms, 2 * settings.roll_entry_count_max)
+            forget_tokens(connection, now_ms - settings.forbidden_keep_ms, 2 * settings.roll_entry_count_max)
 
 
 def _idempotent(connection: sqlite3.Connection, forgotten: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ CREATE TABLE log (
     stream_number INTEGER
 ) STRICT;
 
--- Slices of one partition, rolled up from the log.
+-- Slices of one partition, rolled up from the log; during a round also slices of entries after store.rolled_position, oldest first.
 CREATE TABLE index_pages (
     id            INTEGER PRIMARY KEY,
     partition     INTEGER NOT NULL,
