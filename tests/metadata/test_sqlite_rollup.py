@@ -67,8 +67,8 @@ class Scene:
             for key in self.keys:
                 located = await store.log.locate(key, 0, limit=100)
                 assert [found.slice.base_offset for found in located.slices] == bases
-                some = await store.log.locate(key, bases[1], limit=2)
-                assert [found.slice.base_offset for found in some.slices] == bases[1:3]
+                page = await store.log.locate(key, bases[1], limit=2)
+                assert [found.slice.base_offset for found in page.slices] == bases[1:3]
                 assert [found.object_key for found in located.slices] == [
                     f"wal/{at + 1:03}" for at in range(len(bases))
                 ]

@@ -58,7 +58,7 @@ class FullMemory:
     def __init__(self, streams: Streams) -> None:
         # Not by records: requests that fill the memory would be written before the one that waits for it.
         self._writer = streams._writer  # noqa: SLF001
-        self._writer._pending_bytes += 1 << 40  # noqa: SLF001
+        self._writer._closed_bytes += 1 << 40  # noqa: SLF001
 
     @property
     def is_awaited(self) -> bool:
@@ -121,13 +121,13 @@ async def test_kafka_a_request_that_waited_for_its_place(kafka_cluster: Make, mo
     node, other, client, _ = await pair_of(kafka_cluster, requests_in_flight_max=1)
     held: list[Any] = []
     paused_count = metrics.KAFKA_PAUSED.value
-    monkeypatch.setattr(node.streams, "submit", held.append)
+    monkeypatch.setattr(node.streams, "added", held.append)
     client.send(produce_request("t", PLAIN), VERSION)
     client.send(produce_request("t", REPEATED), VERSION)
     await until(lambda: bool(held) and metrics.KAFKA_PAUSED.value > paused_count)
     await store_and_forget(node.streams, other.streams)
     monkeypatch.undo()
-    node.streams.submit(held[0])
+    node.streams.added(held[0])
     assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
 
     assert len(held) == 1
