@@ -8,8 +8,8 @@ import shlex
 import shutil
 import ssl
 import subprocess
-import time
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
