@@ -48,8 +48,8 @@ def name_the_position_that_is_known_at_the_commit(patch: pytest.MonkeyPatch) -> 
 
 
 def crowded(seed: int) -> ScenarioSettings:
-    """Requests wait unread in a server that has no room for them."""
-    drawn = draw_expiry_settings(seed)
+    """Requests of many producers wait unread in a server that has no room for them."""
+    drawn = replace(draw_expiry_settings(seed), idempotent_count=4)
     writer = replace(drawn.streams.writer, bytes_max=1_500, puts_in_flight_max=1)
     return replace(drawn, streams=replace(drawn.streams, writer=writer))
 
