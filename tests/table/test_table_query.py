@@ -145,9 +145,22 @@ async def test_wrong_statements_are_invalid_with_the_reason(
         await query(tables, [orders], sql)
 
 
-async def test_a_stream_without_a_table_is_invalid(tables: IcebergTables) -> None:
-    with pytest.raises(Invalid, match="orders does not exist"):
-        await query(tables, [a_stream()], "select * from orders")
+async def test_a_stream_without_a_table_is_an_empty_table(tables: IcebergTables) -> None:
+    created = a_stream("created")
+    await tables.ensure(created)
+
+    found = await query(tables, [a_stream()], "select * from orders")
+    like = await query(tables, [created], "select * from created")
+
+    assert found.rows == []
+    assert (found.columns, found.types) == (like.columns, like.types)
+
+
+async def test_a_stream_whose_records_enter_no_table_is_invalid(tables: IcebergTables) -> None:
+    hidden, seen = a_stream("hidden"), a_stream("seen", number=8)
+
+    with pytest.raises(Invalid, match=r'hidden does not exist(.|\n)*Streams with a table: "seen"'):
+        await query(tables, [hidden, seen], "select * from hidden", will_have_table=lambda stream: stream is seen)
 
 
 async def test_memory_is_bounded(tmp_path: Path, orders: Stream, store: tuple[ObjectStore, str]) -> None:

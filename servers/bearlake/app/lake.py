@@ -14,6 +14,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.settings.document import Settings
+from bearlake.streams import configs as stream_configs
 from bearlake.table import query as table_query
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.model import TableState
@@ -53,7 +54,12 @@ async def all_streams(metadata: Metadata) -> Sequence[Stream]:
 async def query(settings: Settings, sql: str) -> QueryResult:
     """Run one statement over the tables of all streams. Raises as `table.query.query`."""
     async with opened(settings) as lake:
-        return await table_query.query(lake.tables, await all_streams(lake.metadata), sql)
+        streams = await all_streams(lake.metadata)
+        return await table_query.query(lake.tables, streams, sql, will_have_table=_will_have_table)
+
+
+def _will_have_table(stream: Stream) -> bool:
+    return stream_configs.table_rules(stream.name, stream.configs).is_enabled
 
 
 def query_rows(settings: Settings, sql: str) -> list[dict[str, object]]:

@@ -12,9 +12,9 @@ from bearlake.settings.document import Given, Settings, load_document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeOptions:
-    """Where the stores are: a data folder of `bearlake up`, or a settings file; single URLs (`options`) override both."""
+    """Where the stores are: a data folder of `bearlake up`, below a settings file; single URLs (`options`) override both."""
 
-    data_dir: Path
+    data_dir: Path | None
     config: Path | None
     options: Given
 
@@ -22,10 +22,11 @@ class LakeOptions:
 def lake_settings(options: LakeOptions, environ: Mapping[str, str]) -> Settings:
     """Return the settings of a command. Raises `Invalid`, also if no folder, file or URL names the stores."""
     defaults: Given = {}
-    if options.config is None and "metadata.url" not in options.options and METADATA_VARIABLE not in environ:
-        if not (options.data_dir / "metadata.db").exists():
+    folder = options.data_dir
+    if folder is not None and "metadata.url" not in options.options and METADATA_VARIABLE not in environ:
+        if options.config is None and not (folder / "metadata.db").exists():
             raise Invalid(
-                f"there is no metadata store in {options.data_dir}: pass --data-dir of a `bearlake up`, or --config of a cluster"
+                f"there is no metadata store in {folder}: pass --data-dir of a `bearlake up`, or --config of a cluster"
             )
-        defaults = {path: (url, "data folder") for path, url in embedded.urls(options.data_dir).items()}
+        defaults = {path: (url, "data folder") for path, url in embedded.urls(folder).items()}
     return load_document(options.config, environ, options.options, defaults).settings

@@ -18,6 +18,8 @@ class UpOptions:
     has_compactor: bool
     has_tour: bool
     exits_after_tour: bool
+    stores: str = ""
+    """The options by which other commands find the same stores, for a shell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,6 @@ from bearlake.errors import Invalid
 from bearlake.serving.addresses import url_of
 from bearlake.settings.document import ListenersSettings
 
-SQL = """  bearlake sql "select _partition_id, _offset, decode(_value) as value from greetings"    (some seconds after the records)
-"""
 NAMES = {
     "kafka": "Kafka",
     "pulsar": "Pulsar",
@@ -85,13 +83,17 @@ def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: fl
     return "\n".join(["", head, "", *lines, ""])
 
 
-def try_next(content: Mapping[str, str], has_tables: bool) -> str:
-    """Return lines to copy for a first try with common clients; `content` are the addresses as in the ready file."""
+def try_next(content: Mapping[str, str], stores: str | None) -> str:
+    """Return lines to copy for a first try with common clients; `content` are the addresses as in the ready file.
+
+    `stores`: the options by which commands find the stores. None: there are no tables.
+    """
     kafka, admin, rest, grpc = content["kafka"], content["admin"], content["rest"], content["grpc"]
     pulsar = content["pulsar"]
     is_default = kafka.endswith(":9092") and admin.startswith("http://") and admin.endswith(":9644")
     bootstrap = "" if is_default else f" --bootstrap {kafka}"
-    sql = SQL if has_tables else ""
+    statement = '"select _partition_id, _offset, decode(_value) as value from greetings"'
+    sql = "" if stores is None else f"  bearlake sql {statement}{stores}    (some seconds after the records)\n"
     api = "" if is_default else f" --admin {admin}"
     return f"""\
 Next, in another terminal:
@@ -106,7 +108,7 @@ Next, in another terminal:
   python -c "import pulsar; c = pulsar.Client('pulsar://{pulsar}'); c.create_producer('greetings').send(b'hi'); c.close()"
   curl -H 'Content-Type: application/vnd.kafka.json.v2+json' -d '{{"records": [{{"value": "hello"}}]}}' {rest}/topics/greetings
   grpcurl -plaintext -d '{{"name": "greetings"}}' {grpc} bearlake.stream.v1.Admin/DescribeStream
-  python -c "from bearlake.client import Client; print(*Client('{grpc}').read('greetings', follow=False), sep='\n')"
+  python -c "from bearlake.client import Client; print(*Client('{grpc}').read('greetings', follow=False), sep='\\n')"
 {sql}
 Ctrl-C stops it.
 """

@@ -174,7 +174,8 @@ async def _tour(options: UpOptions, settings: Settings, endpoints: Mapping[str, 
     if options.exits_after_tour:
         stop.request("end of the tour", Exit.OK if code == 0 else Exit.FAILED)
     elif not stop.is_requested:
-        click.echo(ready.try_next(ready.addresses(endpoints, settings.listeners), options.has_compactor))
+        stores_of_tables = options.stores if options.has_compactor else None
+        click.echo(ready.try_next(ready.addresses(endpoints, settings.listeners), stores_of_tables))
 
 
 def _places(settings: Settings) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
 """Options of commands that open the stores themselves: a data folder, a settings file, or single URLs."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ from bearlake.cli.extras import server_module
 F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
+DATA_DIR = Path(".bearlake")
+"""The data folder of `bearlake up` and of the commands that open its stores, unless they name another."""
 _SETTINGS = {
     "metadata_url": ("--metadata-url", "metadata.url"),
     "object_store_url": ("--object-store-url", "object_store.url"),
@@ -29,7 +32,7 @@ def lake_options(command: F) -> F:
         click.option(
             "--data-dir",
             type=PATH,
-            default=Path(".bearlake"),
+            default=DATA_DIR,
             show_default=True,
             envvar="BEARLAKE_DATA_DIR",
             help="Data folder of `bearlake up`.",
@@ -39,9 +42,19 @@ def lake_options(command: F) -> F:
     return command
 
 
+def words_for(data_dir: Path, config: Path | None) -> str:
+    """Return the options that name these stores, for a line that a user copies into a shell; empty for the default folder."""
+    if config is None and data_dir == DATA_DIR:
+        return ""
+    folder = f" --data-dir {shlex.quote(str(data_dir.absolute()))}"
+    return folder if config is None else f"{folder} --config {shlex.quote(str(config.absolute()))}"
+
+
 def chosen(given: Mapping[str, Any], extra: str = "sql") -> Any:  # Settings; the module is imported when it is needed
     """Return the settings that the options name. Raises `Invalid`, also when the extra that the command needs is not installed."""
     module = server_module("bearlake.app.lake_settings", extra=extra)
     settings = {path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None}
-    options = module.LakeOptions(data_dir=given["data_dir"], config=given["config"], options=settings)
+    data_dir, config = given["data_dir"], given["config"]
+    is_cluster = config is not None and data_dir == DATA_DIR
+    options = module.LakeOptions(data_dir=None if is_cluster else data_dir, config=config, options=settings)
     return module.lake_settings(options, os.environ)

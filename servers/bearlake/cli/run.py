@@ -10,7 +10,7 @@ import click
 
 from bearlake.cli.admin_client import AdminTls, admin_option, ca_file_option
 from bearlake.cli.extras import server_module
-from bearlake.cli.lake_options import chosen, lake_options
+from bearlake.cli.lake_options import DATA_DIR, chosen, lake_options, words_for
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,9 +78,7 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
 
 
 @click.command()
-@click.option(
-    "--data-dir", type=PATH, default=Path(".bearlake"), show_default=True, help="Folder for metadata and objects."
-)
+@click.option("--data-dir", type=PATH, default=DATA_DIR, show_default=True, help="Folder for metadata and objects.")
 @server_options
 @grpc_port
 @rest_port
@@ -130,6 +128,7 @@ def up(
             has_compactor=compaction,
             has_tour=not no_tour,
             exits_after_tour=exit_after_tour,
+            stores=words_for(data_dir, config),
         ),
         os.environ,
     )

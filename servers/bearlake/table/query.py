@@ -10,7 +10,7 @@ Why not DataFusion: only one of its releases works with PyIceberg 0.12, and the 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import duckdb
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import (
     BinaryType,
@@ -45,6 +46,7 @@ from bearlake.metadata.model import Stream
 from bearlake.table.dataset import open_dataset
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import StoreBridge
+from bearlake.table.schema import iceberg_schema
 from bearlake.table.settings import TableSettings
 
 _TYPES: dict[type[IcebergType], str] = {
@@ -75,8 +77,16 @@ class QueryResult:
     """Whether there were more rows than `TableSettings.query_row_count_max`."""
 
 
-async def query(tables: IcebergTables, streams: Sequence[Stream], sql: str) -> QueryResult:
+async def query(
+    tables: IcebergTables,
+    streams: Sequence[Stream],
+    sql: str,
+    *,
+    will_have_table: Callable[[Stream], bool] = lambda _: True,
+) -> QueryResult:
     """Run one statement over the tables of `streams`. A table is named like its stream (quoted if the name has dots).
+
+    A stream whose table does not exist yet, but `will_have_table`, is an empty table.
 
     Raises:
         Invalid: the statement is invalid, or names a table that is not the table of a stream.
@@ -87,7 +97,7 @@ async def query(tables: IcebergTables, streams: Sequence[Stream], sql: str) -> Q
 
     def run() -> QueryResult:
         with connection:
-            return _query(connection, tables, streams, sql)
+            return _query(connection, tables, streams, sql, will_have_table)
 
     try:
         return await tables.run("query", run, deadline_ms=tables.settings.query_deadline_ms)
@@ -106,11 +116,17 @@ def _connect(settings: TableSettings) -> duckdb.DuckDBPyConnection:
 
 
 def _query(
-    connection: duckdb.DuckDBPyConnection, tables: IcebergTables, streams: Sequence[Stream], sql: str
+    connection: duckdb.DuckDBPyConnection,
+    tables: IcebergTables,
+    streams: Sequence[Stream],
+    sql: str,
+    will_have_table: Callable[[Stream], bool],
 ) -> QueryResult:
     try:
-        mentioned = [stream for stream in streams if _mentions(sql, stream.name)]
-        paths = [path for stream in mentioned for path in _define(connection, tables, stream)]
+        paths: list[str] = []
+        for stream in streams:
+            if _mentions(sql, stream.name):
+                paths += _define(connection, tables, stream, will_have_table)
         connection.execute("set allowed_paths = ?", [paths])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
@@ -120,7 +136,7 @@ def _query(
     except (duckdb.InterruptException, duckdb.IOException) as error:
         raise Unavailable(f"the query was stopped: {error}") from error
     except duckdb.CatalogException as error:
-        known = ", ".join(_name(stream.name) for stream in streams) or "none"
+        known = ", ".join(_name(stream.name) for stream in streams if will_have_table(stream)) or "none"
         raise Invalid(f"{error}\nStreams with a table: {known}") from error
     except duckdb.Error as error:
         raise Invalid(str(error)) from error
@@ -145,10 +161,17 @@ def _result(relation: duckdb.DuckDBPyRelation | None, row_count_max: int) -> Que
     )
 
 
-def _define(connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream: Stream) -> list[str]:
-    """Create the stream's view, if the stream has a table; return the local files that the view reads."""
+def _define(
+    connection: duckdb.DuckDBPyConnection,
+    tables: IcebergTables,
+    stream: Stream,
+    will_have_table: Callable[[Stream], bool],
+) -> list[str]:
+    """Create the stream's view, which is empty before the first compaction; return the local files that the view reads."""
     table = tables.lookup().find(stream)
     if table is None:
+        if will_have_table(stream):
+            connection.execute(f"create view {_name(stream.name)} as {_no_rows(iceberg_schema())}")
         return []
     tasks = list(table.scan().plan_files())
     plain = [task for task in tasks if not task.delete_files]
@@ -169,6 +192,11 @@ def _define(connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream
         parts.append(_register(connection, f"{stream.name} rows", _scan(table, others)))
     connection.execute(f"create view {_name(stream.name)} as {' union all by name '.join(parts)}")
     return paths
+
+
+def _no_rows(schema: Schema) -> str:
+    columns = (f"null::{_type(field.field_type)} as {_name(field.name)}" for field in schema.fields)
+    return f"select {', '.join(columns)} where false"
 
 
 def _scan(table: Table, tasks: Sequence[FileScanTask]) -> Any:
