@@ -143,9 +143,10 @@ class Borrowed:
             wake()
 
     async def wait(self) -> None:
-        """Return when the buffers are free, even if the caller is cancelled meanwhile."""
+        """Return when the buffers are free; a cancellation takes effect only then."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
+        is_cancelled = False
         with self._lock:
             if self._released:
                 return
@@ -154,7 +155,9 @@ class Borrowed:
             try:
                 await event.wait()
             except asyncio.CancelledError:  # the caller must not get its buffers back yet
-                continue
+                is_cancelled = True
+        if is_cancelled:  # also after a deadline, whose error a caller may retry
+            raise asyncio.CancelledError
 
 
 class _Call:

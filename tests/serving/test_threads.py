@@ -151,6 +151,20 @@ async def test_borrowed_buffers_return_only_when_the_thread_has_released_them(op
         await task
 
 
+async def test_a_cancellation_while_buffers_are_awaited_takes_effect_once_they_are_free() -> None:
+    borrowed = Borrowed()  # as after the deadline of a call, whose caller would try again
+    task = asyncio.ensure_future(borrowed.wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not task.done()
+    borrowed.release()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_withdrawn_call_does_not_wait_for_its_buffers(open_threads: Open) -> None:
     threads = open_threads()
     gate = Gate()
