@@ -169,7 +169,7 @@ async def test_a_stream_that_is_deleted_during_a_round_is_swept_once_its_last_en
     scene: Scene,
 ) -> None:
     await scene.commit(1)
-    first, second = scene.stores
+    first = scene.stores[0]
     upkeep = first._log.upkeep
     round_ = upkeep._begin()  # its entries include the creation of the stream
     upkeep._read(round_)
@@ -203,6 +203,8 @@ async def test_sweeps_of_a_deleted_stream_release_each_slice_once(scene: Scene) 
     for _ in range(3):
         await second.log.maintain(entry_count_min=0)
 
-    assert [found.object_key for found in (await second.log.locate(kept.partition(0), 0, limit=9)).slices] == ["wal/001"]
+    assert [found.object_key for found in (await second.log.locate(kept.partition(0), 0, limit=9)).slices] == [
+        "wal/001"
+    ]
     find = "SELECT slice_count, unused_ms FROM objects WHERE key = 'wal/001'"
     assert await first._database.run_read(lambda: first._database.reader.execute(find).fetchall()) == [(1, None)]

@@ -109,7 +109,7 @@ class Writer:
         call.refuse(SERVER_FENCED)
 
     def open_buffer(self) -> kernel.WriteBuffer | None:
-        """Return the open buffer, for batches that the caller adds now and then reports by `added`; None if this server is fenced or closed."""
+        """Return the open buffer, for batches that the caller adds now and then reports by `added`; None once fenced or closed."""
         if self._is_fenced or self._is_closed:
             return None
         batches = self._open.batches
