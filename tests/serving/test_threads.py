@@ -255,6 +255,40 @@ async def test_a_thread_that_died_is_replaced(open_threads: Open, monkeypatch: p
     await cancelled(lost)
 
 
+def no_thread(thread: threading.Thread) -> None:
+    """As `Thread.start` when the system refuses more threads."""
+    raise RuntimeError("can't start new thread")
+
+
+async def test_a_system_without_threads_refuses_calls_and_leaves_no_place_taken(
+    open_threads: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = open_threads(pending_count_max=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="no thread"):
+                await threads.run(lambda: None)
+
+    assert threads.pending_count == 0
+    assert await threads.run(lambda: "later") == "later"
+
+
+async def test_a_thread_that_is_refused_leaves_its_call_to_the_others(
+    open_threads: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = open_threads(2)
+    gate = Gate()
+    holder = await occupied(threads, gate)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        queued = await running(threads, lambda: "done")
+    gate.go_on.set()
+
+    assert await queued == "done"
+    assert await holder == "test_0"
+
+
 @pytest.mark.parametrize("deadline_ms", [None, 3_600_000])
 async def test_nothing_holds_a_call_its_result_or_its_error_after_its_end(
     open_threads: Open, deadline_ms: int | None
