@@ -177,8 +177,9 @@ class Connection(PacedConnection):
         if session is not None and not session.is_logged_in:
             usage = self._produce_lead = None
         self._is_frugal = usage is not None and self._throttling.limits_produce(usage, self.who)
-        if self._is_frugal:
-            self._produce_lead = None
+        if usage is not None and self._produce_lead is not None:
+            if self._throttling.limits_produce(usage, self._produce_lead[0].who):  # of the last Produce request, not `who`
+                self._produce_lead = None
         try:
             if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
                 begin(self._apis[ApiKey.PRODUCE].what)
