@@ -2,6 +2,7 @@
 """Reads at the end of the log: what they return at once, and how a commit wakes the reads that wait."""
 
 import asyncio
+from itertools import pairwise
 
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetched import Fetched, FetchRange
@@ -270,7 +271,7 @@ async def test_very_many_polls_that_one_commit_wakes_read_in_turns_of_the_loop()
             await asyncio.sleep(0)
             turns.append(sum(bool(poll.answers) for poll in waiting))
 
-        most = max(after - before for before, after in zip(turns, turns[1:], strict=False))
+        most = max(after - before for before, after in pairwise(turns))
         assert len(turns) > 3
         assert most <= 25
         assert waiter_count(streams) == 0

@@ -117,7 +117,9 @@ class Reader:
         wake = asyncio.Event()
         waiter = waiting.Lack(bytes_min, wake.set)
         while True:
-            waiter.size_bytes = bytes_min  # what arrives during the read may be counted twice: then the fetch reads once more
+            waiter.size_bytes = (
+                bytes_min  # what arrives during the read may be counted twice: then the fetch reads once more
+            )
             wake.clear()
             tails: list[PartitionTail] = []
             done = _Progress(bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max)
