@@ -204,14 +204,14 @@ class TurnCount:
 
     def __init__(self, monkeypatch):
         self.count = self.size_bytes = self.count_most = self.bytes_most = 0
-        one, many = produce._admit_one, kernel.admit_plain  # noqa: SLF001 - what is counted
+        alone, together = produce._admit_one, kernel.admit_plain  # noqa: SLF001 - what is counted
 
         def admit_one(*arguments):
             self.add(1, 0)
-            return one(*arguments)
+            return alone(*arguments)
 
         def admit_plain(entries, at, *arguments):
-            end = many(entries, at, *arguments)
+            end = together(entries, at, *arguments)
             self.add(0, sum(entry[3] - entry[2] for entry in entries[at:end]))
             return end
 
