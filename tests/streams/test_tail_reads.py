@@ -255,6 +255,7 @@ async def test_a_read_waits_for_no_more_bytes_than_its_answer_may_have() -> None
 
         assert values_of(found) == [(0, b"a")]
         assert streams.at_tail.bytes_min(1 << 30, 5) == 5
+        assert streams.at_tail.bytes_min(1, 0) == 1, "a reader without room still waits"
 
 
 @virtual_time

@@ -26,7 +26,7 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
-from bearlake.streams.fetched import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange, least
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
 from bearlake.streams.turns import in_turns
@@ -113,7 +113,7 @@ class Reader:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(wait_ms, self._settings.wait_max_ms) / 1000
         bytes_max = min(bytes_max, self._settings.bytes_max)
-        bytes_min = min(bytes_min, bytes_max)
+        bytes_min = least(bytes_min, bytes_max)
         wake = asyncio.Event()
         waiter = waiting.Lack(bytes_min, wake.set)
         while True:

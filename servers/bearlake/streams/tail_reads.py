@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from bearlake.cache.objects import ObjectCache
 from bearlake.index.tail import PartitionTail, TailIndex
-from bearlake.streams.fetched import Fetched, FetchRange, has_enough
+from bearlake.streams.fetched import Fetched, FetchRange, has_enough, least
 from bearlake.streams.turns import AT_ONCE
 from bearlake.streams.waiting import Lack
 from bearlake.telemetry import metrics
@@ -40,7 +40,7 @@ class TailReads:
 
     def bytes_min(self, bytes_min: int, bytes_max: int) -> int:
         """Return the bytes for which a read waits: at most as many as its answer may have."""
-        return min(bytes_min, bytes_max, self._bytes_max)
+        return least(bytes_min, min(bytes_max, self._bytes_max))
 
     def wake(self, poll: "Poll") -> None:
         """Let a poll read, after the event loop's present step and the polls that were woken before it."""
