@@ -26,7 +26,7 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
-from bearlake.streams.fetched import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange, least
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
 from bearlake.streams.turns import in_turns
@@ -107,14 +107,19 @@ class Reader:
     ) -> list[Fetched]:
         """Read the ranges, in order, up to `bytes_max` bytes in total; returns one answer per range.
 
-        Returns at once if `bytes_min` bytes are available or any range has an error; otherwise waits up to `wait_ms`.
+        Returns at once if `bytes_min` bytes are available, or as many as an answer may have, or if any range has an error; otherwise waits
+        up to `wait_ms`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(wait_ms, self._settings.wait_max_ms) / 1000
         bytes_max = min(bytes_max, self._settings.bytes_max)
+        bytes_min = least(bytes_min, bytes_max)
         wake = asyncio.Event()
-        waiter = wake.set
+        waiter = waiting.Lack(bytes_min, wake.set)
         while True:
+            waiter.size_bytes = (
+                bytes_min  # what arrives during the read may be counted twice: then the fetch reads once more
+            )
             wake.clear()
             tails: list[PartitionTail] = []
             done = _Progress(bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max)
@@ -129,6 +134,7 @@ class Reader:
                 wait = deadline - loop.time()
                 is_last = done.size_bytes >= bytes_min or wait <= 0 or done.is_cut or done.has_error
                 if not is_last:
+                    waiter(done.size_bytes)
                     if len(tails) < len(ranges):  # a partition without known bounds has no tail to wake us
                         wait = min(wait, _LEARN_PAUSE_S)
                     is_last = not await waiting.is_woken(wake, wait) and loop.time() >= deadline
