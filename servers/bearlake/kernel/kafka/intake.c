@@ -1,7 +1,7 @@
 /* Takes Produce requests from a receive buffer into the write buffer, and encodes their responses, without a Python object per request or
    batch. Contract: intake.py. */
 #include "kafka/reader.h"
-#include "log/buffer.h"
+#include "log/write_buffer.h"
 
 #define SIZE_BYTES 4
 #define LEAD_AT 8 /* in a request: after API key, version and correlation id */
@@ -480,8 +480,8 @@ static PyObject *get_request_count(PyObject *self, void *unused)
 PyObject *make_produce_results_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        {"frames", produce_frames, METH_NOARGS, "See bearlake.kernel.fallback.ProduceResults."},
-        {"requests", produce_requests, METH_NOARGS, "See bearlake.kernel.fallback.ProduceResults."},
+        {"frames", produce_frames, METH_NOARGS, "Native twin of bearlake.kernel.fallback.ProduceResults."},
+        {"requests", produce_requests, METH_NOARGS, "Native twin of bearlake.kernel.fallback.ProduceResults."},
         {NULL, NULL, 0, NULL},
     };
     static PyGetSetDef properties[] = {
