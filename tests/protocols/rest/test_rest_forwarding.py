@@ -1,4 +1,4 @@
-"""Consumer instances behind a load balancer: any server answers for any instance, on whichever server it is."""
+"""Consumer instances behind a load balancer: any server answers for any instance, wherever the instance is."""
 
 import asyncio
 import gzip
@@ -139,7 +139,7 @@ async def test_groups_have_instances_of_their_own_under_one_name(rest_servers: M
     assert await second.assigned() == [("u", 0)]
 
 
-async def test_instances_are_found_and_their_names_taken_when_a_new_server_would_have_them(
+async def test_instances_are_found_and_keep_their_names_when_a_new_server_would_be_chosen_for_them(
     rest_servers: MakeServers,
 ) -> None:
     (first_server,) = await rest_servers(1, consumer_places_max=1)
@@ -197,10 +197,10 @@ async def test_an_unknown_name_costs_one_request_and_one_question_to_each_other_
 
     assert (told(poll), head.status, told(marked)) == ((404, 40403), 404, (404, 40403))
     assert cost == 3
-    assert sent_count() == before  # what a server has passed on is not passed on again
+    assert sent_count() == before  # a forwarded request is not forwarded again
 
 
-async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServers) -> None:
+async def test_other_errors_and_bodies_are_forwarded_unchanged(rest_servers: MakeServers) -> None:
     first, second = await rest_servers(2, request_bytes_max=1_000)
     client = await Client.create(first)
     there = f"{second.url}/consumers/g/instances/{client.base.rpartition('/')[2]}"
@@ -225,7 +225,9 @@ async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServer
 
 async def test_a_long_poll_through_another_server_ends_when_records_arrive(rest_servers: MakeServers) -> None:
     first, *_ = await rest_servers(1)
-    second, *_ = await rest_servers(1, request_timeout_ms=1)  # which does not limit requests that follow a stream
+    second, *_ = await rest_servers(
+        1, request_timeout_ms=1
+    )  # this limit does not apply to requests that follow a stream
     await first.create("t")
     client = await Client.create(first)
     await client.subscribe("t")
@@ -249,7 +251,7 @@ async def subscribed(rest: RestNode) -> Client:
     return client
 
 
-async def test_a_long_wait_is_asked_for_in_pieces_and_loses_no_record(
+async def test_a_long_wait_is_split_into_several_requests_and_loses_no_record(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "_SLICE_MS", 10)
@@ -267,7 +269,7 @@ async def test_a_long_wait_is_asked_for_in_pieces_and_loses_no_record(
     assert (read, values(over)) == ([b"a"], [])
 
 
-async def test_a_server_that_drains_ends_the_long_polls_that_it_has_passed_on(
+async def test_a_draining_server_ends_the_long_polls_that_it_has_forwarded(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "_SLICE_MS", 10)

@@ -29,7 +29,8 @@ typedef struct {
     PyObject *topics; /* a list, of runs of equal topics */
 } ProduceResults;
 
-/* The requests that are being taken. The arrays grow with `room`; batches of a request that is not taken lie behind `batch_count`. */
+/* The requests taken so far. The arrays grow with `room`. Batches from `batch_count` on belong to the request that is parsed now; they are
+   dropped if it is not taken. */
 typedef struct {
     Py_ssize_t request_count, request_room, batch_count, batch_room;
     Request *requests;
@@ -52,7 +53,7 @@ typedef struct {
     bool has_rules; /* of the newest topic */
     Rules rules;
     uint8_t stream_id[STREAM_ID_BYTES];
-    bool has_failed; /* the admission, whose errors are the caller's */
+    bool has_failed; /* an exception of the admission is set, which the caller raises */
 } Intake;
 
 /* -- parse ----------------------------------------------------------------------------------------------------------------------------- */
@@ -77,8 +78,8 @@ static int make_room(Taken *taken, Py_ssize_t batch_count)
     return 0;
 }
 
-/* Reads the topic and its number of partitions, and asks for its rules if it is another one and has any: 1; 0 if its batches need special
-   handling; -1 with an exception set. */
+/* Reads the topic and its number of partitions. If the topic differs from the topic before, asks the admission for its rules. Returns 1; 0 if
+   its batches need special handling; -1 with an exception set. */
 static int take_topic(Intake *intake, Reader *reader, Taken *taken, int64_t *partitions)
 {
     PyObject *topic = read_topic(reader);
@@ -171,7 +172,7 @@ static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize
     return 1;
 }
 
-/* Reads the topics and admits their batches from number `*at` on: as take_partition. */
+/* Reads the topics and admits their batches from number `*at` on. Returns as take_partition does. */
 static int take_topics(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t *at)
 {
     int64_t topics, partitions;
@@ -192,7 +193,7 @@ static int take_topics(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t 
     return skip_tags(reader) < 0 ? -1 : 1;
 }
 
-/* Reads the body of a request: as take_partition. */
+/* Reads the body of a request. Returns as take_partition does. */
 static int take_body(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t *at)
 {
     int64_t length;
@@ -295,8 +296,8 @@ static void clear_requests(ProduceResults *call)
     results_reset(&call->base, 0);
 }
 
-/* Gives the requests to the call and their batches to the buffer. The admission ran Python code, and acquiring the hold does, which may use
-   both: the call belongs to these requests from before that on, and the buffer is looked at after it. */
+/* Moves the requests to the call, and their batches to the buffer. The admission and the acquiring of the hold run Python code, which may use
+   both objects. So the call is checked and gets the requests before the hold is acquired, and the buffer is checked afterwards. */
 static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, Py_buffer *view, PyObject *hold, int version, int64_t seen)
 {
     if (check_unused(call) < 0 || results_reset(&call->base, taken->batch_count) < 0)
