@@ -1,4 +1,5 @@
-"""I5 and I6 as a property: what consumers get for an offset is the same before and after compaction, and so is where times are found."""
+"""I5 and I6 as a property: what consumers get for an offset is the same before and after compaction, and so are the offsets
+that times are resolved to."""
 
 import asyncio
 import struct

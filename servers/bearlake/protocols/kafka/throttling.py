@@ -293,7 +293,7 @@ class Throttling:
 
     @contextmanager
     def _advanced(self, usage: Usage, who: Principal, size: int) -> Iterator[None]:
-        """Let a Fetch request pay for so many bytes in advance. At the end, give them back, and let waiting requests check the quota soon."""
+        """Let a Fetch request pay in advance. At the end, give the bytes back, and let waiting requests check the quota soon."""
         try:
             with usage.advanced(who, QuotaKey.CONSUMER_BYTE_RATE, size):
                 yield
