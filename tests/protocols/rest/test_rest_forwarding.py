@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from bearlake.protocols.rest.proxy import forwarding
-from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, told, values
+from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, status_and_code, values
 from fixtures.rest_server import MakeServers, RestNode
 from fixtures.waiting import WAIT_S, until
 
@@ -33,7 +33,7 @@ async def test_every_request_of_an_instance_may_go_to_another_server(rest_server
     assert sorted(counts) == [0, 0, 1]
     assert assigned == [[("t", 0), ("t", 1)]] * 3
     assert offsets == [[2]] * 3
-    assert [told(answer) for answer in gone] == [(404, 40403)] * 3
+    assert [status_and_code(answer) for answer in gone] == [(404, 40403)] * 3
 
 
 async def test_the_server_of_an_instance_serves_it_without_forwarding(rest_servers: MakeServers) -> None:
@@ -56,7 +56,7 @@ async def test_a_single_server_asks_no_other_server(rest: RestNode) -> None:
     unknown = await rest.get("/consumers/g/instances/two/records")
     twice = await rest.post("/consumers/g", {"name": "one"})
 
-    assert (told(unknown), told(twice)) == ((404, 40403), (409, 40902))
+    assert (status_and_code(unknown), status_and_code(twice)) == ((404, 40403), (409, 40902))
     assert sent_count() == before
 
 
@@ -118,7 +118,7 @@ async def test_a_name_is_taken_whichever_servers_are_asked(rest_servers: MakeSer
     both = await asyncio.gather(*(node.post("/consumers/g", {"name": "two"}) for node in nodes))
 
     assert [answer.status for answer in made] == [200, 200]
-    assert [told(answer) for answer in answers] == [(409, 40902)] * 6
+    assert [status_and_code(answer) for answer in answers] == [(409, 40902)] * 6
     assert sorted(answer.status for answer in both) == [200, 409, 409]
 
 
@@ -135,7 +135,7 @@ async def test_groups_have_instances_of_their_own_under_one_name(rest_servers: M
     await first.delete()
 
     assert read == ([b"t"], [b"u"])
-    assert told(await first.poll()) == (404, 40403)
+    assert status_and_code(await first.poll()) == (404, 40403)
     assert await second.assigned() == [("u", 0)]
 
 
@@ -157,7 +157,7 @@ async def test_instances_are_found_and_keep_their_names_when_a_new_server_would_
         assert (answer.status, answer.body) == (200, {"partitions": []})
         costs.append(sent_count() - before)
 
-    assert [told(answer) for answer in taken] == [(409, 40902)] * 2
+    assert [status_and_code(answer) for answer in taken] == [(409, 40902)] * 2
     assert costs == [2, 1, 2, 2]  # one question each, except where the place of the last instance is known
 
 
@@ -195,7 +195,7 @@ async def test_an_unknown_name_costs_one_request_and_one_question_to_each_other_
     before = sent_count()
     marked = await nodes[0].get(f"{path}/records", headers={"Bearlake-Forwarded": "0"})
 
-    assert (told(poll), head.status, told(marked)) == ((404, 40403), 404, (404, 40403))
+    assert (status_and_code(poll), head.status, status_and_code(marked)) == ((404, 40403), 404, (404, 40403))
     assert cost == 3
     assert sent_count() == before  # a forwarded request is not forwarded again
 
@@ -217,8 +217,8 @@ async def test_other_errors_and_bodies_are_forwarded_unchanged(rest_servers: Mak
     query = await second.get(f"{there}/records?timeout=soon")
     accept = await second.get(f"{there}/records", headers={"Accept": "application/vnd.kafka.json.v2+json"})
 
-    assert [told(answer) for answer in (nothing, stranger, kind)] == [(409, 409), (404, 40401), (415, 415)]
-    assert [told(answer) for answer in (query, accept)] == [(422, 422), (406, 40601)]
+    assert [status_and_code(answer) for answer in (nothing, stranger, kind)] == [(409, 409), (404, 40401), (415, 415)]
+    assert [status_and_code(answer) for answer in (query, accept)] == [(422, 422), (406, 40601)]
     assert nothing.headers["Content-Type"] == (await first.get(f"{client.base}/records")).headers["Content-Type"]
     assert (packed.status, large.status, found.status) == (204, 413, 204)
 
