@@ -9,7 +9,7 @@ typedef struct {
 } Reader;
 
 /* Skips `size` bytes; `*bytes` is their beginning. */
-static inline bool take(Reader *reader, int64_t size, const uint8_t **bytes)
+static inline bool take_bytes(Reader *reader, int64_t size, const uint8_t **bytes)
 {
     if (size < 0 || size > reader->end - reader->at)
         return false;
@@ -21,7 +21,7 @@ static inline bool take(Reader *reader, int64_t size, const uint8_t **bytes)
 static inline bool take_i32(Reader *reader, int32_t *out)
 {
     const uint8_t *bytes;
-    if (!take(reader, 4, &bytes))
+    if (!take_bytes(reader, 4, &bytes))
         return false;
     *out = load_i32(bytes);
     return true;
@@ -32,7 +32,7 @@ static bool take_varint(Reader *reader, int64_t *out)
     uint64_t value = 0;
     const uint8_t *byte;
     for (int shift = 0; shift < 35; shift += 7) {
-        if (!take(reader, 1, &byte))
+        if (!take_bytes(reader, 1, &byte))
             return false;
         value |= (uint64_t)(*byte & 0x7F) << shift;
         if (*byte < 0x80) {
@@ -52,7 +52,7 @@ static bool take_length(Reader *reader, int width, int64_t *out)
             return false;
         --*out;
     } else {
-        if (!take(reader, width, &bytes))
+        if (!take_bytes(reader, width, &bytes))
             return false;
         *out = width == 2 ? load_i16(bytes) : load_i32(bytes);
     }
@@ -68,7 +68,7 @@ static bool skip_tags(Reader *reader)
     if (!take_varint(reader, &tags))
         return false;
     while (tags--)
-        if (!take_varint(reader, &tag) || !take_varint(reader, &size) || !take(reader, size, &bytes))
+        if (!take_varint(reader, &tag) || !take_varint(reader, &size) || !take_bytes(reader, size, &bytes))
             return false;
     return true;
 }
@@ -79,8 +79,8 @@ static int take_partition(Reader *reader, PyObject *topic, PyObject *entries)
     int32_t index, epoch = -1, bytes_max;
     const uint8_t *offset, *skipped;
     const int unused = (reader->version >= FETCH_FLEXIBLE ? 4 : 0) + (reader->version >= SINCE_START_OFFSET ? 8 : 0);
-    if (!take_i32(reader, &index) || (reader->version >= SINCE_EPOCHS && !take_i32(reader, &epoch)) || !take(reader, 8, &offset)
-        || !take(reader, unused, &skipped) || !take_i32(reader, &bytes_max) || !skip_tags(reader))
+    if (!take_i32(reader, &index) || (reader->version >= SINCE_EPOCHS && !take_i32(reader, &epoch)) || !take_bytes(reader, 8, &offset)
+        || !take_bytes(reader, unused, &skipped) || !take_i32(reader, &bytes_max) || !skip_tags(reader))
         return 0;
     PyObject *entry = Py_BuildValue("OiiLi", topic, index, epoch, (long long)load_i64(offset), bytes_max);
     const int outcome = entry ? PyList_Append(entries, entry) : -1;
@@ -94,8 +94,8 @@ static PyObject *take_topic(Reader *reader)
     int64_t length;
     const uint8_t *bytes;
     if (reader->version >= SINCE_TOPIC_IDS)
-        return take(reader, 16, &bytes) ? PyBytes_FromStringAndSize((const char *)bytes, 16) : NULL;
-    if (!take_length(reader, 2, &length) || !take(reader, length, &bytes))
+        return take_bytes(reader, 16, &bytes) ? PyBytes_FromStringAndSize((const char *)bytes, 16) : NULL;
+    if (!take_length(reader, 2, &length) || !take_bytes(reader, length, &bytes))
         return NULL;
     PyObject *text = PyUnicode_DecodeUTF8((const char *)bytes, length, NULL);
     if (text == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
@@ -125,7 +125,7 @@ static int take_request(Reader *reader, int64_t count_max, int32_t *limits, PyOb
     const uint8_t *bytes;
     if (reader->version < SINCE_REPLICA_STATE && (!take_i32(reader, &replica) || replica != -1))
         return 0;
-    if (!take_i32(reader, &limits[0]) || !take_i32(reader, &limits[1]) || !take_i32(reader, &limits[2]) || !take(reader, 1, &bytes))
+    if (!take_i32(reader, &limits[0]) || !take_i32(reader, &limits[1]) || !take_i32(reader, &limits[2]) || !take_bytes(reader, 1, &bytes))
         return 0;
     if (reader->version >= SINCE_SESSIONS && (!take_i32(reader, &session) || !take_i32(reader, &epoch)))
         return 0;
@@ -138,7 +138,7 @@ static int take_request(Reader *reader, int64_t count_max, int32_t *limits, PyOb
     }
     if (reader->version >= SINCE_SESSIONS && (!take_length(reader, 4, &forgotten) || forgotten > 0))
         return 0;
-    if (reader->version >= SINCE_RACK && (!take_length(reader, 2, &length) || !take(reader, length, &bytes)))
+    if (reader->version >= SINCE_RACK && (!take_length(reader, 2, &length) || !take_bytes(reader, length, &bytes)))
         return 0;
     return skip_tags(reader) && PyList_GET_SIZE(entries) > 0;
 }

@@ -278,7 +278,8 @@ static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, Py
     return 0;
 }
 
-static PyObject *take(Intake *intake, WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t at, Py_ssize_t end, int64_t seen)
+static PyObject *take_requests(Intake *intake, WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t at, Py_ssize_t end,
+                               int64_t seen)
 {
     Taken taken = {.topics = PyList_New(0)};
     bool is_full = false;
@@ -326,7 +327,7 @@ KERNEL_FUNCTION(kernel_take_produces)
         intake.version = (int)version;
         intake.admission = arguments[ADMISSION];
         if (to_range(arguments[FROM], arguments[TO], frames.len, &at, &end) == 0)
-            result = take(&intake, buffer, &frames, arguments[HOLD], at, end, seen);
+            result = take_requests(&intake, buffer, &frames, arguments[HOLD], at, end, seen);
         PyBuffer_Release(&lead);
     }
     PyBuffer_Release(&frames); /* nothing, if the buffer keeps it */
