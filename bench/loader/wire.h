@@ -84,7 +84,7 @@ typedef struct {
 } part;
 
 /* Reads a request frame (size prefix included); returns its number of partitions, or -1 if it is not understood. */
-static int read_request(const uint8_t *frame, size_t size, int api, int version, part *parts, int parts_max) {
+static int request_of_frame(const uint8_t *frame, size_t size, int api, int version, part *parts, int parts_max) {
   reader r = {.at = frame + 12, .end = frame + size};
   skip_string(&r); /* client id: never compact */
   r.flexible = api == API_PRODUCE ? version >= 9 : version >= 12;
