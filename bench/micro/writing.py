@@ -12,11 +12,11 @@ import asyncio
 import random
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
-from bearlake import kernel
 from bearlake.clock import SystemClock
-from bearlake.metadata import registering
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import ObjectCommit, ObjectRef, ServerRef, Stream
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.memory import MemoryObjectStore
@@ -53,7 +53,9 @@ class Source:
             partition = self._stream.partition(index)
             producer = (index, 0) if self._is_idempotent else (-1, -1)
             appends = [
-                Append(partition, stream_id, self._batch, None, 1, 0, *producer, sequence if self._is_idempotent else -1, 0)
+                Append(
+                    partition, stream_id, self._batch, None, 1, 0, *producer, sequence if self._is_idempotent else -1, 0
+                )
                 for sequence in range(first, self._sequence)
             ]
             buffer.batches.add(AppendCall(appends, lambda call: None, 0), appends, 0, 0)
@@ -92,7 +94,7 @@ async def measure(folder: str, shape: tuple[int, int], options: argparse.Namespa
     return f"{shape[0]:10,} x {shape[1]:3} {kind:>11}{parts}"
 
 
-def _write(streams: Streams, metadata: object, server: ServerRef, buffer: OpenBuffer, number: int) -> list[int]:
+def _write(streams: Streams, metadata: Metadata, server: ServerRef, buffer: OpenBuffer, number: int) -> list[int]:
     """Write one object; returns the nanoseconds of each step."""
     commit_here = metadata.log._commit  # type: ignore[attr-defined]
     times = [time.thread_time_ns()]
@@ -110,7 +112,7 @@ def _write(streams: Streams, metadata: object, server: ServerRef, buffer: OpenBu
     times.append(time.thread_time_ns())
     assert not others
     assert result.position == streams._follower._tail.position
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in pairwise(times)]
 
 
 def main() -> None:
@@ -122,7 +124,11 @@ def main() -> None:
     parser.add_argument("--shape", help="PARTITIONSxBATCHES instead of all shapes")
     options = parser.parse_args()
     shapes = SHAPES if options.shape is None else (tuple(map(int, options.shape.split("x"))),)
-    print(f"{'partitions':>10}   {'batches':>15}" + "".join(f"{step:>9}" for step in (*STEPS, "all")) + "   (us per batch)")
+    print(
+        f"{'partitions':>10}   {'batches':>15}"
+        + "".join(f"{step:>9}" for step in (*STEPS, "all"))
+        + "   (us per batch)"
+    )
     for shape in shapes:
         for is_idempotent in (False, True):
             print(asyncio.run(measure(options.folder, shape, options, is_idempotent=is_idempotent)), flush=True)
