@@ -29,6 +29,7 @@ from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.server import RestServer
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.authentication.settings import FailureSettings
+from bearlake.serving.http.handlers import GatedHandler
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
@@ -273,6 +274,38 @@ async def test_a_certificate_names_the_client_until_its_session_ends(
             assert answer.status == 200
             assert (answer.headers.get("Connection") != "close") == is_kept
         assert seen.names == {"User:CN=alice"}
+
+
+@pytest.mark.parametrize(
+    ("age_s", "error"), [(3599.9, aiohttp.ClientPayloadError), (3600.0, aiohttp.ServerDisconnectedError)]
+)
+async def test_an_answer_by_certificate_ends_with_the_session_of_its_connection(
+    rest_servers: MakeServers,
+    logins: Logins,
+    certificates: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    age_s: float,
+    error: type[Exception],
+) -> None:
+    listening = ListenerSettings(
+        tls_certificate_file=str(certificates["server"]),
+        tls_key_file=str(certificates["server_key"]),
+        tls_client_ca_file=str(certificates["authority"]),
+    )
+    settings = logins.settings(session_ms_max=3_600_000)
+    (node,) = await rest_servers(1, listening=listening, authentication=settings)
+    await node.create("s")
+    monkeypatch.setattr(GatedHandler, "age_s", age_s)
+    context = ssl.create_default_context(cafile=str(certificates["authority"]))
+    context.load_cert_chain(certificates["client"], certificates["client_key"])
+    url = node.url.replace("127.0.0.1", "localhost") + "/v1/stream/s?offset=-1&live=sse"
+
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session:
+        with pytest.raises(error):
+            async with session.get(url, headers={"Accept": "text/event-stream"}) as answer:
+                assert answer.status == 200
+                await answer.read()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

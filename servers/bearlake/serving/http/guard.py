@@ -147,7 +147,7 @@ class HttpGuard(ABC):
             return None
         who = await self.login.admit(request, self.listener)
         self.origins.check_ambient(request)
-        return self.login.left_s(who)
+        return self.login.left_s(who, _age_s(request) if self.login.is_by_certificate(request) else 0.0)
 
     def limit_by(self, quotas: QuotaControl) -> None:
         """Apply these quotas from now on."""
@@ -204,12 +204,7 @@ class HttpGuard(ABC):
 
     def _is_outdated(self, request: web.Request) -> bool:
         """Whether the connection's login has ended, so that its next answer closes it."""
-        connection = request.protocol
-        return (
-            self.login is not None
-            and isinstance(connection, GatedHandler)
-            and self.login.must_reconnect(connection.age_s)
-        )
+        return self.login is not None and self.login.must_reconnect(_age_s(request))
 
     def _is_full(self) -> bool:
         most = self._connection_count_max
@@ -230,6 +225,8 @@ class HttpGuard(ABC):
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 left_s = await self.admit(request)
+            if left_s == 0 and has_own_time(request):
+                return self._ended(request)
             async with asyncio.timeout(left_s if has_own_time(request) else limit_ms / 1000):
                 return await charged(self.quotas, principal_of(request), lambda: handler(request))
         except TimeoutError:
@@ -252,8 +249,12 @@ class HttpGuard(ABC):
             return self._certain_answer(request, InternalError())
 
     def _ended(self, request: web.Request) -> web.StreamResponse:
-        """End a request whose login has ended: an answer that has begun is cut off, so that its client does not take it for complete."""
-        if request.get(_HAS_BEGUN, False):
+        """End a request whose login has ended: an answer that has begun is cut off, so that its client does not take it for complete.
+
+        A client that logs in by certificate does so again only by a new connection.
+        """
+        is_by_certificate = self.login is not None and self.login.is_by_certificate(request)
+        if is_by_certificate or request.get(_HAS_BEGUN, False):
             if request.transport is not None:
                 request.transport.abort()
             raise ConnectionResetError("the login has ended")
@@ -265,6 +266,11 @@ class HttpGuard(ABC):
         answer = self.answer(request, error)
         assert answer is not None, error
         return answer
+
+
+def _age_s(request: web.Request) -> float:
+    """Return the age (s) of the request's connection."""
+    return request.protocol.age_s if isinstance(request.protocol, GatedHandler) else 0.0
 
 
 def _is_abandoned(request: web.Request) -> bool:
