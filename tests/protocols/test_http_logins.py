@@ -276,6 +276,12 @@ async def test_a_certificate_names_the_client_until_its_session_ends(
         assert seen.names == {"User:CN=alice"}
 
 
+async def read_events(session: aiohttp.ClientSession, url: str) -> None:
+    async with session.get(url, headers={"Accept": "text/event-stream"}) as answer:
+        assert answer.status == 200
+        await answer.read()
+
+
 @pytest.mark.parametrize(
     ("age_s", "error"), [(3599.9, aiohttp.ClientPayloadError), (3600.0, aiohttp.ServerDisconnectedError)]
 )
@@ -303,9 +309,7 @@ async def test_an_answer_by_certificate_ends_with_the_session_of_its_connection(
     connector = aiohttp.TCPConnector(ssl=context)
     async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session:
         with pytest.raises(error):
-            async with session.get(url, headers={"Accept": "text/event-stream"}) as answer:
-                assert answer.status == 200
-                await answer.read()
+            await read_events(session, url)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
