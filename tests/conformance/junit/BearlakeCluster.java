@@ -85,8 +85,8 @@ final class BearlakeCluster implements ClusterInstance {
   }
 
   /**
-   * Creates the topic of offsets, if the test says how many partitions it has: such tests ask who leads it. Bearlake uses no such topic, and
-   * does not create it on demand.
+   * Creates the topic of offsets, if the test says how many partitions it has: such tests ask who leads it. Bearlake uses
+   * no such topic, and does not create it on demand.
    */
   private void createOffsetsTopic() throws Exception {
     String count = config.serverProperties().get("offsets.topic.num.partitions");
