@@ -350,7 +350,7 @@ def allocated() -> int:
 
 def repeat(call: Callable[[], Any], count: int) -> None:
     for _ in range(count):
-        with contextlib.suppress(BearlakeError, ValueError, BufferError, TypeError):
+        with contextlib.suppress(BearlakeError, ValueError, BufferError, TypeError, LookupError, AttributeError):
             call()
 
 
