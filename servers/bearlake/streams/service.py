@@ -167,7 +167,7 @@ class Streams(Management):
         peers = peers or Alone(server)
         self._owns_tenure = tenure is None
         tenure = self.tenure = tenure or Tenure(metadata.servers, server)
-        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure)
+        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure, self.catalog)
         self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, server, peers)

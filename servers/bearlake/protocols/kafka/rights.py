@@ -73,6 +73,8 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: (),
     ApiKey.DESCRIBE_PRODUCERS: on(_TOPIC, Operation.READ),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
     ApiKey.LIST_CONFIG_RESOURCES: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: on(_TOPIC, Operation.DESCRIBE),
 }
