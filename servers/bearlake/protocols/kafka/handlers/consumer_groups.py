@@ -211,7 +211,7 @@ def _member(
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
         subscribed_topic_regex=member.pattern,
-        assignment=_assignment(context, member.assigned),
+        assignment=_assignment(context, (*member.assigned, *member.revoking)),
         target_assignment=_assignment(context, group.target.get(member.member_id, ())),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )

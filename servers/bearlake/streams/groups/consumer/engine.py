@@ -47,6 +47,8 @@ class Engine:
         self.rebalances = Deadlines(self._expired, may_expire)
         """Members that must give up partitions, or join again, in their rebalance timeout."""
         self._assigned_at: float | None = None
+        self._is_due = False
+        """A member or a subscription has changed, and the group's epoch has not yet."""
         self._changed = 0
         self._saved = 0
         self._saving = 0
@@ -74,15 +76,18 @@ class Engine:
     # -- members and subscriptions -------------------------------------------------------------------------------
 
     def add(self, member: ConsumerMember) -> None:
-        """Add a new member; the group gets a new epoch."""
+        """Add a new member; the group gets a new epoch when the member advances."""
         self.group.add(member)
         self.subscriptions.add(member)
-        self.bump()
+        self._is_due = True
 
     def subscribe(
         self, member: ConsumerMember, topics: Collection[str], pattern: str, matches: frozenset[str]
     ) -> bool:
-        """Change the member's subscription; returns whether the member now subscribes to other topics. Then the group gets a new epoch."""
+        """Change the member's subscription; returns whether it now subscribes to other topics.
+
+        Then the group gets a new epoch when the member advances.
+        """
         before = member.subscribed()
         names = tuple(sorted(set(topics)))
         if (names, pattern, matches) == (member.topics, member.pattern, member.matches):
@@ -93,7 +98,7 @@ class Engine:
         self.touch(member)
         if member.subscribed() == before:
             return False
-        self.bump()
+        self._is_due = True
         return True
 
     def rename(self, member: ConsumerMember, member_id: str) -> None:
@@ -110,7 +115,8 @@ class Engine:
     def remove(self, member: ConsumerMember) -> None:
         """Remove the member; the group gets a new epoch."""
         self.forget(member)
-        self.bump()
+        self.subscriptions.refresh()
+        self._bump()
 
     def forget(self, member: ConsumerMember) -> None:
         """Remove the member without a new epoch."""
@@ -128,8 +134,9 @@ class Engine:
                 f"The consumer group has reached its maximum capacity of {self.settings.size_max} members.",
             )
 
-    def bump(self) -> None:
+    def _bump(self) -> None:
         """Begin a new group epoch."""
+        self._is_due = False
         self.group.epoch += 1
         metrics.GROUP_REBALANCES.inc()
         self.touch()
@@ -145,8 +152,8 @@ class Engine:
     def advance(self, member: ConsumerMember, owned: Collection[PartitionKey] | None, *, is_new: bool = False) -> None:
         """Assign if it is time, then move the member towards its target. `is_new`: its subscription has just changed."""
         group = self.group
-        if self.subscriptions.refresh():
-            self.bump()
+        if self.subscriptions.refresh() or self._is_due:
+            self._bump()
         self._assign()
         assigned, revoking = member.assigned, member.revoking
         is_behind = is_new or group.epoch > group.assignment_epoch
