@@ -72,18 +72,21 @@ async def change(
     for name in unset:
         if name not in configs.BY_NAME:
             raise BadGroupConfig(f"Unknown group config name: {name}")
-    try:
-        configs.check(changed, known.settings)
-    except Invalid as error:
-        raise BadGroupConfig(str(error)) from error
-    if is_trial:
-        await known.change(group, decide, is_trial=True)
-        return
     details = ", ".join([*(f"{name}={value}" for name, value in changed.items()), *(f"-{name}" for name in unset)])
+    if is_trial:
+        await _changed(known, group, decide, is_trial=True)
+        return
     with context.streams.audit.change(
         caller.who, Operation.ALTER_CONFIGS, Resource.GROUP.value, group, f"configs: {details}"
     ):
-        await known.change(group, decide, is_trial=False)
+        await _changed(known, group, decide, is_trial=False)
+
+
+async def _changed(known: configs.GroupConfigs, group: str, decide: ConfigDecision, *, is_trial: bool) -> None:
+    try:
+        await known.change(group, decide, is_trial=is_trial)
+    except Invalid as error:
+        raise BadGroupConfig(str(error)) from error
 
 
 def broker_configs(settings: ConsumerGroupSettings) -> Sequence[tuple[str, str, ConfigType]]:
