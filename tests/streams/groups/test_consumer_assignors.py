@@ -67,7 +67,7 @@ def test_every_partition_is_assigned_to_one_subscriber(group):
 @settings(max_examples=150)
 @given(groups(alike=True))
 def test_uniform_balances_equal_subscriptions_and_moves_no_more_than_it_must(group):
-    members, topics, present = group
+    members, _topics, present = group
     found = check(UNIFORM, *group)
 
     sizes = [len(keys) for keys in found.values()]

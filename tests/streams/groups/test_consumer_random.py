@@ -30,7 +30,9 @@ class Crowd:
         self.count = 0
 
     def step(self):
-        act = self.random.choice([self.beat] * 8 + [self.join, self.join, self.leave, self.change_topics, self.take_over])
+        act = self.random.choice(
+            [self.beat] * 8 + [self.join, self.join, self.leave, self.change_topics, self.take_over]
+        )
         act()
         self.check()
 

@@ -63,6 +63,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
 )
 
+
 class Feature(NamedTuple):
     """A feature that clients look for: its versions, and the one that is in use (KIP-584)."""
 

@@ -279,14 +279,17 @@ class Ownership:
         if isinstance(machine, ConsumerMachine):
             return machine
         group, settings = machine.view(), self.configured(name)
-        is_empty = group.state is GroupState.EMPTY and not group.pending
-        is_allowed = settings.upgrades and group.protocol_type == "consumer" and len(group.members) <= settings.size_max
-        if not may_create or not (is_empty or is_allowed):
+        if not may_create:
             raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} is not a consumer group.")
+        is_empty = group.state is GroupState.EMPTY and not group.pending
+        obstacle = None if is_empty else _obstacle(group, settings)
+        if obstacle is not None:
+            text = f"Cannot upgrade classic group {name} to consumer group because {obstacle}."
+            raise GroupRefusal(Problem.NOT_FOUND, text)
         try:
             converted = migration.to_consumer(group, self.topics)
         except Corrupt as error:
-            text = f"Cannot upgrade the classic group {name} to consumer group because the embedded consumer protocol is malformed."
+            text = f"Cannot upgrade classic group {name} to consumer group because the embedded consumer protocol is malformed."
             raise GroupRefusal(Problem.NOT_FOUND, text) from error
         if group.members:
             log.info("a classic group becomes a consumer group", extra={"group": name, "members": len(group.members)})
@@ -322,7 +325,11 @@ class Ownership:
         is_last = replaced is not None and group.members[replaced].classic is None
         if not group.members:
             self.to_classic(name, owned)
-        elif is_last and (len(group.members) == 1 or machine.may_downgrade(replaced)) and machine.engine.settings.downgrades:
+        elif (
+            is_last
+            and (len(group.members) == 1 or machine.may_downgrade(replaced))
+            and machine.engine.settings.downgrades
+        ):
             self.to_classic(name, owned, replaced)
 
     # -- saves ---------------------------------------------------------------------------------------------------
@@ -417,3 +424,14 @@ class Ownership:
         if self.owned.get(name) is owned:
             del self.owned[name]
             owned.machine.close(Problem.NOT_COORDINATOR)
+
+
+def _obstacle(group: Group, settings: ConsumerGroupSettings) -> str | None:
+    """Return why a classic group with members cannot become a consumer group; None if it can."""
+    if not settings.upgrades:
+        return "the online upgrade is disabled"
+    if group.protocol_type != "consumer":
+        return "the group does not use the consumer embedded protocol"
+    if len(group.members) > settings.size_max:
+        return "the group size exceeds the consumer group maximum size"
+    return None

@@ -27,7 +27,9 @@ class Member:
 
     async def beat(self, *, version=1, **changes):
         r = m.ConsumerGroupHeartbeatRequest
-        owned = [r.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes)) for topic_id, indexes in self.has.items()]
+        owned = [
+            r.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes)) for topic_id, indexes in self.has.items()
+        ]
         values = {"member_epoch": self.epoch, "topic_partitions": owned} | changes
         answer = await self.client.ask(r(group_id=self.group, member_id=self.id, **values), version)
         if answer.error_code == 0:
@@ -179,7 +181,7 @@ async def test_a_pattern_matches_whole_names_and_topics_that_come_later(kafka):
 
 
 async def test_offsets_are_committed_and_read_in_the_members_epoch(pair):
-    topic_id, a, b = pair
+    topic_id, a, _b = pair
     r = m.OffsetFetchRequest
 
     async def read(member_id, epoch):

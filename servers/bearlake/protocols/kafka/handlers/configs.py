@@ -270,7 +270,9 @@ def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: 
 def _edit_list(present: Mapping[str, str], change: IncrementalAlterConfigsRequest.Config) -> str:
     config = stream_configs.BY_NAME.get(change.name)
     if config is None or config.type is not ConfigType.LIST:
-        raise BadConfig(f"Can't {ConfigOperation(change.config_operation).name} to key {change.name} because its type is not LIST.")
+        raise BadConfig(
+            f"Can't {ConfigOperation(change.config_operation).name} to key {change.name} because its type is not LIST."
+        )
     assert change.value is not None
     items = [item for item in stream_configs.value(present, change.name).split(",") if item]
     edits = [item.strip() for item in change.value.split(",") if item.strip()]

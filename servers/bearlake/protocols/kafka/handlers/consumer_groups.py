@@ -62,9 +62,7 @@ async def heartbeat(
     except GroupRefusal as refusal:
         return ConsumerGroupHeartbeatResponse(error_code=code_of(refusal), error_message=str(refusal))
     except BearlakeError as error:
-        return ConsumerGroupHeartbeatResponse(
-            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=str(error)
-        )
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=str(error))
 
 
 async def _check_topics(context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:

@@ -59,9 +59,7 @@ async def describe(
     return described
 
 
-async def change(
-    context: KafkaContext, caller: Caller, group: str, decide: ConfigDecision, *, is_trial: bool
-) -> None:
+async def change(context: KafkaContext, caller: Caller, group: str, decide: ConfigDecision, *, is_trial: bool) -> None:
     """Change a group's configs. Raises `Invalid`, `BadGroupConfig`, `GroupDenied`, `Unavailable`, `Overloaded`."""
     if not on_group(context, caller, Operation.ALTER_CONFIGS, group):
         raise GroupDenied(f"{caller.who} may not alter the configs of group {group!r}")

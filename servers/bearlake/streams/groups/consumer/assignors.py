@@ -120,7 +120,7 @@ def _different(
         if free:
             _give(free, takers[number], found)
     for _ in range(BALANCE_ROUNDS_MAX):
-        if not any([_balance(number, takers[number], found) for number in sorted(takers)]):
+        if not any(_balance(number, takers[number], found) for number in sorted(takers)):
             break
     return {member_id: frozenset(keys) for member_id, keys in found.items()}
 

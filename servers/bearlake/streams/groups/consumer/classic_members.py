@@ -123,9 +123,7 @@ class ClassicMembers:
         if known is not None:
             return known
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
-        member = ConsumerMember(
-            member_id=member_id, instance_id=request.instance_id, topics=tuple(sorted(set(topics)))
-        )
+        member = ConsumerMember(member_id=member_id, instance_id=request.instance_id, topics=tuple(sorted(set(topics))))
         self._engine.add(member)
         return member
 

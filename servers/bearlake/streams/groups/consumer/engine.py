@@ -81,9 +81,7 @@ class Engine:
         self.subscriptions.add(member)
         self._is_due = True
 
-    def subscribe(
-        self, member: ConsumerMember, topics: Collection[str], pattern: str, matches: frozenset[str]
-    ) -> bool:
+    def subscribe(self, member: ConsumerMember, topics: Collection[str], pattern: str, matches: frozenset[str]) -> bool:
         """Change the member's subscription; returns whether it now subscribes to other topics.
 
         Then the group gets a new epoch when the member advances.

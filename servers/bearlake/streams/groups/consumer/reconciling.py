@@ -44,9 +44,7 @@ def _still_owns(owned: Collection[PartitionKey] | None, revoking: Collection[Par
     return owned is None or any(key in revoking for key in owned)
 
 
-def _strip(
-    member: ConsumerMember, subscribed: AbstractSet[int], owned: Collection[PartitionKey] | None
-) -> bool:
+def _strip(member: ConsumerMember, subscribed: AbstractSet[int], owned: Collection[PartitionKey] | None) -> bool:
     """Take the partitions of topics that the member does not subscribe to anymore; its epoch stays."""
     lost = {key: epoch for key, epoch in member.assigned.items() if stream_number(key) not in subscribed}
     if not lost:

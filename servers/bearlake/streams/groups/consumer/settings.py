@@ -1,6 +1,14 @@
 """Settings of consumer groups whose coordinator assigns the partitions (KIP-848)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from bearlake.errors import Invalid
+
+ASSIGNORS = ("uniform", "range")
+"""The assignors that exist; `assignors.py` has them."""
+POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
+"""Policies of migration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,26 @@ class ConsumerGroupSettings:
     """Length (bytes) of a topic pattern."""
     pattern_memory_bytes: int = 1_048_576
     """Memory (bytes) that a compiled pattern may use; RE2 refuses patterns that need more."""
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for names that do not exist."""
+        unknown = set(self.assignors) - set(ASSIGNORS)
+        if unknown or not self.assignors:
+            raise Invalid(f"assignors: expected some of {', '.join(ASSIGNORS)}, found {', '.join(unknown) or 'none'}")
+        if self.migration_policy not in POLICIES:
+            raise Invalid(f"migration_policy {self.migration_policy!r}: expected one of {', '.join(POLICIES)}")
+
+    def ordered(self) -> Sequence[tuple[str, int, str, int]]:
+        """Return pairs of settings whose first must not be larger than the second: name, value, name, value."""
+        found = []
+        for stem in ("session_timeout", "heartbeat_interval", "assignment_interval"):
+            names = f"{stem}_min_ms", f"{stem}_ms", f"{stem}_max_ms"
+            for smaller, larger in (names[:2], names[1:]):
+                found.append((smaller, int(getattr(self, smaller)), larger, int(getattr(self, larger))))
+        found.append(
+            ("heartbeat_interval_ms", self.heartbeat_interval_ms, "session_timeout_ms", self.session_timeout_ms)
+        )
+        return found
 
     @property
     def upgrades(self) -> bool:
