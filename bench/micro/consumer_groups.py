@@ -1,4 +1,4 @@
-"""A consumer group (KIP-848) of many members: CPU time per heartbeat, per join and per assignment, and the time until all members are stable.
+"""A consumer group (KIP-848) of many members: CPU time per heartbeat and per join, and the time until all members are stable.
 
     python bench/micro/consumer_groups.py --members 1000 --partitions 1000
 

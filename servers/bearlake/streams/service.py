@@ -171,7 +171,7 @@ class Streams(Management):
         ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure, self.catalog)
         self.group_configs = GroupConfigs(metadata.defaults, settings.groups.consumer)
         """Configs of single groups."""
-        ownership.configured = self.group_configs.of
+        ownership.protocols.configured = self.group_configs.of
         self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, server, peers)

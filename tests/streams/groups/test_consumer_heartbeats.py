@@ -1,4 +1,4 @@
-"""Members of a consumer group: joining, assignment, reconciliation, epochs, leaving. KIP-848; the answers are those of Apache Kafka 4.3.1."""
+"""Members of a consumer group (KIP-848): joining, assignment, epochs, leaving. The answers are those of Apache Kafka 4.3.1."""
 
 import asyncio
 from dataclasses import replace

@@ -17,6 +17,7 @@ from dataclasses import replace
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
+from bearlake.streams.groups.consumer.heartbeats import check_assignor
 from bearlake.streams.groups.consumer.machine import ConsumerMachine
 from bearlake.streams.groups.consumer.model import Beaten, ConsumerGroup, Heartbeat
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, MemberRef, Summary, Synced
@@ -54,7 +55,7 @@ class Coordinator:
         owned = await self.ownership.open_confirmed(name, request.member_id)
         await self.ownership.abandoned_writes.finish(name)
         owned.revisions.take(_subjects(owned, request.sender(name)), revision)
-        self.ownership.before_join(name, owned, request)
+        self.ownership.protocols.before_join(name, owned, request)
         joining = owned.machine.join(request)
         if joining.done():
             return joining.result()
@@ -107,7 +108,9 @@ class Coordinator:
             owned.machine.renew_session(asked.member_id)
             await self.ownership.confirm(name, owned)
         await self.ownership.abandoned_writes.finish(name)
-        machine = self.ownership.as_consumer(name, owned, may_create=asked.epoch == 0)
+        protocols = self.ownership.protocols
+        check_assignor(asked, protocols.configured(name))  # before a refused request could change the group's protocol
+        machine = protocols.as_consumer(name, owned, may_create=asked.epoch == 0)
         if asked.epoch <= 0:
             sender = MemberRef(group=name, member_id=asked.member_id, instance_id=asked.instance_id)
             owned.revisions.take(_subjects(owned, sender), None)
@@ -129,7 +132,7 @@ class Coordinator:
                 raise
             raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} not found.") from refusal
         await self.ownership.confirm(name, owned)
-        return self.ownership.as_consumer(name, owned, may_create=False).group
+        return self.ownership.protocols.as_consumer(name, owned, may_create=False).group
 
     async def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
         """Raise `GroupRefusal` unless a member may read the group's offsets in this epoch; anyone may read those of a classic group."""

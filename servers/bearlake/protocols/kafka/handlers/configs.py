@@ -1,7 +1,7 @@
 """Configs: describe, alter (replace all), alter incrementally, list resources.
 
-`streams/configs.py` defines the topic configs, `group_configs.py` has those of groups. Broker configs are this server's settings under Kafka's names. They are read-only,
-because settings come from the server's configuration file.
+`streams/configs.py` defines the topic configs; `group_configs.py` has those of groups. Broker configs are this server's settings under
+Kafka's names. They are read-only, because settings come from the server's configuration file.
 
 Source: KIP-133, KIP-226 (synonyms), KIP-339 (incremental), KIP-569 (types and documentation), KIP-1142 (ListConfigResources).
 """
@@ -329,7 +329,10 @@ def _code(error: BearlakeError) -> ErrorCode:
 async def list_resources(
     context: KafkaContext, caller: Caller, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Rendered:
-    """The names of brokers, of groups with configs, and of topics that the caller may describe. Version 0 asks only for client metrics, which do not exist here."""
+    """The names of brokers, of groups with configs, and of topics that the caller may describe.
+
+    Version 0 asks only for client metrics, which do not exist here.
+    """
     if not on_cluster(context, caller, Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
     kinds = set(request.resource_types) if caller.version >= 1 else {int(ResourceType.CLIENT_METRICS)}

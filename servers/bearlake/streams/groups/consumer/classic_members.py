@@ -1,7 +1,7 @@
 """Requests of members that still use the classic protocol, in a consumer group: JoinGroup, SyncGroup, Heartbeat.
 
-The coordinator assigns for them, too. A join takes the member one step on (`reconciling`) and answers at once, a sync returns what the member
-has, and a heartbeat asks it to join again for the next step. The member's epoch is the generation that it knows.
+The coordinator assigns for them, too. A join takes the member one step on (`reconciling`) and answers at once, a sync returns what the
+member has, and a heartbeat asks it to join again for the next step. The member's epoch is the generation that it knows.
 
 Source: KIP-848 (online migration); Apache Kafka, GroupMetadataManager.
 """

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bearlake.errors import Conflict, Invalid, Overloaded, Unavailable
 from bearlake.metadata.defaults import Defaults, DefaultsStore
@@ -27,7 +27,8 @@ REFRESH_MS = 5_000
 TRY_COUNT = 10
 """Attempts at a change before giving up because of concurrent changes."""
 
-_SEPARATOR = "\0"
+_SEPARATOR = ":"
+"""Between a config's name and the group's name, which may have any characters."""
 
 Changes = tuple[Mapping[str, str], Collection[str]]
 """Configs to set, and those to unset."""
@@ -113,12 +114,13 @@ class GroupConfigs:
             entry = await self._store.get(ENTRY)
             self._learn(entry)
             changed, unset = decide(self._known.get(group, {}))
-            present = {name: value for name, value in self._known.get(group, {}).items() if name not in unset} | changed
+            present = {name: value for name, value in self._known.get(group, {}).items() if name not in unset}
+            present.update(changed)
             check(present, self.settings)
             if is_trial:
                 return
-            configs = {key: value for key, value in entry.configs.items() if key.split(_SEPARATOR)[0] != group}
-            configs |= {f"{group}{_SEPARATOR}{name}": value for name, value in present.items()}
+            configs = {key: value for key, value in entry.configs.items() if key.partition(_SEPARATOR)[2] != group}
+            configs |= {f"{name}{_SEPARATOR}{group}": value for name, value in present.items()}
             if len(configs) > COUNT_MAX and len(configs) > len(entry.configs):
                 raise Invalid(f"groups have {len(entry.configs)} configs already, the limit is {COUNT_MAX}")
             try:
@@ -131,7 +133,7 @@ class GroupConfigs:
     def _learn(self, entry: Defaults) -> None:
         found: dict[str, dict[str, str]] = {}
         for key, value in entry.configs.items():
-            group, _, name = key.partition(_SEPARATOR)
+            name, _, group = key.partition(_SEPARATOR)
             found.setdefault(group, {})[name] = value
         if found != self._known:
             self._known = found
@@ -140,12 +142,14 @@ class GroupConfigs:
 
 def applied(configs: Mapping[str, str], settings: ConsumerGroupSettings) -> ConsumerGroupSettings:
     """Return the settings of a group with these configs. A value outside the bounds, which may have changed since, counts as the bound."""
-    changes = {}
     for config in ALL:
         if config.name in configs:
             low, high = config.bounds(settings)
-            changes[config.setting] = min(max(int(configs[config.name]), low), high)
-    return replace(settings, **changes)
+            value: Any = min(
+                max(int(configs[config.name]), low), high
+            )  # Any: `replace` knows the name only at run time
+            settings = replace(settings, **{config.setting: value})
+    return settings
 
 
 def check(configs: Mapping[str, str], settings: ConsumerGroupSettings) -> None:

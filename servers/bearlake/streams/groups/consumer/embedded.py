@@ -48,5 +48,5 @@ def decode(protocols: Protocols) -> Subscription:
 
 
 def _past_string(metadata: bytes, position: int) -> int:
-    (size,) = _LENGTH.unpack_from(metadata, position)
+    size: int = _LENGTH.unpack_from(metadata, position)[0]
     return position + _LENGTH.size + max(size, 0)

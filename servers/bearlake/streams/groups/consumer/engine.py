@@ -1,7 +1,7 @@
 """What changes a consumer group, whichever protocol a member uses: members, epochs, the target assignment, sessions, and saves.
 
-Each change is in memory at once. An answer waits for the save that contains all changes until then (`answered`). One save runs at a time, and
-the next one takes what has changed meanwhile, so that many members share few saves. If a save fails, its changes stay in memory: the
+Each change is in memory at once. An answer waits for the save that contains all changes until then (`answered`). One save runs at a time,
+and the next one takes what has changed meanwhile, so that many members share few saves. If a save fails, its changes stay in memory: the
 members that waited get COORDINATOR_UNAVAILABLE and repeat all they know, and the next request tries to save again.
 """
 

@@ -8,6 +8,7 @@ import uuid
 
 from bearlake.streams.groups.consumer.engine import Engine
 from bearlake.streams.groups.consumer.model import LEAVES_FOR_A_WHILE, Beaten, ConsumerMember, Heartbeat
+from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
 _LOST = "The member must abandon all its partitions and rejoin."
@@ -23,10 +24,7 @@ class Heartbeats:
     def beat(self, asked: Heartbeat) -> asyncio.Future[Beaten]:
         """Join or stay in the group. Raises `GroupRefusal`."""
         engine = self._engine
-        if asked.assignor is not None and asked.assignor not in engine.settings.assignors:
-            supported = ", ".join(engine.settings.assignors)
-            text = f"ServerAssignor {asked.assignor} is not supported. Supported assignors: {supported}."
-            raise GroupRefusal(Problem.UNSUPPORTED_ASSIGNOR, text)
+        check_assignor(asked, engine.settings)
         is_known = asked.member_id in self._group.members or asked.instance_id in self._group.static
         if not is_known and asked.epoch == 0:
             engine.check_size()
@@ -143,6 +141,15 @@ class Heartbeats:
             matches = frozenset()
         topics = member.topics if asked.topics is None else asked.topics
         return self._engine.subscribe(member, topics, pattern, matches)
+
+
+def check_assignor(asked: Heartbeat, settings: ConsumerGroupSettings) -> None:
+    """Raise `GroupRefusal` unless the group may use the assignor that the member asks for, if it asks for one."""
+    if asked.assignor is not None and asked.assignor not in settings.assignors:
+        text = (
+            f"ServerAssignor {asked.assignor} is not supported. Supported assignors: {', '.join(settings.assignors)}."
+        )
+        raise GroupRefusal(Problem.UNSUPPORTED_ASSIGNOR, text)
 
 
 def _check_epoch(member: ConsumerMember, asked: Heartbeat) -> None:

@@ -1,7 +1,8 @@
 """The snapshot of a consumer group in the store: JSON, version 2. Version 1 is that of classic groups (`streams/groups/model.py`).
 
     {"version": 2, "epoch", "assignment_epoch", "assignor", "topics": {name: [stream number, partition count]},
-     "matches": {digest: [name]}, "members": [{"id", "instance", "rack", "client", "host", "rebalance_ms", "topics", "pattern", "matches", "assignor",
+     "matches": {digest: [name]},
+     "members": [{"id", "instance", "rack", "client", "host", "rebalance_ms", "topics", "pattern", "matches", "assignor",
                   "classic": null | {"session_ms", "protocols": [[name, base64]]},
                   "epoch", "previous", "state", "assigned": [[epoch, [partition]]], "revoking": …, "target": [partition]}]}
 

@@ -9,7 +9,7 @@ from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.streams.groups import assignment
 from bearlake.streams.groups.consumer.model import ConsumerGroup, ConsumerMember
 from bearlake.streams.groups.consumer.snapshot import PROTOCOL_TYPE
-from bearlake.streams.groups.model import Group, GroupKind, Member
+from bearlake.streams.groups.model import Group, GroupKind, Member, Protocols
 
 NameOf = Callable[[int], str | None]
 """Returns the name of a stream by its number, None if it does not exist."""
@@ -36,7 +36,7 @@ def classic_view(group: ConsumerGroup, session_timeout_ms: int) -> Group:
 
 def as_classic(member: ConsumerMember, protocol: str, session_timeout_ms: int, name_of: NameOf) -> Member:
     """Return the member as one of a classic group: with its protocols if it uses the classic protocol, else with `protocol`."""
-    protocols = ((protocol, assignment.encode_subscription(sorted(member.subscribed()))),)
+    protocols: Protocols = ((protocol, assignment.encode_subscription(sorted(member.subscribed()))),)
     if member.classic is not None:
         protocols, session_timeout_ms = member.classic.protocols, member.classic.session_timeout_ms
     return Member(
