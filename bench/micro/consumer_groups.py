@@ -12,7 +12,7 @@ import time
 
 from bearlake.metadata.model import PARTITION_BITS, PartitionKey
 from bearlake.streams.groups.consumer.machine import ConsumerMachine
-from bearlake.streams.groups.consumer.model import Beaten, ConsumerGroup, Heartbeat
+from bearlake.streams.groups.consumer.model import ConsumerGroup, Heartbeat, HeartbeatAnswer
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.model import GroupState
 
@@ -81,7 +81,7 @@ class _Bench:
             client_id="bench",
             client_host="/127.0.0.1",
         )
-        answer: Beaten = await self.machine.beat(asked)
+        answer: HeartbeatAnswer = await self.machine.beat(asked)
         member.said = member.has
         member.epoch = answer.epoch
         if answer.assigned is not None:

@@ -170,7 +170,6 @@ class Streams(Management):
         tenure = self.tenure = tenure or Tenure(metadata.servers, server)
         ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure, self.catalog)
         self.group_configs = GroupConfigs(metadata.defaults, settings.groups.consumer)
-        """Configs of single groups."""
         ownership.protocols.configured = self.group_configs.of
         self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""

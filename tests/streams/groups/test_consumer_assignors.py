@@ -24,8 +24,8 @@ def counts(assignment):
 def groups(draw, alike=False):
     numbers = draw(st.lists(st.integers(1, 6), unique=True, max_size=4))
     topics = {number: topic(number, draw(st.integers(1, 9))) for number in numbers}
-    every = frozenset(numbers)
-    chosen = st.just(every) if alike else st.frozensets(st.sampled_from(sorted(every)) if every else st.nothing())
+    streams = frozenset(numbers)
+    chosen = st.just(streams) if alike else st.frozensets(st.sampled_from(numbers) if numbers else st.nothing())
     members = [Subscriber(f"m{place}", f"m{place}", draw(chosen)) for place in range(draw(st.integers(1, 7)))]
     keys = [PartitionKey(key) for number in numbers for key in topics[number].partitions()]
     owner = {key: draw(st.sampled_from([member.member_id for member in members] + ["gone"])) for key in keys}

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bearlake.streams.groups.consumer.model import LEAVES, Beaten, Heartbeat
+from bearlake.streams.groups.consumer.model import LEAVES, Heartbeat, HeartbeatAnswer
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.model import GroupState, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -53,7 +53,7 @@ async def test_a_member_without_news_gets_no_assignment():
 
     answer = await scene.beat(a, owned=None)
 
-    assert isinstance(answer, Beaten)
+    assert isinstance(answer, HeartbeatAnswer)
     assert answer.assigned is None
 
 
@@ -64,7 +64,7 @@ async def test_a_full_request_gets_the_assignment_again():
 
     answer = await scene.beat(a, rebalance_timeout_ms=REBALANCE_MS, topics=("t",))
 
-    assert isinstance(answer, Beaten)
+    assert isinstance(answer, HeartbeatAnswer)
     assert set(answer.assigned or ()) == a.has
 
 
@@ -77,7 +77,7 @@ async def test_partitions_of_a_member_that_leaves_go_to_the_others():
     left = await scene.beat(b, epoch=LEAVES)
     await scene.settle(a)
 
-    assert left == Beaten(member_id="b", epoch=LEAVES)
+    assert left == HeartbeatAnswer(member_id="b", epoch=LEAVES)
     assert len(a.has) == 4
 
 
@@ -140,7 +140,7 @@ async def test_the_previous_epoch_is_accepted_with_a_part_of_the_partitions_as_i
     await scene.beat(a)
     await scene.beat(a)
 
-    assert isinstance(await scene.beat(a, epoch=old, owned=tuple(a.has)), Beaten)
+    assert isinstance(await scene.beat(a, epoch=old, owned=tuple(a.has)), HeartbeatAnswer)
     assert await scene.beat(a, epoch=old, owned=had) is Problem.FENCED_MEMBER_EPOCH
     assert await scene.beat(a, epoch=old, owned=None) is Problem.FENCED_MEMBER_EPOCH
 
@@ -192,7 +192,7 @@ async def test_a_full_group_takes_no_new_member_but_lets_members_join_again():
     await scene.join("a")
 
     assert (await scene.join("b")).answers == [Problem.GROUP_FULL]
-    assert isinstance((await scene.join("a")).answers[0], Beaten)
+    assert isinstance((await scene.join("a")).answers[0], HeartbeatAnswer)
 
 
 @virtual_time
@@ -316,7 +316,7 @@ async def test_a_heartbeat_without_changes_waits_for_the_save_that_runs():
     assert not beat.done()
     assert len(scene.saves) == 1
     scene.machine.saved(scene.saves.pop())
-    assert isinstance(await beat, Beaten)
+    assert isinstance(await beat, HeartbeatAnswer)
 
 
 @virtual_time

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bearlake.streams.groups.consumer import snapshot
-from bearlake.streams.groups.consumer.model import LEAVES, LEAVES_FOR_A_WHILE, Beaten, Heartbeat, MemberState
+from bearlake.streams.groups.consumer.model import LEAVES, LEAVES_FOR_A_WHILE, Heartbeat, HeartbeatAnswer, MemberState
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from fixtures.consumer_groups import REBALANCE_MS, SETTINGS, Client, ConsumerScene, Topics
 from simulator.loop import virtual_time
@@ -58,7 +58,7 @@ class Crowd:
         return None
 
     def receive(self, client, answer):
-        if isinstance(answer, Beaten):
+        if isinstance(answer, HeartbeatAnswer):
             client.epoch = answer.epoch
             client.is_full = False
             if answer.assigned is not None:

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from bearlake.streams.groups.consumer.model import LEAVES, LEAVES_FOR_A_WHILE, Beaten
+from bearlake.streams.groups.consumer.model import LEAVES, LEAVES_FOR_A_WHILE, HeartbeatAnswer
 from bearlake.streams.groups.problems import Problem
 from fixtures.consumer_groups import ConsumerScene
 from simulator.loop import virtual_time
@@ -30,7 +30,7 @@ async def test_a_static_member_that_leaves_for_a_while_keeps_its_partitions_for_
     left = await scene.beat(a, epoch=LEAVES_FOR_A_WHILE)
     b = await scene.join("b", instance="i")
 
-    assert left == Beaten(member_id="a", epoch=LEAVES_FOR_A_WHILE)
+    assert left == HeartbeatAnswer(member_id="a", epoch=LEAVES_FOR_A_WHILE)
     assert (b.epoch, b.has) == (epoch, a.has)
     assert scene.group.epoch == epoch
     assert await scene.beat(replace(a, epoch=epoch)) is Problem.FENCED_INSTANCE

@@ -19,7 +19,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
 from bearlake.streams.groups.consumer.heartbeats import check_assignor
 from bearlake.streams.groups.consumer.machine import ConsumerMachine
-from bearlake.streams.groups.consumer.model import Beaten, ConsumerGroup, Heartbeat
+from bearlake.streams.groups.consumer.model import ConsumerGroup, Heartbeat, HeartbeatAnswer
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, MemberRef, Summary, Synced
 from bearlake.streams.groups.owned import Owned, lease_name
 from bearlake.streams.groups.ownership import Ownership
@@ -93,7 +93,7 @@ class Coordinator:
 
     # -- members of the consumer protocol ------------------------------------------------------------------------
 
-    async def beat(self, name: str, asked: Heartbeat) -> Beaten:
+    async def beat(self, name: str, asked: Heartbeat) -> HeartbeatAnswer:
         """Join a consumer group, stay in it, or leave it (KIP-848); waits until what changed is saved. Raises `GroupRefusal`."""
         if asked.epoch == 0:
             owned = await self.ownership.open_confirmed(name, asked.member_id)

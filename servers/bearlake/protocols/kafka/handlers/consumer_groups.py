@@ -22,10 +22,10 @@ from bearlake.protocols.kafka.rights import NO_OPERATIONS, group_operations
 from bearlake.streams.groups.consumer.model import (
     LEAVES,
     LEAVES_FOR_A_WHILE,
-    Beaten,
     ConsumerGroup,
     ConsumerMember,
     Heartbeat,
+    HeartbeatAnswer,
 )
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Operation
@@ -136,11 +136,11 @@ def _owned(
     return keys
 
 
-def _answer(context: KafkaContext, beaten: Beaten) -> ConsumerGroupHeartbeatResponse:
+def _answer(context: KafkaContext, answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
     assignment = None
-    if beaten.assigned is not None:
+    if answer.assigned is not None:
         topics: dict[int, ConsumerGroupHeartbeatResponse.TopicPartitions] = {}
-        for key in sorted(beaten.assigned):
+        for key in sorted(answer.assigned):
             number = stream_number(key)
             view = context.streams.catalog.peek_number(number)
             if view is not None:
@@ -150,9 +150,9 @@ def _answer(context: KafkaContext, beaten: Beaten) -> ConsumerGroupHeartbeatResp
                 topic.partitions.append(partition_index(key))
         assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=list(topics.values()))
     return ConsumerGroupHeartbeatResponse(
-        member_id=beaten.member_id,
-        member_epoch=beaten.epoch,
-        heartbeat_interval_ms=beaten.heartbeat_interval_ms,
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
         assignment=assignment,
     )
 

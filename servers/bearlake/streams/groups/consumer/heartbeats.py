@@ -7,7 +7,7 @@ import asyncio
 import uuid
 
 from bearlake.streams.groups.consumer.engine import Engine
-from bearlake.streams.groups.consumer.model import LEAVES_FOR_A_WHILE, Beaten, ConsumerMember, Heartbeat
+from bearlake.streams.groups.consumer.model import LEAVES_FOR_A_WHILE, ConsumerMember, Heartbeat, HeartbeatAnswer
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
@@ -21,7 +21,7 @@ class Heartbeats:
         self._engine = engine
         self._group = engine.group
 
-    def beat(self, asked: Heartbeat) -> asyncio.Future[Beaten]:
+    def beat(self, asked: Heartbeat) -> asyncio.Future[HeartbeatAnswer]:
         """Join or stay in the group. Raises `GroupRefusal`."""
         engine = self._engine
         check_assignor(asked, engine.settings)
@@ -35,7 +35,7 @@ class Heartbeats:
         engine.renew(member)
         has_news = asked.is_full or had.keys() != member.assigned.keys()
         return engine.answered(
-            Beaten(
+            HeartbeatAnswer(
                 member_id=member.member_id,
                 epoch=member.epoch,
                 heartbeat_interval_ms=engine.settings.heartbeat_interval_ms,

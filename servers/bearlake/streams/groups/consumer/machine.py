@@ -14,7 +14,7 @@ from bearlake.streams.groups.consumer import snapshot, view
 from bearlake.streams.groups.consumer.classic_members import ClassicMembers
 from bearlake.streams.groups.consumer.engine import Engine
 from bearlake.streams.groups.consumer.heartbeats import Heartbeats
-from bearlake.streams.groups.consumer.model import LEAVES, Beaten, ConsumerGroup, ConsumerMember, Heartbeat
+from bearlake.streams.groups.consumer.model import LEAVES, ConsumerGroup, ConsumerMember, Heartbeat, HeartbeatAnswer
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.machines import GroupMachine
@@ -52,17 +52,17 @@ class ConsumerMachine(GroupMachine):
 
     # -- members of the consumer protocol ------------------------------------------------------------------------
 
-    def beat(self, asked: Heartbeat) -> asyncio.Future[Beaten]:
+    def beat(self, asked: Heartbeat) -> asyncio.Future[HeartbeatAnswer]:
         """Join, stay, or leave; the future completes when the group is saved. Raises `GroupRefusal`."""
         self._check_alive()
         if asked.epoch > LEAVES:
             return self._heartbeats.beat(asked)
         left = self._heartbeats.leave(asked)
-        answer = Beaten(member_id=asked.member_id, epoch=asked.epoch)
+        answer = HeartbeatAnswer(member_id=asked.member_id, epoch=asked.epoch)
         if left is not None:
             self._remove(left)
         if self.engine.is_closed:  # a classic group now, which saves itself
-            future: asyncio.Future[Beaten] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[HeartbeatAnswer] = asyncio.get_running_loop().create_future()
             future.set_result(answer)
             return future
         return self.engine.answered(answer)

@@ -76,7 +76,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beaten:
+class HeartbeatAnswer:
     """The answer to a heartbeat."""
 
     member_id: str
