@@ -180,6 +180,21 @@ async def test_a_pattern_matches_whole_names_and_topics_that_come_later(kafka):
     assert (described.members[0].subscribed_topic_regex, described.members[0].subscribed_topic_names) == ("a.?", [])
 
 
+async def test_metadata_by_topic_id_ignores_the_empty_name_that_javas_consumers_send_beside_it(kafka):
+    topic_id = await kafka.create("t")
+    client = await kafka.client()
+    r = m.MetadataRequest
+
+    async def ask(topic_id, version):
+        topic = (await client.ask(r(topics=[r.Topic(name="", topic_id=topic_id)]), version)).topics[0]
+        return topic.error_code, topic.name
+
+    assert await ask(topic_id, 12) == (0, "t")
+    assert await ask(b"x" * 16, 12) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    assert await ask(topic_id, 11) == (ErrorCode.INVALID_REQUEST, "")
+    assert await ask(bytes(16), 12) == (ErrorCode.INVALID_TOPIC_EXCEPTION, "")
+
+
 async def test_offsets_are_committed_and_read_in_the_members_epoch(pair):
     topic_id, a, _b = pair
     r = m.OffsetFetchRequest
