@@ -3,6 +3,7 @@
 import asyncio
 
 from bearlake.metadata.model import PartitionKey
+from bearlake.serving.groups import packing
 from bearlake.streams.groups import assignment
 from bearlake.streams.groups.consumer import migration, view
 from bearlake.streams.groups.consumer.model import LEAVES, Heartbeat
@@ -159,6 +160,17 @@ async def test_the_view_of_a_group_shows_each_member_as_a_classic_one():
     assert (shown.kind, shown.state, shown.protocol_type) == (GroupKind.CONSUMER, GroupState.RECONCILING, "consumer")
     assert assignment.decode_assignment(shown.members["x"].assignment) == {"t": [0, 1, 2, 3]}
     assert assignment.decode_subscription(shown.members["a"].protocols[0][1]) == ["t", "u"]
+
+
+@virtual_time
+async def test_another_server_gets_the_view():
+    scene = upgraded(x=[0, 1, 2, 3])
+    await scene.join("a")
+    shown = view.classic_view(scene.group, 45_000)
+
+    found = packing.unpack_group("g", packing.pack_group(shown))
+
+    assert (found.kind, found.state, found.members) == (shown.kind, shown.state, shown.members)
 
 
 def test_partitions_that_two_classic_members_claim_belong_to_the_first():

@@ -4,12 +4,15 @@ The answers are those of Apache Kafka 4.3.1, which got the same requests.
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.streams.groups import assignment
+from bearlake.streams.groups.model import JoinRequest, MemberRef
+from bearlake.streams.groups.problems import GroupRefusal
 from fixtures.rights import OnlyRights
 from fixtures.waiting import WAIT_S, until
 
@@ -344,6 +347,43 @@ async def test_another_server_describes_the_group_for_rest_and_grpc(any_cluster)
 
     assert (group.kind.value, group.protocol_type, group.state.value) == ("consumer", "consumer", "Stable")
     assert assignment.decode_assignment(group.members["a"].assignment) == {"t": [0, 1, 2, 3]}
+
+
+async def test_a_member_that_lives_in_the_server_joins_as_a_classic_member(kafka):
+    topic_id = await kafka.create("t", 4)
+    a = Member(await kafka.client(), "a")
+    await a.join("t")
+    groups = kafka.streams.groups
+    request = JoinRequest(
+        member_id="",
+        instance_id=None,
+        client_id="rest",
+        client_host="/h",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=20_000,
+        protocol_type="consumer",
+        protocols=(("range", assignment.encode_subscription(["t"])),),
+        requires_known_id=False,
+        can_skip_assignment=False,
+    )
+
+    joined = await groups.join("g", request)
+    partitions = {}
+    async with asyncio.timeout(WAIT_S):
+        while len(partitions.get("t", [])) < 2:
+            await a.beat()
+            ref = MemberRef(group="g", member_id=joined.member_id, generation=joined.generation)
+            try:
+                await groups.heartbeat(ref)
+                synced = await groups.sync(ref, ("consumer", "range"), {})
+                partitions = assignment.decode_assignment(synced.assignment)
+            except GroupRefusal:  # REBALANCE_IN_PROGRESS
+                joined = await groups.join("g", replace(request, member_id=joined.member_id))
+            await asyncio.sleep(0.05)
+
+    assert not set(partitions["t"]) & a.has[topic_id]
+    described = await describe(a.client)
+    assert {item.member_id: item.member_type for item in described.members} == {"a": 1, joined.member_id: 0}
 
 
 async def change(client, name, value, *, group="g", operation=0):
