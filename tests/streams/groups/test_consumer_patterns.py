@@ -76,6 +76,17 @@ async def test_members_with_the_same_pattern_share_a_comparison():
 
 
 @virtual_time
+async def test_old_matches_are_forgotten_beyond_the_bound_of_names(monkeypatch):
+    monkeypatch.setattr(patterns, "NAME_COUNT_MAX", 3)
+    scene = Scene()
+
+    for pattern in ("a.*", "b", "a.?", "a.*"):
+        await scene.matches(pattern)
+
+    assert scene.compared == 4
+
+
+@virtual_time
 async def test_topics_that_the_member_may_not_describe_are_left_out():
     scene = Scene()
     scene.hidden = {"ab"}

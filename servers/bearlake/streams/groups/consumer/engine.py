@@ -87,7 +87,7 @@ class Engine:
         Then the group gets a new epoch when the member advances.
         """
         before = member.subscribed()
-        names = tuple(sorted(set(topics)))
+        names = member.topics if topics is member.topics else tuple(sorted(set(topics)))
         if (names, pattern, matches) == (member.topics, member.pattern, member.matches):
             return False
         self.subscriptions.remove(member)

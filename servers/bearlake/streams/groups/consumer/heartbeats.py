@@ -33,7 +33,8 @@ class Heartbeats:
         is_new = self._update(member, asked)
         engine.advance(member, asked.owned, is_new=is_new)
         engine.renew(member)
-        has_news = asked.is_full or had.keys() != member.assigned.keys()
+        has_changed = had is not member.assigned and had.keys() != member.assigned.keys()
+        has_news = asked.is_full or has_changed
         return engine.answered(
             HeartbeatAnswer(
                 member_id=member.member_id,

@@ -24,6 +24,8 @@ from bearlake.streams.turns import in_turns
 
 COUNT_MAX = 1_024
 """Pairs of pattern and principal whose matches are kept."""
+NAME_COUNT_MAX = 1_000_000
+"""Names in all kept matches together; each takes about 50 bytes."""
 COMPARE_MS_MAX = 2_000
 """CPU time (ms) of the longest comparison of one pattern with all topics."""
 _NAMES_AT_ONCE = 256
@@ -64,6 +66,7 @@ class Patterns:
         self._settings = settings
         self._off_loop = off_loop
         self._known: OrderedDict[_Key, _Known] = OrderedDict()
+        self._name_count = 0
         self._running: dict[_Key, asyncio.Task[frozenset[str]]] = {}
 
     async def matches(self, pattern: str, who: Principal) -> frozenset[str]:
@@ -99,8 +102,9 @@ class Patterns:
             matched = before.names  # one object, so that members share it
         self._known[key] = _Known(version, begun, matched)
         self._known.move_to_end(key)
-        if len(self._known) > COUNT_MAX:
-            self._known.popitem(last=False)
+        self._name_count += len(matched) - (0 if before is None else len(before.names))
+        while len(self._known) > COUNT_MAX or (self._name_count > NAME_COUNT_MAX and len(self._known) > 1):
+            self._name_count -= len(self._known.popitem(last=False)[1].names)
         return matched
 
     def _done(self, key: _Key, task: "asyncio.Task[frozenset[str]]") -> None:

@@ -10,6 +10,8 @@ from typing import Protocol
 from bearlake.metadata.model import PARTITION_BITS
 from bearlake.streams.groups.consumer.model import ConsumerGroup, ConsumerMember, Topic
 
+KNOWN_COUNT_MAX = 1_024
+
 
 class Stream(Protocol):
     """A stream; `StreamView` is one."""
@@ -47,6 +49,7 @@ class Subscriptions:
         self._counts: Counter[str] = Counter()
         self._version = -1
         self._known: dict[frozenset[int], frozenset[int]] = {}
+        """Sets of streams that members have; forgotten when the topics change, or when there are `KNOWN_COUNT_MAX`."""
         for member in group.members.values():
             self._counts.update(member.subscribed())
             self._resolve(member)
@@ -88,4 +91,6 @@ class Subscriptions:
         """Set the member's streams. Equal sets are one object, so that comparing them is cheap."""
         topics = self._group.topics
         streams = frozenset(topics[name].number for name in member.subscribed() if name in topics)
+        if len(self._known) >= KNOWN_COUNT_MAX:
+            self._known.clear()
         member.streams = self._known.setdefault(streams, streams)
