@@ -10,6 +10,7 @@ from bearlake.protocols.kafka.handlers import (
     acls,
     api_versions,
     configs,
+    consumer_groups,
     fetch,
     group_admin,
     group_membership,
@@ -67,6 +68,8 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: users.alter,
     ApiKey.DESCRIBE_CLUSTER: metadata.describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: producers.describe,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
     ApiKey.LIST_CONFIG_RESOURCES: configs.list_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
 }

@@ -52,7 +52,7 @@ async def test_every_advertised_version_has_a_schema():
         assert schema[0] <= api.version_min <= api.version_max <= schema[-1]
 
 
-async def test_api_versions_lists_the_served_apis_and_no_feature(kafka):
+async def test_api_versions_lists_the_served_apis_and_their_features(kafka):
     client = await kafka.client()
 
     answer = await client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
@@ -60,8 +60,17 @@ async def test_api_versions_lists_the_served_apis_and_no_feature(kafka):
     listed = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
     assert listed == {int(api.key): (api.version_min, api.version_max) for api in apis.APIS}
     assert listed[ApiKey.PRODUCE][0] == 0  # KAFKA-18659
-    assert not set(listed) & {24, 25, 26, 28, 68, 69, 76, 77, 78, 79}  # transactions, KIP-848, share groups: not yet
-    assert answer.finalized_features == []
+    assert not set(listed) & {24, 25, 26, 28, 76, 77, 78, 79}  # transactions, share groups: not yet
+    assert {item.name: item.max_version_level for item in answer.finalized_features} == {"group.version": 1}
+    assert {item.name: item.min_version for item in answer.supported_features} == {"group.version": 0}
+
+
+async def test_a_client_that_refuses_features_from_version_0_on_gets_none_of_them_kafka_17011(kafka):
+    client = await kafka.client()
+
+    answer = await client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+
+    assert answer.supported_features == []
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767])

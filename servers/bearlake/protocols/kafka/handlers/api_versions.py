@@ -14,6 +14,9 @@ from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.messages import ApiVersionsRequest, ApiVersionsResponse
 
+_ZERO_FROM = 4
+"""Older clients refuse a feature whose smallest version is 0 (KAFKA-17011)."""
+
 log = logging.getLogger(__name__)
 
 
@@ -28,7 +31,23 @@ async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequ
                 "server_version": __version__,
             },
         )
-    return ApiVersionsResponse(api_keys=[_range(api) for api in apis.APIS])
+    return ApiVersionsResponse(
+        api_keys=[_range(api) for api in apis.APIS],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeature(
+                name=feature.name, min_version=feature.version_min, max_version=feature.version_max
+            )
+            for feature in apis.FEATURES
+            if feature.version_min > 0 or caller.version >= _ZERO_FROM
+        ],
+        finalized_features_epoch=apis.FEATURES_EPOCH,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeature(
+                name=feature.name, max_version_level=feature.version, min_version_level=feature.version
+            )
+            for feature in apis.FEATURES
+        ],
+    )
 
 
 def unsupported(api: apis.Api, version: int, correlation_id: int) -> list[codec.Buffer]:

@@ -36,6 +36,7 @@ from bearlake.streams.principal import Operation, Resource
 from bearlake.streams.turns import Turns, in_turns
 
 _TOPIC_IDS_FROM = 10
+_MEMBER_EPOCH_FROM = 9
 _MANY_GROUPS_FROM = 8
 _GROUP_ERROR_FROM = 2
 _KEYS_AT_ONCE = 2_000
@@ -98,6 +99,7 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
                     generation=request.generation_id_or_member_epoch,
                 ),
                 offsets,
+                knows_epochs=caller.version >= _MEMBER_EPOCH_FROM,
             )
         except GroupRefusal as refusal:
             code = code_of(refusal)
@@ -171,6 +173,8 @@ async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetch
         group.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _Answer(group, 0, list)
     try:
+        if asked.member_id is not None or asked.member_epoch >= 0:
+            await context.groups.check_fetch(asked.group_id, asked.member_id or "", asked.member_epoch)
         if asked.topics is None:
             found = await context.groups.offsets(asked.group_id)
             seen = await _seen(context, caller, found)
