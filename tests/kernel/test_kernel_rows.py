@@ -82,17 +82,17 @@ def test_packed_slices_write_the_same_offsets(kernel: ModuleType) -> None:
         Slice(PartitionKey(1), 7, 4, 0, 2 * len(BATCH), 0),
         Slice(PartitionKey(2), 9, 2, 2 * len(BATCH), len(BATCH), 0),
     ]
-    one, other = bytearray(BATCH * 3), bytearray(BATCH * 3)
+    by_tuples, by_rows = bytearray(BATCH * 3), bytearray(BATCH * 3)
 
-    kernel.rebase(one, slices, 3)
-    kernel.rebase(other, SliceRows.of(slices), 3)
+    kernel.rebase(by_tuples, slices, 3)
+    kernel.rebase(by_rows, SliceRows.of(slices), 3)
 
-    assert one == other != BATCH * 3
+    assert by_tuples == by_rows != BATCH * 3
     for wrong, error in (((1, 0, 4, 0, len(BATCH), 0), Corrupt), ((1, -1, 2, 0, len(BATCH), 0), ValueError)):
         with pytest.raises(error):
-            kernel.rebase(other, SliceRows.of([wrong]), 3)
+            kernel.rebase(by_rows, SliceRows.of([wrong]), 3)
     with pytest.raises(ValueError, match="6"):
-        kernel.rebase(other, OutcomeRows(bytes(24)), 3)
+        kernel.rebase(by_rows, OutcomeRows(bytes(24)), 3)
 
 
 def test_packed_outcomes_reach_their_calls(kernel: ModuleType) -> None:
