@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from bearlake.index.wakes import Wakes
 from bearlake.metadata.model import Entry, EntryKind, ObjectRef, PartitionBounds, PartitionKey, Slice
 from bearlake.telemetry import metrics
 
@@ -94,6 +95,11 @@ class PartitionTail:
         """Return the slice of a handle from `find`; handle + 1 is the next slice. None after the last slice."""
         return self._slices[handle] if handle < len(self._slices) else None
 
+    @property
+    def waiter_count(self) -> int:
+        """Waiters."""
+        return len(self.waiters)
+
     def wake(self, size_bytes: int = UNKNOWN_BYTES) -> None:
         """Call every waiter once."""
         for waiter in list(self.waiters):
@@ -108,6 +114,7 @@ class TailIndex:
         self._slice_count_max = slice_count_max
         self._on_gap = on_gap
         self._tails: dict[PartitionKey, PartitionTail] = {}
+        self._wakes = Wakes()
         self._entries: deque[Sequence[Slice]] = deque()
         self.slice_count = 0
         """Slices in memory, including dead slices."""
@@ -129,8 +136,10 @@ class TailIndex:
         self._entries.clear()
         self.slice_count = self._dead_count = 0
         self.position = position
+        self._wakes.begin()
         for tail in tails.values():
-            tail.wake()
+            if tail.waiters:
+                self._wakes.add(tail, UNKNOWN_BYTES)
 
     def learn(self, partition: PartitionKey, bounds: PartitionBounds, generation: int) -> PartitionTail | None:
         """Record bounds that the store returned; returns the partition's tail, with its start set.
@@ -179,6 +188,7 @@ class TailIndex:
     def _append(self, entry: Entry) -> None:
         ref = ObjectRef(entry.object_key, entry.object_size)
         tails = self._tails
+        self._wakes.begin()
         for piece in entry.slices:
             partition = piece.partition
             tail = tails.get(partition)
@@ -187,7 +197,7 @@ class TailIndex:
             if piece.base_offset == tail.end:
                 tail.append(TailSlice(piece, ref))
                 if tail.waiters:
-                    tail.wake(piece.length)
+                    self._wakes.add(tail, piece.length)
             elif piece.end_offset > tail.end:
                 self._on_gap(partition)
                 self.forget(partition)
