@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from itertools import pairwise
 
 from bearlake.index.tail import UNKNOWN_BYTES, TailIndex
 from bearlake.index.wakes import CALLS_AT_ONCE
@@ -39,7 +40,7 @@ async def test_one_entry_calls_a_bounded_number_of_waiters_in_each_turn() -> Non
         await asyncio.sleep(0)
 
     assert counts[0] == CALLS_AT_ONCE
-    assert max(after - before for before, after in zip(counts, counts[1:], strict=False)) == CALLS_AT_ONCE
+    assert max(after - before for before, after in pairwise(counts)) == CALLS_AT_ONCE
     assert waiters.told == [100] * (2 * len(_PARTITIONS) * (CALLS_AT_ONCE // 2))
 
 

@@ -76,7 +76,7 @@ class Writer:
         self._on_unknown = on_unknown
         self._open = OpenBuffer(settings)
         self._full: deque[OpenBuffer] = deque()
-        """Buffers that reached `object_bytes_max` or `object_batch_count_max` and are waiting for an upload slot; bounded by `bytes_max`."""
+        """Full buffers, which wait for an upload slot; bounded by `bytes_max`."""
         self._in_flight: dict[asyncio.Task[None], None] = {}
         self._last_commit: asyncio.Future[None] | None = None
         self._calls: dict[Call, float] = {}
@@ -169,7 +169,7 @@ class Writer:
         while self._in_flight:
             await asyncio.wait(list(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)  # let the callbacks flush buffers that were waiting for a slot
-        while self._decided:
+        while self._decided:  # noqa: ASYNC110 - each turn of the event loop answers some
             await asyncio.sleep(0)
 
     async def close(self) -> None:
