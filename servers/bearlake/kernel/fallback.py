@@ -11,12 +11,14 @@ from bearlake.kernel.columns.builder import ColumnBuilder
 from bearlake.kernel.columns.encode import encode_columns
 from bearlake.kernel.files.put import put_file
 from bearlake.kernel.kafka.admission import admit_plain
-from bearlake.kernel.kafka.fetch import encode_fetch, parse_fetch
-from bearlake.kernel.kafka.intake import ProduceResults, take_produces
+from bearlake.kernel.kafka.fetch import parse_fetch
+from bearlake.kernel.kafka.fetch_response import encode_fetch
+from bearlake.kernel.kafka.intake import take_produces
 from bearlake.kernel.kafka.produce import parse_produce
+from bearlake.kernel.kafka.produce_results import ProduceResults
 from bearlake.kernel.kafka.respond import encode_produce_response
 from bearlake.kernel.log.buffer import WriteBuffer
-from bearlake.kernel.log.offsets import assign_offsets
+from bearlake.kernel.log.offsets import OffsetAssignment
 from bearlake.kernel.log.results import Results
 from bearlake.kernel.pulsar.decode import decode_entry
 from bearlake.kernel.pulsar.encode import encode_entry
@@ -26,11 +28,11 @@ from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
 
 __all__ = [
     "ColumnBuilder",
+    "OffsetAssignment",
     "ProduceResults",
     "Results",
     "WriteBuffer",
     "admit_plain",
-    "assign_offsets",
     "batches",
     "check_records",
     "crc32c",

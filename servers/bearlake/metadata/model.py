@@ -1,7 +1,8 @@
 """Values of the metadata store: streams, servers, commits, slices, groups, leases.
 
-Values that the commit path makes thousands of times per second (`BatchCommit`, `Outcome`, `Slice`) are NamedTuples, which cost a
-third of a frozen dataclass to build. Other values are frozen dataclasses. `kernel.log` defines `BatchCommit`, since its C code makes it.
+Values of which a commit has one per batch or partition (`BatchCommit`, `Outcome`, `Slice`) are NamedTuples. The commit path hands them
+on in packed form (`CommitRows`, `OutcomeRows`, `SliceRows`). Other values are frozen dataclasses. `kernel.log` defines `BatchCommit`, since
+its C code knows the fields.
 
 A partition is named by a `PartitionKey`, one integer: the stream's number (one per incarnation, never reused) and the partition's index.
 """
@@ -10,12 +11,16 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
+from bearlake.kernel import BATCH_CONTROL as BATCH_CONTROL
 from bearlake.kernel import BATCH_NAMED as BATCH_NAMED
 from bearlake.kernel import PARTITION_BITS as PARTITION_BITS
 from bearlake.kernel import BatchCommit as BatchCommit
+from bearlake.kernel import CommitRows as CommitRows
 from bearlake.kernel import PartitionKey as PartitionKey
+from bearlake.kernel import Rows
 
 PARTITION_COUNT_MAX = 1 << PARTITION_BITS
 _NO_PARTITION = PartitionKey(0)
@@ -100,7 +105,6 @@ class Server:
 
 
 BATCH_TRANSACTIONAL = 1
-BATCH_CONTROL = 2
 BATCH_IN_STEP = 8
 """With BATCH_NAMED: the sequence must not skip, and starts at 0 for a new producer or epoch."""
 
@@ -161,6 +165,26 @@ class Outcome(NamedTuple):
     start_offset: int
 
 
+_ACCEPTED_KIND = bytes([OutcomeKind.ACCEPTED])
+
+
+def _outcome(fields: tuple[int, ...]) -> Outcome:
+    kind, base_offset, start_offset = fields
+    return Outcome(OutcomeKind(kind), base_offset, start_offset)
+
+
+class OutcomeRows(Rows[Outcome], width=len(Outcome._fields)):
+    """Outcomes in packed form. Reading a row whose kind is unknown raises `ValueError`."""
+
+    __slots__ = ()
+    make = staticmethod(_outcome)
+
+    def others(self) -> list[OutcomeKind]:
+        """Return the kinds of the batches that were not accepted."""
+        kinds = self.packed[:: 8 * self.width]  # the first byte of a row: kinds are less than 256
+        return [OutcomeKind(kind) for kind in kinds.translate(None, _ACCEPTED_KIND)]
+
+
 class Slice(NamedTuple):
     """Committed bytes `[position, position + length)` of one partition in one WAL object, offsets `[base, base + count)`.
 
@@ -179,6 +203,17 @@ class Slice(NamedTuple):
     def end_offset(self) -> int:
         """First offset after the slice."""
         return self.base_offset + self.record_count
+
+
+class SliceRows(Rows[Slice], width=len(Slice._fields)):
+    """Slices in packed form."""
+
+    __slots__ = ()
+    make = staticmethod(partial(tuple.__new__, Slice))
+
+    def record_count(self) -> int:
+        """Return the records of all slices."""
+        return sum(fields[2] for fields in self._struct.iter_unpack(self.packed))
 
 
 class ObjectKind(IntEnum):

@@ -1,5 +1,5 @@
 /* The batches of one WAL object, from their arrival to their outcomes. Contract: buffer.py. */
-#include "log/buffer.h"
+#include "log/write_buffer.h"
 
 /* -- batches ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -16,14 +16,6 @@ bool write_buffer_may_ever_fit(const WriteBuffer *buffer, int64_t bytes, int64_t
 int write_buffer_reserve(WriteBuffer *buffer, Py_ssize_t count)
 {
     return write_buffer_grow(&buffer->batches, sizeof(Batch), (size_t)buffer->batch_count + (size_t)count);
-}
-
-int write_buffer_check_open(const WriteBuffer *buffer)
-{
-    if (!buffer->is_joined)
-        return 0;
-    PyErr_SetString(PyExc_ValueError, "the buffer is joined already");
-    return -1;
 }
 
 int write_buffer_keep(WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t count)
@@ -159,36 +151,59 @@ static PyObject *buffer_add(PyObject *self, PyObject *const *arguments, Py_ssize
 /* -- outcomes ------------------------------------------------------------------------------------------------------------------------ */
 
 /* Sets the outcome of a batch, and appends its call to `calls` if that is the call's last. -1 with an exception set. */
-static int resolve_one(const Batch *batch, PyObject *value, PyObject *calls)
+static int resolve_one(const Batch *batch, const Outcome *outcome, PyObject *calls)
 {
     Results *results = batch->results;
-    Outcome outcome;
-    if (results->waiting <= 0)
-        return 0;
-    if (to_outcome(value, &outcome) < 0) /* may run Python code, which may close the call */
-        return -1;
     if (results->waiting <= 0 || batch->place >= results->count)
         return 0;
-    results->outcomes[batch->place] = outcome;
+    results->outcomes[batch->place] = *outcome;
     return --results->waiting == 0 ? PyList_Append(calls, (PyObject *)results) : 0;
+}
+
+static int resolve_packed(const WriteBuffer *buffer, PyObject *packed, PyObject *calls)
+{
+    const uint8_t *row = (const uint8_t *)PyBytes_AS_STRING(packed);
+    int outcome = 0;
+    for (uint32_t at = 0; outcome == 0 && at < buffer->batch_count; at++, row += 3 * FIELD_BYTES) {
+        const Outcome given = {load_row_field(row), load_row_field(row + FIELD_BYTES), load_row_field(row + 2 * FIELD_BYTES)};
+        outcome = resolve_one(batch_at(buffer, buffer->order[at]), &given, calls);
+    }
+    return outcome;
+}
+
+static int resolve_tuple(const WriteBuffer *buffer, PyObject *items, PyObject *calls)
+{
+    int outcome = 0;
+    for (uint32_t at = 0; outcome == 0 && at < buffer->batch_count; at++) {
+        const Batch *batch = batch_at(buffer, buffer->order[at]);
+        Outcome given;
+        if (batch->results->waiting <= 0)
+            continue;
+        outcome = to_outcome(PyTuple_GET_ITEM(items, at), &given); /* may run Python code, which may close the call */
+        if (outcome == 0)
+            outcome = resolve_one(batch, &given, calls);
+    }
+    return outcome;
 }
 
 static PyObject *buffer_resolve(PyObject *self, PyObject *outcomes)
 {
     const WriteBuffer *buffer = (WriteBuffer *)self;
-    PyObject *items = PySequence_Tuple(outcomes); /* of our own: reading numbers may run Python code that changes the caller's */
+    PyObject *items = NULL, *calls = NULL;
+    const int is_packed = to_packed(PyType_GetModuleState(Py_TYPE(self)), outcomes, 3, &items);
+    if (is_packed == 0)
+        items = PySequence_Tuple(outcomes); /* of our own: reading numbers may run Python code that changes the caller's */
     if (items == NULL)
         return NULL;
-    PyObject *calls = NULL;
+    const Py_ssize_t count = is_packed ? PyBytes_GET_SIZE(items) / (3 * FIELD_BYTES) : PyTuple_GET_SIZE(items);
     if (!buffer->is_joined)
         PyErr_SetString(PyExc_ValueError, "the buffer is not joined yet");
-    else if (PyTuple_GET_SIZE(items) != buffer->batch_count)
-        PyErr_Format(PyExc_ValueError, "%zd results for %u batches", PyTuple_GET_SIZE(items), buffer->batch_count);
+    else if (count != buffer->batch_count)
+        PyErr_Format(PyExc_ValueError, "%zd results for %u batches", count, buffer->batch_count);
     else
         calls = PyList_New(0);
-    for (uint32_t at = 0; calls != NULL && at < buffer->batch_count; at++)
-        if (resolve_one(batch_at(buffer, buffer->order[at]), PyTuple_GET_ITEM(items, at), calls) < 0)
-            Py_CLEAR(calls);
+    if (calls != NULL && (is_packed ? resolve_packed : resolve_tuple)(buffer, items, calls) < 0)
+        Py_CLEAR(calls);
     Py_DECREF(items);
     return calls;
 }
@@ -276,18 +291,18 @@ static int set_seen(PyObject *self, PyObject *value, void *unused)
 PyObject *make_write_buffer_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        {"add", (PyCFunction)(void (*)(void))buffer_add, METH_FASTCALL, "See bearlake.kernel.fallback.WriteBuffer."},
-        {"join", (PyCFunction)(void (*)(void))write_buffer_join, METH_FASTCALL, "See bearlake.kernel.fallback.WriteBuffer."},
-        {"index", write_buffer_index, METH_O, "See bearlake.kernel.fallback.WriteBuffer."},
-        {"commits", write_buffer_commits, METH_NOARGS, "See bearlake.kernel.fallback.WriteBuffer."},
-        {"resolve", buffer_resolve, METH_O, "See bearlake.kernel.fallback.WriteBuffer."},
+        {"add", (PyCFunction)(void (*)(void))buffer_add, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"join", (PyCFunction)(void (*)(void))write_buffer_join, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"index", write_buffer_index, METH_O, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"commits", write_buffer_commits, METH_NOARGS, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"resolve", buffer_resolve, METH_O, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
         {NULL, NULL, 0, NULL},
     };
     static PyGetSetDef properties[] = {
         {"size", get_size, NULL, "Bytes of the batches.", NULL},
         {"count", get_count, NULL, "Batches.", NULL},
         {"slice_count", get_slice_count, NULL, "Partitions.", NULL},
-        {"seen", get_seen, set_seen, "See bearlake.kernel.fallback.WriteBuffer.", NULL},
+        {"seen", get_seen, set_seen, "Native twin of bearlake.kernel.fallback.WriteBuffer.", NULL},
         {NULL, NULL, NULL, NULL, NULL},
     };
     static PyType_Slot slots[] = {

@@ -15,8 +15,8 @@ from bearlake.metadata.model import (
     BATCH_NAMED,
     BatchCommit,
     ObjectCommit,
-    Outcome,
     OutcomeKind,
+    OutcomeRows,
     PartitionKey,
     Slice,
 )
@@ -25,7 +25,6 @@ GROUP_BITS = 5
 """2**5 = 32 partitions share a row (`partition_group`)."""
 
 ACCEPTED = OutcomeKind.ACCEPTED
-_KINDS = tuple(OutcomeKind)
 
 
 class Runs(NamedTuple):
@@ -65,6 +64,7 @@ class Runs(NamedTuple):
 
 def runs_of(batches: Sequence[BatchCommit]) -> Runs:
     """Arrange the batches of an object for `commit_object`."""
+    batches = list(batches)  # packed rows become tuples each time they are read
     runs = Runs([], [], [], [], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
     pairs: dict[tuple[PartitionKey, int], int] = {}
     mergeable_end = -1
@@ -132,14 +132,14 @@ def arguments(commit: ObjectCommit, runs: Runs) -> dict[str, object]:
     }
 
 
-def outcomes_of(runs: Runs, decided: Sequence[int]) -> list[Outcome]:
+def outcomes_of(runs: Runs, decided: Sequence[int]) -> OutcomeRows:
     """Return outcomes per batch, from (kind, base offset, start offset) per run."""
     rows = list(zip(decided[0::3], decided[1::3], decided[2::3], strict=True))
     outcomes = []
     for run, before in runs.of_batch:
         kind, base, start = rows[run]
-        outcomes.append(Outcome(_KINDS[kind], base + before if kind == ACCEPTED else base, start))
-    return outcomes
+        outcomes.append((kind, base + before if kind == ACCEPTED else base, start))
+    return OutcomeRows.of(outcomes)
 
 
 def slices_of(runs: Runs, decided: Sequence[int]) -> list[Slice]:
