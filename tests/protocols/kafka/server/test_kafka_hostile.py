@@ -369,7 +369,7 @@ async def test_a_client_that_never_reads_its_fetches_uses_little_memory_and_is_c
 
 
 async def test_many_clients_that_read_nothing_cannot_hold_more_than_twice_the_limit(kafka_cluster):
-    settings = KafkaSettings(unsent_bytes_max=4 * MIB)
+    settings = KafkaSettings(unsent_bytes_max=4 * MIB, stall_ms=600_000)
     kafka = (await kafka_cluster(1, settings=settings))[0]
     await kafka.create("t", max_message_bytes=str(2 * MIB))
     writer = await kafka.client()
