@@ -32,7 +32,7 @@ async def test_one_entry_calls_a_bounded_number_of_waiters_in_each_turn() -> Non
     index = TailIndex(1_000, lambda _: None)
     waiters = _Waiters(index, CALLS_AT_ONCE // 2)
 
-    counts = []
+    counts: list[int] = []
     _commit(index, 1, 0)
     _commit(index, 2, 2)
     while not counts or len(waiters.told) > counts[-1]:
