@@ -24,7 +24,7 @@ FOLDER = ROOT / "build" / "fuzz"
 COVERAGE, PROBE = (Path(__file__).with_name(name) for name in ("coverage.c", "probe.c"))
 MODULE = "bearlake.kernel._native"
 
-BUILD_S = 300
+BUILD_S = 1_200
 """Time limit of one call of the compiler."""
 
 COMMON = ["-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-std=gnu11"]

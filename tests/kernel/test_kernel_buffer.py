@@ -92,6 +92,24 @@ def test_batches_are_added_up_to_the_limit(kernel: ModuleType) -> None:
     assert (later.size, hold.held) == (1, 4)
 
 
+def test_batches_are_added_up_to_their_number(kernel: ModuleType) -> None:
+    hold = Hold()
+    appends = [append(1, b"aaaa", hold), append(2, b"bb", hold), append(1, b"cc", hold)]
+    buffer, later = kernel.WriteBuffer(100, 2), kernel.WriteBuffer(100, 1)
+
+    results, at = add(kernel, buffer, *appends)
+
+    assert (at, buffer.count, hold.held) == (2, 2, 2)
+    assert later.add(results, appends, at, 0) == 3
+    assert later.add(results, appends, at, 0) == at
+
+
+@pytest.mark.parametrize("count", [-1, 0, 2**31])
+def test_a_buffer_has_room_for_at_least_one_batch(kernel: ModuleType, count: int) -> None:
+    with pytest.raises(ValueError, match="room for a batch"):
+        kernel.WriteBuffer(100, count)
+
+
 def test_an_empty_buffer_takes_one_batch_whatever_its_size(kernel: ModuleType) -> None:
     buffer = kernel.WriteBuffer(10)
 

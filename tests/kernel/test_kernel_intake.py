@@ -202,6 +202,19 @@ def test_a_request_goes_into_one_object(kernel: ModuleType) -> None:
     assert (end, is_full, call.request_count) == (0, False, 0)  # no buffer is large enough
 
 
+def test_requests_are_taken_up_to_the_number_of_batches_of_a_buffer(kernel: ModuleType) -> None:
+    frames = framed(3, 1, request(3, [("t", [BATCH, BATCH])])) * 3
+
+    call, end, is_full, buffer = take(kernel, frames, buffer=kernel.WriteBuffer(1 << 20, 5))
+    assert (end, is_full, call.request_count, buffer.count) == (len(frames) // 3 * 2, True, 2, 4)
+
+    call, end, is_full, buffer = take(kernel, frames, buffer=buffer, start=end)
+    assert (is_full, call.request_count, buffer.count) == (True, 0, 4)
+
+    call, end, is_full, buffer = take(kernel, frames, buffer=kernel.WriteBuffer(1 << 20, 1))
+    assert (end, is_full, call.request_count) == (0, False, 0)  # no buffer is large enough
+
+
 def test_a_first_batch_lowers_the_position_seen(kernel: ModuleType) -> None:
     later = kernel.WriteBuffer(1 << 20)
     later.seen = 70

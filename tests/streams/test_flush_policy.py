@@ -34,6 +34,13 @@ def test_enough_bytes_are_flushed_before_the_linger_has_passed() -> None:
     assert decided(buffer(size=99), 0.001) == (None, 4.0)
 
 
+def test_as_many_batches_as_an_object_may_have_are_flushed_before_the_linger_has_passed() -> None:
+    few = WriterSettings(flush_bytes=100, linger_ms=5, object_batch_count_max=9)
+
+    assert decided(buffer(count=9), 0.001, settings=few) == ("full", 0)
+    assert decided(buffer(count=8), 0.001, settings=few) == (None, 4.0)
+
+
 def test_the_oldest_batch_waits_no_longer_than_the_linger() -> None:
     assert decided(buffer(), 0.005) == ("linger", 0)
 

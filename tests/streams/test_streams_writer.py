@@ -1,8 +1,13 @@
 """The write path: when it flushes, and in which order it commits."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
-from fixtures.deployment import append, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
+from bearlake.streams.append import AppendCall
+from bearlake.streams.turns import AT_ONCE
+from fixtures.deployment import append, append_of, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
 from fixtures.failing_stores import SlowStore, settings
 from fixtures.idle_producers import forget_all
 from simulator.loop import virtual_time
@@ -66,6 +71,68 @@ async def test_objects_keep_to_their_size_and_a_larger_batch_goes_alone() -> Non
 
         assert [result[1] for result in results] == [0, 1, 2, 3, 4]
         assert [size // 1_000 for size in store.sizes] == [3, 3, 9, 1]
+
+
+@virtual_time
+async def test_objects_keep_to_their_number_of_batches() -> None:
+    store = SlowStore()
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings(object_batch_count_max=3, linger_ms=1_000))
+        view = await create(streams)
+
+        results = await append(streams, view, *(batch_of(b"a" * 1_000) for _ in range(8)))
+
+        assert [result[1] for result in results] == list(range(8))
+        assert [size // 1_000 for size in store.sizes] == [3, 3, 2]
+
+
+@virtual_time
+async def test_one_turn_of_the_event_loop_answers_a_bounded_number_of_calls() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve(settings())
+        view = await create(streams)
+        turns = _Turns()
+        answered: list[tuple[int, int]] = []
+        calls = [
+            AppendCall([append_of(view, batch_of(b"a"))], partial(_note, answered, turns), streams.seen.position)
+            for _ in range(1_000)
+        ]
+
+        for call in calls:
+            streams.submit(call)
+        await turns.run_until(lambda: len(answered) == len(calls))
+
+        assert [offset for offset, _ in answered] == list(range(1_000))
+        assert max(Counter(turn for _, turn in answered).values()) <= AT_ONCE
+
+
+@virtual_time
+async def test_a_drain_ends_after_the_last_answer() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve(settings(linger_ms=1_000, flush_when_idle=False))
+        view = await create(streams)
+        futures = [submit(streams, view, batch_of(b"a")) for _ in range(1_000)]
+
+        await streams.drain()
+
+        assert all(future.done() for future in futures)
+
+
+class _Turns:
+    """Counts the turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def run_until(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            self.count += 1
+            assert self.count < 10_000
+            await asyncio.sleep(0)
+
+
+def _note(answered: list[tuple[int, int]], turns: _Turns, call: AppendCall) -> None:
+    answered.append((call.results[0].base_offset, turns.count))
 
 
 @virtual_time

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
+from bearlake.index.wakes import Wakes
 from bearlake.metadata.model import Entry, EntryKind, ObjectRef, PartitionBounds, PartitionKey, Slice
 from bearlake.telemetry import metrics
 
@@ -99,6 +100,11 @@ class PartitionTail:
         """Return the slice of a handle from `find`; handle + 1 is the next slice. None after the last slice."""
         return self._slices[handle] if handle < len(self._slices) else None
 
+    @property
+    def waiter_count(self) -> int:
+        """Waiters."""
+        return len(self.waiters)
+
     def wake(self, size_bytes: int = UNKNOWN_BYTES) -> None:
         """Call every waiter once."""
         for waiter in list(self.waiters):
@@ -113,6 +119,7 @@ class TailIndex:
         self._slice_count_max = slice_count_max
         self._on_gap = on_gap
         self._tails: dict[PartitionKey, PartitionTail] = {}
+        self._wakes = Wakes()
         self._entries: deque[Sequence[Slice]] = deque()
         self.slice_count = 0
         """Slices in memory, including dead slices."""
@@ -134,8 +141,10 @@ class TailIndex:
         self._entries.clear()
         self.slice_count = self._dead_count = 0
         self.position = position
+        self._wakes.begin()
         for tail in tails.values():
-            tail.wake()
+            if tail.waiters:
+                self._wakes.add(tail, UNKNOWN_BYTES)
 
     def learn(self, partition: PartitionKey, bounds: PartitionBounds, generation: int) -> PartitionTail | None:
         """Record bounds that the store returned; returns the partition's tail, with its start set.
@@ -184,6 +193,7 @@ class TailIndex:
     def _append(self, entry: Entry) -> None:
         ref = ObjectRef(entry.object_key, entry.object_size)
         tails = self._tails
+        self._wakes.begin()
         slices = list(entry.slices)
         for item in map(_tail_slice, zip(slices, repeat(ref))):
             partition, base, count, _, length, _ = item[0]
@@ -193,7 +203,7 @@ class TailIndex:
             if base == tail.end:
                 tail.append(item, base, base + count)
                 if tail.waiters:
-                    tail.wake(length)
+                    self._wakes.add(tail, length)
             elif base + count > tail.end:
                 self._on_gap(partition)
                 self.forget(partition)

@@ -3,8 +3,9 @@
     slab   …consumed… | low: bytes of frames that are not consumed … high | room for new bytes
 
 A connection begins with a small slab and grows with its traffic. When it moves to another slab, the bytes of an incomplete frame move
-along; consumed bytes stay while there are holders of the old slab. When memory is short, a frame that needs a larger slab waits in line
-(`serving/slabs.py`), and its socket is not read meanwhile.
+along, at most 4 MiB; consumed bytes stay while there are holders of the old slab. A frame above the largest size gets a slab of its own,
+which grows in place with the bytes received. When memory is short, a frame that needs more waits in line (`serving/slabs.py`), and its
+socket is not read meanwhile.
 
 A request must not appear newer than it is (`AppendCall.seen`, decision 94), even if it waited unread in the socket. Bytes therefore count
 as arrived when the socket was last known to be empty. A read that returns fewer bytes than requested has emptied the socket.
@@ -67,7 +68,8 @@ class Receiver(asyncio.BufferedProtocol):
             self._make_room()
             slab = self._slab
             assert slab is not None
-        asked = slab.view[self._high : self._frugal_end() if self._is_frugal else self._high + _READ_BYTES]
+        end = self._frugal_end() if self._is_frugal else self._high + _READ_BYTES
+        asked = slab.view[self._high : min(end, slab.size)]
         self._asked = len(asked)
         return asked
 
@@ -132,6 +134,9 @@ class Receiver(asyncio.BufferedProtocol):
         if self._wish is not None:
             return
         have = self._high - self._low
+        if slab.size < slab.room:
+            self._grow(slab, have)
+            return
         whole = max(self._need, have + _ROOM_BYTES_MIN)
         if slab.holders == 1 and whole <= slab.size and have <= slab.size // 4:
             slab.view[:have] = slab.view[self._low : self._high]
@@ -141,7 +146,7 @@ class Receiver(asyncio.BufferedProtocol):
             self._size_class += 1
         # Beyond the largest size, memory grows with the bytes received, not with the announced size.
         size_bytes = min(whole, max(SIZES[-1], 4 * have))
-        fresh = self._slabs.try_take(max(SIZES[self._size_class], size_bytes))
+        fresh = self._slabs.try_take(max(SIZES[self._size_class], size_bytes), room=whole)
         if fresh is None:  # memory is short: ask once for the whole frame, because a second wait may never end
             self._size_class = 0
             fresh = self._slabs.try_take(whole, is_needed=True)
@@ -149,6 +154,13 @@ class Receiver(asyncio.BufferedProtocol):
             self._wish = self._slabs.wish(whole, self._granted)
         else:
             self._move(fresh)
+
+    def _grow(self, slab: Slab, have: int) -> None:
+        """Grow the slab of a very large frame in place, of which `have` bytes have arrived."""
+        if not self._slabs.try_grow(slab, min(slab.room, 4 * have)) and not self._slabs.try_grow(
+            slab, slab.room, is_needed=True
+        ):
+            self._wish = self._slabs.wish_growth(slab, slab.room, self._granted)
 
     def _granted(self, fresh: Slab) -> None:
         self._wish = None
@@ -159,6 +171,8 @@ class Receiver(asyncio.BufferedProtocol):
         """Continue in a fresh slab, with the bytes of the incomplete frame."""
         old = self._slab
         assert old is not None
+        if fresh is old:
+            return
         have = self._high - self._low
         fresh.view[:have] = old.view[self._low : self._high]
         self._slab, self._low, self._high = fresh, 0, have

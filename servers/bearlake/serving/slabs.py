@@ -6,6 +6,8 @@ holder has released it.
 
 Slabs come in three sizes. A quiet connection owns a small slab, which is always granted at once (the number of connections bounds the
 number of small slabs). A busy connection grows into larger slabs. A request above the largest size gets its own slab, which is not kept.
+Such a slab reserves addresses for the whole request and grows in place, so that its bytes are never moved: to move 64 MiB takes 50 ms.
+Only its size counts; addresses that were never touched use no memory.
 
 Larger slabs are bounded by `bytes_max`. Beyond the bound, connections wait in line. The first in line gets a slab over the bound if no
 other connection holds such a slab. So requests that were begun always finish: no connection waits for memory that only waiting
@@ -30,15 +32,19 @@ SMALL_BYTES = SIZES[0]
 class Slab:
     """One receive buffer with a count of holders; starts with one holder."""
 
-    __slots__ = ("_pool", "holders", "is_extra", "size", "view")
+    __slots__ = ("_pool", "holders", "is_extra", "room", "size", "view")
 
-    def __init__(self, pool: "SlabPool", size: int) -> None:
+    def __init__(self, pool: "SlabPool", size: int, room: int = 0) -> None:
         self._pool = pool
         self.size = size
+        """Bytes that may be used."""
+        self.room = max(size, room)
+        """Bytes to which the slab may grow (`SlabPool.try_grow`)."""
         self.holders = 1
         self.is_extra = False
         """Whether the slab was granted over the pool's bound."""
-        self.view = memoryview(mmap.mmap(-1, size))
+        self.view = memoryview(mmap.mmap(-1, self.room))
+        """The slab's `room` bytes. Those after `size` must not be touched."""
 
     def acquire(self, count: int = 1) -> None:
         """Add `count` holders."""
@@ -62,13 +68,17 @@ class SlabSettings:
 
 
 class Wish:
-    """A place in the line for a slab of `size` bytes; `grant` takes the slab, with one holder, unless it raises."""
+    """A place in the line for a slab of `size` bytes; `grant` takes the slab, with one holder, unless it raises.
 
-    __slots__ = ("grant", "size")
+    `slab`: the wish is that this slab, which the caller holds, grows by `size` bytes.
+    """
 
-    def __init__(self, size: int, grant: Callable[[Slab], None]) -> None:
+    __slots__ = ("grant", "size", "slab")
+
+    def __init__(self, size: int, grant: Callable[[Slab], None], slab: Slab | None = None) -> None:
         self.size = size
         self.grant = grant
+        self.slab = slab
 
 
 class SlabPool:
@@ -94,22 +104,41 @@ class SlabPool:
         """Return a slab of the smallest size; always granted at once."""
         return self._take(SMALL_BYTES)
 
-    def try_take(self, size_min: int, *, is_needed: bool = False) -> Slab | None:
+    def try_take(self, size_min: int, *, is_needed: bool = False, room: int = 0) -> Slab | None:
         """Return a slab of at least `size_min` bytes; None if the caller must wait.
 
         `is_needed`: a request cannot finish without the slab, so the slab may be the one over the bound.
+        `room`: bytes to which the slab should be able to grow, if it is larger than the largest size.
         """
         size = _size_of(size_min)
         if size == SMALL_BYTES:
             return self._take(size)
-        fits = self._large_bytes + size <= self._settings.bytes_max
-        if self._wishes or not (fits or (is_needed and not self._has_extra)):
+        if not self._may_grant(size, is_needed=is_needed):
             return None
-        return self._grant(size, is_extra=not fits)
+        return self._grant(size, room=room)
+
+    def try_grow(self, slab: Slab, size: int, *, is_needed: bool = False) -> bool:
+        """Let a slab in use have `size` bytes, at most its `room`; False if the caller must wait. `is_needed`: as for `try_take`."""
+        if not self._may_grant(size - slab.size, is_needed=is_needed):
+            return False
+        self._grow(slab, size - slab.size)
+        return True
+
+    def _may_grant(self, size: int, *, is_needed: bool) -> bool:
+        return not self._wishes and (self._fits(size) or (is_needed and not self._has_extra))
+
+    def _fits(self, size: int) -> bool:
+        return self._large_bytes + size <= self._settings.bytes_max
 
     def wish(self, size_min: int, grant: Callable[[Slab], None]) -> Wish:
         """Wait in line for a slab of at least `size_min` bytes, which `try_take` refused."""
         wish = Wish(_size_of(size_min), grant)
+        self._wishes.append(wish)
+        return wish
+
+    def wish_growth(self, slab: Slab, size: int, grant: Callable[[Slab], None]) -> Wish:
+        """Wait in line until the slab may have `size` bytes, which `try_grow` refused. `grant` is called with the slab."""
+        wish = Wish(size - slab.size, grant, slab)
         self._wishes.append(wish)
         return wish
 
@@ -133,32 +162,46 @@ class SlabPool:
         if self._wishes:
             self._serve()
 
-    def _take(self, size: int) -> Slab:
+    def _take(self, size: int, room: int = 0) -> Slab:
+        free = self._free.get(size)
+        if free:
+            self.idle_bytes -= size
+            slab = free.pop()
+            slab.holders = 1
+        else:
+            slab = Slab(self, size, 0 if size in self._free else room)
         self.used_bytes += size
         if size > SMALL_BYTES:
             self._large_bytes += size
-        free = self._free.get(size)
-        if not free:
-            return Slab(self, size)
-        self.idle_bytes -= size
-        slab = free.pop()
-        slab.holders = 1
         return slab
 
-    def _grant(self, size: int, *, is_extra: bool) -> Slab:
-        slab = self._take(size)
+    def _grant(self, size: int, *, room: int = 0) -> Slab:
+        is_extra = not self._fits(size)
+        slab = self._take(size, room)
         slab.is_extra = is_extra
         self._has_extra = self._has_extra or is_extra
         return slab
 
+    def _grow(self, slab: Slab, size: int) -> None:
+        """Add `size` bytes to a slab that is larger than the largest size."""
+        if not self._fits(size):
+            slab.is_extra = self._has_extra = True
+        slab.size += size
+        self.used_bytes += size
+        self._large_bytes += size
+
     def _serve(self) -> None:
         while self._wishes:
-            is_extra = self._large_bytes + self._wishes[0].size > self._settings.bytes_max
-            if is_extra and self._has_extra:
+            wish = self._wishes[0]
+            if self._has_extra and not self._fits(wish.size):
                 return
-            wish = self._wishes.popleft()
-            slab = self._grant(wish.size, is_extra=is_extra)
-            contained(log, "grant a receive buffer", partial(wish.grant, slab), partial(_take_back, slab))
+            self._wishes.popleft()
+            if wish.slab is None:
+                slab = self._grant(wish.size)
+                contained(log, "grant a receive buffer", partial(wish.grant, slab), partial(_take_back, slab))
+            else:
+                self._grow(wish.slab, wish.size)
+                contained(log, "grow a receive buffer", partial(wish.grant, wish.slab))
 
 
 def _take_back(slab: Slab, _: Exception) -> None:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from bearlake import kernel
 from bearlake.metadata.model import CommitRows, ServerRef
+from bearlake.streams.writer_settings import WriterSettings
 from bearlake.wal import writer as wal_writer
 
 
@@ -12,8 +13,8 @@ class OpenBuffer:
 
     __slots__ = ("batches", "since")
 
-    def __init__(self, object_bytes_max: int) -> None:
-        self.batches = kernel.WriteBuffer(object_bytes_max)
+    def __init__(self, settings: WriterSettings) -> None:
+        self.batches = kernel.WriteBuffer(settings.object_bytes_max, settings.object_batch_count_max)
         self.since = 0.0
         """Loop time of the first batch."""
 

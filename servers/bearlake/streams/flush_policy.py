@@ -1,7 +1,7 @@
 """When the write path flushes: *natural batching*.
 
 The writer flushes while an upload slot is free (`puts_in_flight_max`) and one of these holds: nothing is in flight and `flush_when_idle`
-is set; `flush_bytes` are waiting; the oldest waiting batch is `linger_ms` old; a buffer is full.
+is set; `flush_bytes` or `object_batch_count_max` batches are waiting; the oldest waiting batch is `linger_ms` old; a buffer is full.
 
 After a flush of many batches, the next idle flush waits up to `gather_ms` until the clients that were just answered have sent again
 (decision 14).
@@ -48,6 +48,8 @@ class FlushPolicy:
         is_idle = settings.flush_when_idle and not is_in_flight
         if is_idle and (gathered_ms >= settings.gather_ms or buffer.count >= self._gather_count):
             return "idle", 0
+        if buffer.count >= settings.object_batch_count_max:
+            return "full", 0
         if buffer.size >= settings.flush_bytes:
             return "bytes", 0
         if age_ms >= settings.linger_ms:

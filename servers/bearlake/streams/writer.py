@@ -31,6 +31,7 @@ from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import OpenBuffer, Sealed, seal
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
+from bearlake.streams.turns import AT_ONCE
 from bearlake.streams.unstored_batches import UnstoredBatches
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.telemetry import metrics
@@ -73,13 +74,15 @@ class Writer:
         self._on_committed = on_committed
         self._on_fenced = on_fenced
         self._on_unknown = on_unknown
-        self._open = OpenBuffer(settings.object_bytes_max)
+        self._open = OpenBuffer(settings)
         self._full: deque[OpenBuffer] = deque()
-        """Buffers that reached `object_bytes_max` and are waiting for an upload slot; bounded by `bytes_max`."""
+        """Full buffers, which wait for an upload slot; bounded by `bytes_max`."""
         self._in_flight: dict[asyncio.Task[None], None] = {}
         self._last_commit: asyncio.Future[None] | None = None
         self._calls: dict[Call, float] = {}
         """Calls without an answer, and the loop time at which the writer gives up on them."""
+        self._decided: deque[Call] = deque()
+        """Calls with all their outcomes, which are answered in the next turns of the event loop."""
         self._closed_bytes = 0
         """Bytes of the batches that are not in the open buffer."""
         self._relief: list[Callable[[], None]] = []
@@ -136,7 +139,7 @@ class Writer:
             self._loop.call_soon(self._kick)
 
     def _take_open(self) -> OpenBuffer:
-        buffer, self._open = self._open, OpenBuffer(self._settings.object_bytes_max)
+        buffer, self._open = self._open, OpenBuffer(self._settings)
         self._closed_bytes += buffer.batches.size
         return buffer
 
@@ -166,6 +169,8 @@ class Writer:
         while self._in_flight:
             await asyncio.wait(list(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)  # let the callbacks flush buffers that were waiting for a slot
+        while self._decided:  # noqa: ASYNC110 - each turn of the event loop answers some
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Stop without flushing; pending calls are answered UNAVAILABLE, and later calls are refused."""
@@ -176,12 +181,14 @@ class Writer:
         for task in (tasks := list(self._in_flight)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        while self._decided:
+            self._answer()
         for call in list(self._calls):
             call.expire()
         self._calls.clear()
 
     def _kick(self) -> None:
-        """Flush the buffers that the policy allows now."""
+        """Flush the buffers that the policy allows now; a full one alone, because sealing copies it."""
         self._is_kicked = False
         if self._is_closed:  # I3: the writes before these batches were cancelled
             return
@@ -189,7 +196,9 @@ class Writer:
         while len(self._in_flight) < settings.puts_in_flight_max:
             if self._full:
                 self._flush(self._full.popleft(), "full")
-                continue
+                if self._full or self._open.batches.size:
+                    self._kick_soon()
+                return
             buffer = self._open
             if not buffer.batches.size:
                 return
@@ -356,18 +365,30 @@ class Writer:
                 contained(log, "resume after relief", resume)
 
     def _expire(self) -> None:
-        """Answer calls whose deadline has passed; `_calls` is in order of arrival, hence of deadlines."""
+        """Answer calls whose deadline has passed, in turns; `_calls` is in order of arrival, hence of deadlines."""
         now = self._loop.time()
         self._deadline_timer = None
-        while self._calls:
-            call, deadline = next(iter(self._calls.items()))
-            if deadline > now:
-                self._deadline_timer = self._loop.call_at(deadline, self._expire)
-                return
+        for _ in range(AT_ONCE):
+            call, deadline = next(iter(self._calls.items()), (None, 0.0))
+            if call is None or deadline > now:
+                break
             del self._calls[call]
             call.expire()
+        if self._calls and self._deadline_timer is None:
+            self._deadline_timer = self._loop.call_at(max(now, next(iter(self._calls.values()))), self._expire)
 
     def _resolve(self, queued: kernel.WriteBuffer, results: Sequence[Result]) -> None:
-        for call in cast("list[Call]", queued.resolve(results)):
+        calls = cast("list[Call]", queued.resolve(results))
+        for call in calls:
             self._calls.pop(call, None)
-            call.done()
+        is_waiting = bool(self._decided)
+        self._decided += calls
+        if not is_waiting:
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answer decided calls in order, as many as one turn of the event loop has time for."""
+        for _ in range(min(len(self._decided), AT_ONCE)):
+            self._decided.popleft().done()
+        if self._decided and not self._is_closed:
+            self._loop.call_soon(self._answer)

@@ -245,8 +245,8 @@ static int take_request(Intake *intake, const WriteBuffer *buffer, Taken *taken,
     if (outcome <= 0)
         return outcome;
     const int64_t bytes = bytes_behind(taken, batch_count);
-    if (bytes > write_buffer_room(buffer) - taken->size) {
-        *is_full = bytes <= write_buffer_size_max(buffer);
+    if (!write_buffer_fits(buffer, taken->size + bytes, batch_count)) { /* which counts those of `taken` */
+        *is_full = write_buffer_may_ever_fit(buffer, bytes, batch_count - taken->batch_count);
         return 0;
     }
     *at = next;

@@ -73,8 +73,10 @@ def take_produces(
         if found is None or appends is None:
             break
         request_bytes = sum(len(item.batch) for item in appends)
-        if request_bytes > buffer.size_max - buffer.size - size:
-            is_full = request_bytes <= buffer.size_max
+        if request_bytes > buffer.size_max - buffer.size - size or len(appends) > buffer.count_max - buffer.count - len(
+            taken
+        ):
+            is_full = request_bytes <= buffer.size_max and len(appends) <= buffer.count_max
             break
         size += request_bytes
         at, correlation_id, entries = found

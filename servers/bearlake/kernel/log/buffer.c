@@ -3,8 +3,15 @@
 
 /* -- batches ------------------------------------------------------------------------------------------------------------------------- */
 
-int64_t write_buffer_room(const WriteBuffer *buffer) { return buffer->size_max - buffer->size; }
-int64_t write_buffer_size_max(const WriteBuffer *buffer) { return buffer->size_max; }
+bool write_buffer_fits(const WriteBuffer *buffer, int64_t bytes, int64_t count)
+{
+    return bytes <= buffer->size_max - buffer->size && count <= buffer->count_max - (int64_t)buffer->batch_count;
+}
+
+bool write_buffer_may_ever_fit(const WriteBuffer *buffer, int64_t bytes, int64_t count)
+{
+    return bytes <= buffer->size_max && count <= buffer->count_max;
+}
 
 int write_buffer_reserve(WriteBuffer *buffer, Py_ssize_t count)
 {
@@ -130,7 +137,7 @@ static PyObject *buffer_add(PyObject *self, PyObject *const *arguments, Py_ssize
         Batch batch = {.results = results, .place = at};
         PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, at));
         outcome = to_batch(item, &batch); /* may run Python code, as acquiring a hold does */
-        const bool fits = outcome == 0 && (buffer->size == 0 || batch.row[COMMIT_LENGTH] <= write_buffer_room(buffer));
+        const bool fits = outcome == 0 && (buffer->size == 0 || write_buffer_fits(buffer, batch.row[COMMIT_LENGTH], 1));
         if (fits)
             outcome = add_one(buffer, item, &batch, seen);
         Py_DECREF(item);
@@ -215,14 +222,16 @@ WriteBuffer *to_write_buffer(KernelState *state, PyObject *value)
 static int buffer_init(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     WriteBuffer *buffer = (WriteBuffer *)self;
-    long long size_max;
-    if (!PyArg_ParseTuple(arguments, "L:WriteBuffer", &size_max))
+    long long size_max, count_max = INT32_MAX;
+    if (!PyArg_ParseTuple(arguments, "L|L:WriteBuffer", &size_max, &count_max))
         return -1;
-    if (size_max < 0 || buffer->batch_count) {
-        PyErr_SetString(PyExc_ValueError, buffer->batch_count ? "the buffer has batches" : "a buffer has a size");
+    if (size_max < 0 || count_max <= 0 || count_max > INT32_MAX || buffer->batch_count) {
+        PyErr_SetString(PyExc_ValueError,
+                        buffer->batch_count ? "the buffer has batches" : "a buffer has a size, and room for a batch");
         return -1;
     }
     buffer->size_max = size_max;
+    buffer->count_max = count_max;
     return 0;
 }
 

@@ -14,6 +14,9 @@ from bearlake.kernel.log.rows import CommitRows
 
 _log = logging.getLogger(__name__)
 
+COUNT_MAX = 2**31 - 1
+"""Most batches of a buffer."""
+
 _ENTRY = Struct(">16sIIQII")
 
 
@@ -23,12 +26,14 @@ class WriteBuffer:
     add … add → join, which copies the batches and releases their memory → index, commits → resolve
     """
 
-    def __init__(self, size_max: int, /) -> None:
-        """The buffer is full at `size_max` bytes; it takes one batch that is larger."""
-        if size_max < 0:
-            raise ValueError("a buffer has a size")
+    def __init__(self, size_max: int, count_max: int = COUNT_MAX, /) -> None:
+        """The buffer is full at `size_max` bytes or `count_max` batches; it takes one batch that is larger."""
+        if size_max < 0 or not 0 < count_max <= COUNT_MAX:
+            raise ValueError("a buffer has a size, and room for a batch")
         self.size_max = size_max
         """Bytes at which the buffer is full."""
+        self.count_max = count_max
+        """Batches at which the buffer is full."""
         self._slices: dict[tuple[bytes, int], list[_Queued]] = {}
         self._holds: list[tuple[Hold | None, int]] = []
         self._order: list[_Queued] | None = None
@@ -139,8 +144,8 @@ class WriteBuffer:
             raise ValueError("the buffer is joined already")
 
     def fits(self, size: int) -> bool:
-        """Whether the buffer may take `size` bytes more."""
-        return self.size == 0 or self.size + size <= self.size_max
+        """Whether the buffer may take one more batch, of `size` bytes."""
+        return self.size == 0 or (self.size + size <= self.size_max and self.count < self.count_max)
 
     def keep(self, hold: Hold | None, count: int) -> None:
         """Hold the memory of `count` batches until `join`. Raises `ValueError` if acquiring the hold joined the buffer."""

@@ -65,7 +65,7 @@ typedef struct {
 /* buffer.WriteBuffer */
 typedef struct {
     PyObject_HEAD
-    int64_t size, size_max, seen;
+    int64_t size, size_max, count_max, seen;
     bool is_joined;
     uint32_t batch_count, slice_count, source_count, table_size;
     Array batches, slices, sources;
@@ -88,8 +88,8 @@ static inline int write_buffer_check_open(const WriteBuffer *buffer)
 
 PyObject *make_write_buffer_type(PyObject *module);
 WriteBuffer *to_write_buffer(KernelState *state, PyObject *value); /* borrowed; NULL with an exception set if it is none, or sealed */
-int64_t write_buffer_room(const WriteBuffer *buffer);              /* bytes until it is full */
-int64_t write_buffer_size_max(const WriteBuffer *buffer);
+bool write_buffer_fits(const WriteBuffer *buffer, int64_t bytes, int64_t count); /* whether there is room for `count` batches */
+bool write_buffer_may_ever_fit(const WriteBuffer *buffer, int64_t bytes, int64_t count); /* as above, if the buffer were empty */
 /* Keeps the memory of `count` batches until the buffer is joined: takes `view`, whose owner is NULL then, and acquires the hold, unless that
    is None. Acquiring runs Python code. -1 with an exception set, and nothing kept, also if that code joined the buffer. */
 int write_buffer_keep(WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t count);

@@ -121,6 +121,7 @@ class Connection(PacedConnection):
         super().connection_lost(error)
         if self._login_timer is not None:
             self._login_timer.cancel()
+        self.context.slow_readers.pop(self, None)
         self._fetches.close()
         self._slots.clear()
         self._others.start_next()  # requests that were held
@@ -237,10 +238,22 @@ class Connection(PacedConnection):
             or self._is_logging_in
         )
 
+    def pause_writing(self) -> None:
+        """Called by the event loop: the client does not read what it is sent."""
+        super().pause_writing()
+        self.context.slow_readers[self] = None
+        self.context.bound_unsent_bytes()
+
     def resume_writing(self) -> None:
         """Called by the event loop when the client has read its responses."""
+        self.context.slow_readers.pop(self, None)
         super().resume_writing()
         self._pump()
+
+    def give_up(self) -> None:
+        """Close at once; its bytes do not count any more. As a `SlowReader`."""
+        self.close("clients left too many answers unread, and this one for longest", "slow_reader")
+        self._record_unsent(0)
 
     def _resume_frames(self) -> None:
         self._fetches.start_next()

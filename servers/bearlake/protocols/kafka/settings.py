@@ -38,7 +38,8 @@ class KafkaSettings:
     receive_bytes_max: int = 256 * 1024 * 1024
     """Bytes of receive buffers larger than 64 KiB; at the limit, connections queue before they receive a larger request."""
     unsent_bytes_max: int = 256 * 1024 * 1024
-    """Bytes of answers that clients have not read, over all connections; at the limit, fetches are answered with less data."""
+    """Bytes of answers that clients have not read, over all connections; at the limit, fetches are answered with less data. At twice
+    the limit, the connections whose clients have not kept up for longest are closed."""
     drain_redirect_after_ms: int = 5_000
     """While draining with other servers available: time (ms) after which clients that are still connected get NOT_LEADER_OR_FOLLOWER."""
     zone_client_id_keys: list[str] = field(default_factory=lambda: ["zone_id", "diskless_az", "ws_az"])

@@ -368,6 +368,28 @@ async def test_a_client_that_never_reads_its_fetches_uses_little_memory_and_is_c
     assert kafka.server.context.unsent_bytes == 0
 
 
+async def test_many_clients_that_read_nothing_cannot_hold_more_than_twice_the_limit(kafka_cluster):
+    settings = KafkaSettings(unsent_bytes_max=4 * MIB, stall_ms=600_000)
+    kafka = (await kafka_cluster(1, settings=settings))[0]
+    await kafka.create("t", max_message_bytes=str(2 * MIB))
+    writer = await kafka.client()
+    for at in range(3):
+        await writer.produce("t", batch_of(bytes([at]) * MIB))
+    gluttons = [await kafka.client() for _ in range(30)]
+    for glutton in gluttons:
+        glutton.writer.transport.pause_reading()
+        for _ in range(4):
+            glutton.send(fetch_request([("t", 0, 0)]), 12)
+
+    await until(lambda: len(kafka.server.connections) < 31)
+    reader = await kafka.client()
+    for _ in range(5):
+        assert values_of((await reader.fetch("t", 0)).records)
+        assert kafka.server.context.unsent_bytes <= 8 * MIB
+    assert len(kafka.server.context.slow_readers) <= 8
+    assert (await writer.produce("t", batch_of(b"x"))).error_code == 0
+
+
 async def test_a_client_that_floods_is_not_read_beyond_its_requests_in_flight(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(requests_in_flight_max=8))
     kafka = cluster[0]

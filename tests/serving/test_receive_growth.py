@@ -1,0 +1,137 @@
+"""How the receive buffer grows with a large request: few bytes move, and only bytes received count."""
+
+from bearlake.serving.receiving import Receiver
+from bearlake.serving.slabs import SIZES, Slab, SlabPool, SlabSettings
+
+MIB = 1024 * 1024
+_PAGE = 4096
+
+
+class Log:
+    position = 0
+
+
+class Client(Receiver):
+    """A connection whose client sends one frame of `need` bytes."""
+
+    def __init__(self, pool: SlabPool, need: int) -> None:
+        super().__init__(pool, Log())
+        self._need = need
+        self.moved_bytes = 0
+        self.resumed = 0
+
+    def send(self, count: int) -> int:
+        """Receive up to `count` bytes, each page with a value of its own; returns how many fit before the frame had to wait."""
+        sent = 0
+        while sent < count and self._wish is None:
+            room = self.get_buffer(-1)
+            if self._wish is not None:
+                break
+            size = min(len(room), count - sent)
+            first = -self._high % _PAGE
+            room[first:size:_PAGE] = bytes((self._high + at) // _PAGE % 251 for at in range(first, size, _PAGE))
+            self._received(size)
+            sent += size
+            self._prepare()
+        return sent
+
+    def is_intact(self) -> bool:
+        assert self._slab is not None
+        part = self._slab.view[self._low : self._high : _PAGE]
+        return bytes(part) == bytes(at % 251 for at in range(len(part)))
+
+    @property
+    def slab(self) -> Slab:
+        assert self._slab is not None
+        return self._slab
+
+    def _move(self, fresh: Slab) -> None:
+        if fresh is not self._slab:
+            self.moved_bytes = max(self.moved_bytes, self._high - self._low)
+        super()._move(fresh)
+
+    def _resume(self) -> None:
+        self.resumed += 1
+
+
+def test_a_very_large_frame_moves_no_more_bytes_than_the_largest_slab_has():
+    pool = SlabPool(SlabSettings())
+    client = Client(pool, 100 * MIB)
+
+    assert client.send(100 * MIB) == 100 * MIB
+
+    assert client.moved_bytes <= SIZES[-1]
+    assert client.is_intact()
+    assert pool.used_bytes == client.slab.size == 100 * MIB
+    client._release()  # noqa: SLF001
+    assert pool.used_bytes == 0
+
+
+def test_a_frame_counts_as_its_received_bytes_not_as_announced():
+    pool = SlabPool(SlabSettings())
+    client = Client(pool, 100 * MIB)
+    for received_mib in range(1, 25):
+        client.send(MIB)
+
+        assert pool.used_bytes <= max(SIZES[-1], 4 * received_mib * MIB)
+
+
+def test_no_bytes_are_received_beyond_the_counted_size():
+    client = Client(SlabPool(SlabSettings()), 100 * MIB)
+    while client.slab.size <= SIZES[-1] if client._slab else True:  # noqa: SLF001
+        client.send(MIB)
+    client.send(client.slab.size - client._high - 100_000)  # noqa: SLF001
+
+    assert client.slab.size < client.slab.room
+    assert len(client.get_buffer(-1)) == 100_000
+
+
+def test_a_frame_that_cannot_grow_waits_and_continues_in_place():
+    pool = SlabPool(SlabSettings(bytes_max=64 * MIB))
+    client, other, extra = Client(pool, 48 * MIB), pool.try_take(40 * MIB), Client(pool, 20 * MIB)
+    client.send(SIZES[-1] + 1)  # has 16 MiB
+    assert client.slab.room == 48 * MIB
+    extra.send(20 * MIB)  # the slab over the bound
+    slab = client.slab
+    client.send(48 * MIB)
+
+    assert client._wish is not None  # noqa: SLF001
+    assert slab.size == 16 * MIB
+    other.release()
+    assert client._wish is not None  # noqa: SLF001
+    extra._release()  # noqa: SLF001
+    assert (client.resumed, client._wish) == (1, None)  # noqa: SLF001
+    client.send(48 * MIB - client._high)  # noqa: SLF001
+    assert client.slab is slab
+    assert client.is_intact()
+    client._release()  # noqa: SLF001
+    assert pool.used_bytes == 0
+
+
+def test_a_frame_that_needs_memory_over_the_bound_grows_once_to_its_end():
+    pool = SlabPool(SlabSettings(bytes_max=16 * MIB))
+    client = Client(pool, 100 * MIB)
+
+    assert client.send(100 * MIB) == 100 * MIB
+
+    assert client.is_intact()
+    assert client.slab.is_extra
+    client._release()  # noqa: SLF001
+    second = Client(pool, 100 * MIB)
+    assert second.send(100 * MIB) == 100 * MIB
+
+
+def test_a_waiting_frame_whose_client_goes_leaves_the_line():
+    pool = SlabPool(SlabSettings(bytes_max=24 * MIB))
+    client, other = Client(pool, 48 * MIB), pool.try_take(MIB)
+    client.send(SIZES[-1] + 1)
+    extra = pool.try_take(10 * MIB, is_needed=True)
+    client.send(48 * MIB)
+    assert pool.has_waiters
+
+    client._release()  # noqa: SLF001
+
+    assert not pool.has_waiters
+    other.release()
+    extra.release()
+    assert pool.used_bytes == 0
