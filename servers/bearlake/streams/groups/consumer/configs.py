@@ -88,7 +88,7 @@ class GroupConfigs:
         while True:
             try:
                 self._learn(await self._store.get(ENTRY))
-            except Unavailable as error:
+            except (Overloaded, Unavailable) as error:
                 log.info("cannot read the configs of groups", extra={"error": repr(error)})
             await asyncio.sleep(REFRESH_MS / 1000)
 
