@@ -37,7 +37,8 @@ from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITIN
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.protocols.kafka.throttling import Throttling
-from bearlake.serving.pacing import PacedConnection, Register
+from bearlake.protocols.kafka.unsent import UnsentCounted
+from bearlake.serving.pacing import Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS, at_host, with_client_id
 from bearlake.telemetry.containment import fault
@@ -52,7 +53,7 @@ QUIET_MS = 5_000
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
 
 
-class Connection(PacedConnection):
+class Connection(UnsentCounted):
     """Protocol object of one accepted socket."""
 
     def __init__(
@@ -64,8 +65,7 @@ class Connection(PacedConnection):
         login: KafkaListenerLogin | None = None,
     ) -> None:
         """`login`: how clients log in; None: they need not."""
-        super().__init__(register, context.streams, listener, context.settings.stall_ms)
-        self.context = context
+        super().__init__(register, context, listener)
         self.who = ANONYMOUS
         self.produce_tail: asyncio.Task[None] | None = None  # the last Produce request that is not submitted yet
         self._apis = apis
@@ -121,7 +121,6 @@ class Connection(PacedConnection):
         super().connection_lost(error)
         if self._login_timer is not None:
             self._login_timer.cancel()
-        self.context.slow_readers.pop(self, None)
         self._fetches.close()
         self._slots.clear()
         self._others.start_next()  # requests that were held
@@ -238,31 +237,15 @@ class Connection(PacedConnection):
             or self._is_logging_in
         )
 
-    def pause_writing(self) -> None:
-        """Called by the event loop: the client does not read what it is sent."""
-        super().pause_writing()
-        self.context.slow_readers[self] = None
-        self.context.bound_unsent_bytes()
-
     def resume_writing(self) -> None:
         """Called by the event loop when the client has read its responses."""
-        self.context.slow_readers.pop(self, None)
         super().resume_writing()
         self._pump()
-
-    def give_up(self) -> None:
-        """Close at once; its bytes do not count any more. As a `SlowReader`."""
-        self.close("clients left too many answers unread, and this one for longest", "slow_reader")
-        self._record_unsent(0)
 
     def _resume_frames(self) -> None:
         self._fetches.start_next()
         self._others.start_next()
         super()._resume_frames()
-
-    def _record_unsent(self, unsent_bytes: int) -> None:
-        self.context.unsent_bytes += unsent_bytes - self._unsent_bytes
-        self._unsent_bytes = unsent_bytes
 
     # -- requests ------------------------------------------------------------------------------------------------
 
