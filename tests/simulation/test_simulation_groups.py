@@ -51,9 +51,9 @@ def test_a_coordinator_that_does_not_confirm_that_it_has_the_group_is_found(monk
 
     monkeypatch.setattr(Ownership, "confirm", trust)
 
-    report = run_seed(15, draw_group_settings(15))
+    found = (str(run_seed(seed, draw_group_settings(seed)).violation) for seed in range(70, 130))
 
-    assert str(report.violation).startswith(f"history: {Promise.OWNER.name} ")
+    assert any(text.startswith(f"history: {Promise.OWNER.name} ") for text in found)
 
 
 def test_a_store_in_which_given_up_commits_happen_later_is_found() -> None:
