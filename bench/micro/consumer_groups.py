@@ -70,7 +70,7 @@ class _Bench:
         asyncio.get_running_loop().call_soon(self.machine.saved, ticket)
 
     async def beat(self, member: _Member) -> None:
-        """Beat as Kafka's clients do: what the member has is told when it changed."""
+        """Send a heartbeat as Kafka's clients do: with the member's partitions if they have changed."""
         joins = member.epoch == 0
         asked = Heartbeat(
             member_id=member.id,

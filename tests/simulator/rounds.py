@@ -5,7 +5,7 @@
 A seed draws settings with tiny limits and a sequence of steps. Each step is one transaction (or one call) of one process, so that any
 other step can come between two transactions of a round. The checks are promises to clients. They do not use the index or the ledger:
 
-- every process knows the same bounds, and they are those that clients were told;
+- every process knows the same bounds: those that clients received;
 - every acknowledged record from the partition's start on is found once, in an object that holds it and that no sweeper has deleted;
 - every call is answered, except with `NotFound` for a deleted stream;
 - upkeep comes to an end, and then every object that no record needs can be swept.
@@ -54,7 +54,7 @@ class Broken(Exception):
 
 
 class _Partition:
-    """What clients were told of a partition."""
+    """What clients received from a partition."""
 
     def __init__(self) -> None:
         self.start = self.end = self.compacted = 0

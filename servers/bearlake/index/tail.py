@@ -25,7 +25,7 @@ _DEAD_COUNT_MIN = 1_000
 
 
 UNKNOWN_BYTES = 1 << 62
-"""What waiters are told if they have to look again, whatever they lack."""
+"""The argument for waiters that must look again, whatever they lack."""
 
 Waiter: TypeAlias = Callable[[int], None]
 """Called with the bytes that a partition got, or `UNKNOWN_BYTES`. It does little: a commit may call very many."""

@@ -73,7 +73,7 @@ def check_openness(protocol: str, listener: ListenerSettings, settings: Authenti
     if not (listener.anonymous or settings.anonymous):
         raise Invalid(
             f"listeners.{protocol}: other machines reach {place}, and its clients need not log in:"
-            " set authentication.mechanisms, or authentication.anonymous: true if everyone shall be served"
+            " set authentication.mechanisms, or authentication.anonymous: true to serve everyone"
         )
     log.warning("clients from other machines need no login", extra={"protocol": protocol, "address": place})
 
