@@ -110,6 +110,7 @@ class ObjectCommit:
     """A WAL object to commit. `token` is the object's key; `batches` are ordered by position, batches of one partition back to back.
 
     `seen` is a log position that the server knew before it received any batch that may be the first of its producer (0: none).
+    `is_transactional`: one of the batches may have BATCH_TRANSACTIONAL.
     """
 
     token: str
@@ -117,6 +118,7 @@ class ObjectCommit:
     size: int
     batches: Sequence[BatchCommit]
     seen: int = 0
+    is_transactional: bool = False
 
 
 class OutcomeKind(IntEnum):
@@ -148,6 +150,8 @@ class OutcomeKind(IntEnum):
 
     The server received the batch before it knew of the expiry (`ObjectCommit.seen`). If the client sends it again, it is decided anew.
     """
+    NO_TRANSACTION = 9
+    """The batch is transactional, and its producer has no transaction with this partition (`transactions.may_write`)."""
 
 
 class Outcome(NamedTuple):
@@ -220,11 +224,35 @@ class EntryKind(IntEnum):
     """
 
 
+class ChangeKind(IntEnum):
+    """What a log entry says about a transaction in a partition."""
+
+    BEGUN = 0
+    COMMITTED = 1
+    ABORTED = 2
+
+
+class TransactionChange(NamedTuple):
+    """The change of one partition by one log entry.
+
+    `first_offset` is that of the transaction in the partition. `marker_offset` is -1 if it has begun. `open_offset` is the smallest first
+    offset of the partition's open transactions after the entry, -1 if none is open.
+    """
+
+    kind: ChangeKind
+    partition: PartitionKey
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    open_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One entry of the commit log.
 
-    COMMIT: `object_key`, `object_size` and `slices` by position in the object (per partition: in offset order).
+    COMMIT: `object_key`, `object_size` and `slices` by position in the object (per partition: in offset order); `changes` of
+    transactions.
     TRIM: `partition`, `start_offset`. STREAM: `stream_number`. SWAP: `ranges`, as (partition, start, end).
     Fields that the kind does not use have their defaults.
     """
@@ -238,6 +266,7 @@ class Entry:
     start_offset: int = 0
     stream_number: int = 0
     ranges: Sequence[tuple[PartitionKey, int, int]] = ()
+    changes: Sequence[TransactionChange] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,11 +279,15 @@ class Entries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCommitted:
-    """Result of a commit: one outcome per batch, in order, and the log entry (`position` 0 and no slices if none was written)."""
+    """Result of a commit: one outcome per batch, in order, and the log entry (`position` 0 and no slices if none was written).
+
+    `is_transactional`: the entry may have transaction changes, which are only in the log.
+    """
 
     position: int
     outcomes: Sequence[Outcome]
     slices: Sequence[Slice]
+    is_transactional: bool = False
 
 
 class PartitionBounds(NamedTuple):

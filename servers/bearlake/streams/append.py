@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Verdict(IntEnum):
-    """The outcome of a batch, as the stream service reports it. The first nine members have the numbers of `metadata.model.OutcomeKind`."""
+    """The outcome of a batch, as the stream service reports it. The first ten members have the numbers of `metadata.model.OutcomeKind`."""
 
     ACCEPTED = 0
     DUPLICATE = 1
@@ -33,9 +33,11 @@ class Verdict(IntEnum):
     """The batch may or may not be stored: the stores did not answer in time, or the commit cannot decide (`OutcomeKind.UNSURE`).
 
     Retry with the same sequence."""
-    SERVER_FENCED = 9
+    NO_TRANSACTION = 9
+    """The producer has no transaction with this partition (any more)."""
+    SERVER_FENCED = 10
     """This server lost its registration and is stopping; nothing was stored. Retry on another server."""
-    NOT_STORED = 10
+    NOT_STORED = 11
     """The put of the batch's object, or of an earlier batch's object, failed: the batch is not stored. Retry with the same sequence."""
 
 

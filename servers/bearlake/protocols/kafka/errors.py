@@ -118,6 +118,7 @@ VERDICT_CODES: tuple[ErrorCode, ...] = (
     ErrorCode.POLICY_VIOLATION,  # TERMINATED: final for clients
     ErrorCode.UNKNOWN_PRODUCER_ID,  # the producer needs a new epoch; clients also need the log start offset
     ErrorCode.REQUEST_TIMED_OUT,  # UNAVAILABLE: retriable, with the same sequence
+    ErrorCode.INVALID_TXN_STATE,  # NO_TRANSACTION
     ErrorCode.NOT_LEADER_OR_FOLLOWER,  # SERVER_FENCED: the client must use another server
     ErrorCode.NOT_LEADER_OR_FOLLOWER,  # NOT_STORED: the only retriable code that librdkafka does not treat as "possibly persisted"
 )
