@@ -26,6 +26,7 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
+from bearlake.streams.committed import Isolating, keep_committed
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
@@ -74,6 +75,8 @@ class _Plan:
 class _Progress:
     """What the partitions read so far have used of one fetch."""
 
+    is_committed: bool
+    """Whether the reader wants only committed records."""
     bytes_left: int
     """Bytes that the answer still may have; negative after a larger first batch."""
     load_bytes_left: int
@@ -92,20 +95,35 @@ class Reader:
     """One server's read path. Use it from the event loop's thread only."""
 
     def __init__(
-        self, commit_log: CommitLog, tail: TailIndex, history: History, cache: ObjectCache, settings: ReaderSettings
+        self,
+        commit_log: CommitLog,
+        tail: TailIndex,
+        history: History,
+        cache: ObjectCache,
+        isolation: Isolating,
+        settings: ReaderSettings,
     ) -> None:
         self._log = commit_log
         self._tail = tail
         self._history = history
         self._cache = cache
+        self.isolation = isolation
         self._settings = settings
         self.at_tail = TailReads(tail, cache, settings.bytes_max, settings.wait_max_ms)
         """Reads that need neither the store nor a wait."""
 
     async def fetch(
-        self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
+        self,
+        ranges: Sequence[FetchRange],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        wait_ms: int,
+        is_committed: bool = True,
     ) -> list[Fetched]:
         """Read the ranges, in order, up to `bytes_max` bytes in total; returns one answer per range.
+
+        `is_committed`: return only records of committed transactions, and those without a transaction (`streams/committed.py`).
 
         Returns at once if `bytes_min` bytes are available or any range has an error; otherwise waits up to `wait_ms`.
         """
@@ -117,10 +135,14 @@ class Reader:
         while True:
             wake.clear()
             tails: list[PartitionTail] = []
-            done = _Progress(bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max)
+            done = _Progress(
+                bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max, is_committed=is_committed
+            )
             try:
                 async for part in in_turns(ranges):
                     await self._learn([item.partition for item in part])
+                    if is_committed:
+                        await self._know([item.partition for item in part])
                     watched = [tail for item in part if (tail := self._tail.get(item.partition)) is not None]
                     tails += watched
                     for tail in watched:
@@ -157,14 +179,22 @@ class Reader:
             log.warning("cannot read the bounds of partitions", extra={"error": repr(error)})
             return
         for partition, bounds in found.items():
+            self.isolation.forget(partition)
             self._tail.learn(partition, bounds, generation)
+
+    async def _know(self, partitions: Sequence[PartitionKey]) -> None:
+        """Learn of the partitions' transactions. A partition that stays unknown cannot be read: see `_keep_committed`."""
+        try:
+            await self.isolation.know(partitions)
+        except BearlakeError as error:
+            log.warning("cannot read the transactions of partitions", extra={"error": repr(error)})
 
     # -- plan ----------------------------------------------------------------------------------------------------
 
     async def _collect(self, ranges: Sequence[FetchRange], done: _Progress) -> None:
         """Add one answer per range to those that are `done`."""
         plans = [_Plan(Fetched(item), [], True, []) for item in ranges]
-        cold = [plan for plan in plans if not self._plan_from_tail(plan)]
+        cold = [plan for plan in plans if not self._plan_from_tail(plan, is_committed=done.is_committed)]
         _FROM_TAIL.value += len(plans) - len(cold)
         if cold:
             await asyncio.gather(*(self._plan_from_history(plan) for plan in cold))
@@ -177,12 +207,14 @@ class Reader:
             is_first = done.size_bytes == 0
             if fetched.error is None and (done.bytes_left > 0 or is_first):
                 self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
+                if done.is_committed:
+                    self._keep_committed(fetched)
                 done.bytes_left -= fetched.size_bytes
                 done.size_bytes += fetched.size_bytes
             done.has_error = done.has_error or fetched.error is not None
             done.results.append(fetched)
 
-    def _plan_from_tail(self, plan: _Plan) -> bool:
+    def _plan_from_tail(self, plan: _Plan, *, is_committed: bool) -> bool:
         """Plan from the tail index; False if the reader must ask the store."""
         fetched = plan.fetched
         tail = self._tail.get(fetched.range.partition)
@@ -190,11 +222,13 @@ class Reader:
         if tail is None or tail.start < 0 or not max(tail.known_from, tail.start) <= offset <= tail.end:
             return False
         fetched.start, fetched.end, fetched.last_stable = tail.start, tail.end, tail.end
-        if offset == tail.end:
+        known = self.isolation.get(fetched.range.partition) if is_committed else None
+        end = tail.end if known is None else known.last_stable(tail.end)
+        if offset >= end:
             return True
         handle = tail.find(offset)
         room = fetched.range.bytes_max
-        while (piece := tail.at(handle)) is not None:
+        while (piece := tail.at(handle)) is not None and piece.slice.base_offset < end:
             plan.slices.append(piece)
             room -= bytes_from(piece.slice, offset)
             if room <= 0:
@@ -316,6 +350,16 @@ class Reader:
                 at = piece.slice.end_offset
         plan.slices, plan.views = slices, views
         self._history.read_ahead(last)
+
+    def _keep_committed(self, fetched: Fetched) -> None:
+        """Leave out what is not committed, by the newest state; an error if this server does not know it."""
+        partition = fetched.range.partition
+        tail, known = self._tail.get(partition), self.isolation.get(partition)
+        if tail is None or known is None:
+            fetched.views, fetched.size_bytes = [], 0
+            fetched.error = Unavailable(f"the transactions of partition {partition} are not known here yet")
+        else:
+            keep_committed(fetched, known, tail.end)
 
     # -- cut -----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
+from bearlake.index.isolation import IsolationIndex
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.kernel import WriteBuffer
@@ -35,6 +36,7 @@ from bearlake.streams.append import Append, AppendCall, Appended, Call
 from bearlake.streams.audit import Audit, AuditSettings
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
+from bearlake.streams.committed import Isolating
 from bearlake.streams.fetch import Reader, ReaderSettings
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
@@ -144,8 +146,9 @@ class Streams(Management):
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         policies = self.access, self.quotas
+        isolation = IsolationIndex()
         self._follower = Follower(
-            metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance
+            metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance, isolation
         )
         self._writer = Writer(
             store,
@@ -160,7 +163,8 @@ class Streams(Management):
             on_unknown or on_fenced,
         )
         self._history = _history(metadata, store, self._tail, index, settings)
-        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
+        self.isolation = Isolating(metadata.transactions, isolation)
+        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, self.isolation, settings.reader)
         self.at_tail = self._reader.at_tail
         """Reads that need neither the store nor a task. The caller must check `sees(…, READ, …)` for every stream first."""
         self._offsets = Offsets(metadata.log, self._history, self._cache)
@@ -268,10 +272,18 @@ class Streams(Management):
     # -- consume -------------------------------------------------------------------------------------------------
 
     async def fetch(
-        self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
+        self,
+        ranges: Sequence[FetchRange],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        wait_ms: int,
+        is_committed: bool = True,
     ) -> list[Fetched]:
         """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first."""
-        return await self._reader.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
+        return await self._reader.fetch(
+            ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed
+        )
 
     async def offsets(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
         """Answer offset questions; see `streams/offsets.py`."""
