@@ -118,7 +118,7 @@ def end(
     return Put(known) if not bumps and known.state is result else Problem.INVALID_STATE
 
 
-def expire(held: Transaction, new_producer_id: int) -> Step:
+def expire(held: Transaction, new_producer_id: int) -> End:
     """Abort a transaction that took too long, and fence its producer: the epoch grows, and nobody is told the new one."""
     assert held.is_ongoing
     after = replace(_bumped(held, new_producer_id, is_own=False), state=COMPLETE_ABORT)

@@ -111,7 +111,7 @@ class AppendCall(kernel.Results, Call):
     As a sequence, the call holds one result per batch, in the order of `appends`.
     """
 
-    __slots__ = ("_on_done", "_on_failed", "appends", "seen")
+    __slots__ = ("_on_done", "_on_failed", "appends", "is_transactional", "seen")
 
     def __init__(
         self,
@@ -119,14 +119,19 @@ class AppendCall(kernel.Results, Call):
         on_done: Callable[["AppendCall"], None],
         seen: int,
         on_failed: Callable[[Exception], None] | None = None,
+        *,
+        is_transactional: bool = False,
     ) -> None:
-        """`seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94).
+        """`is_transactional`: one of the batches has BATCH_TRANSACTIONAL.
+
+        `seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94).
 
         `on_failed` is called with the error that `on_done` raised; it closes the caller's connection.
         """
         super().__init__(len(appends), UNAVAILABLE)
         self.appends = appends
         self.seen = seen
+        self.is_transactional = is_transactional
         self._on_done = on_done
         self._on_failed = on_failed
 

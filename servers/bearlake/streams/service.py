@@ -56,6 +56,7 @@ from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.tenure import Tenure
+from bearlake.streams.transactions import TransactionService, TransactionSettings
 from bearlake.streams.upkeep import Upkeep, UpkeepSettings
 from bearlake.streams.writer import Writer
 from bearlake.streams.writer_settings import WriterSettings
@@ -87,6 +88,8 @@ class StreamsSettings:
     """Limits of consumer groups."""
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
     """Limits of subscriptions, and how their cursors are saved."""
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    """Limits of transactions."""
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     """How quotas are enforced."""
     audit: AuditSettings = field(default_factory=AuditSettings)
@@ -190,7 +193,9 @@ class Streams(Management):
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
-        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep)
+        self.transactions = TransactionService(metadata, settings.transactions)
+        """Transactional ids; any server serves any of them."""
+        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
         self._expose()
 
     async def start(self) -> None:
@@ -285,9 +290,9 @@ class Streams(Management):
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed
         )
 
-    async def offsets(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
+    async def offsets(self, questions: Sequence[OffsetQuestion], *, is_committed: bool = False) -> list[OffsetAnswer]:
         """Answer offset questions; see `streams/offsets.py`."""
-        return await self._offsets.answer(questions)
+        return await self._offsets.answer(questions, is_committed=is_committed)
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         """Read start, end and last stable offsets from the store; partitions that do not exist are left out. Raises `Unavailable`."""

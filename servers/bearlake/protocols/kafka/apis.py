@@ -19,6 +19,22 @@ class Api(NamedTuple):
     version_max: int
 
 
+SERVES_TRANSACTIONS = True
+"""Whether transactional ids are served (decision 130). If not, they are refused as by a server that knows nothing of them."""
+
+TRANSACTIONS: tuple[Api, ...] = (
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
+    Api(ApiKey.END_TXN, 0, 5),
+    Api(ApiKey.WRITE_TXN_MARKERS, 1, 1),
+    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
+    Api(ApiKey.LIST_TRANSACTIONS, 0, 2),
+)
+
+TRANSACTION_VERSION = 2
+"""The finalized level of the feature transaction.version: clients then use the transactions of KIP-890."""
+
 APIS: tuple[Api, ...] = (
     Api(ApiKey.PRODUCE, 0, 13),
     Api(ApiKey.FETCH, 4, 18),
@@ -59,6 +75,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
     Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+    *(TRANSACTIONS if SERVES_TRANSACTIONS else ()),
 )
 
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

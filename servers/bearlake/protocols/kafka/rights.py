@@ -104,6 +104,16 @@ def on_group(context: KafkaContext, caller: Caller, operation: Operation, group:
     return context.streams.authorizer.allows(caller.who, operation, Resource.GROUP, group)
 
 
+def on_transaction(context: KafkaContext, caller: Caller, operation: Operation, transactional_id: str) -> bool:
+    """Whether the caller may do `operation` to the transactional id."""
+    return context.streams.authorizer.allows(caller.who, operation, Resource.TRANSACTIONAL_ID, transactional_id)
+
+
+def sees_transaction(context: KafkaContext, caller: Caller, transactional_id: str) -> bool:
+    """Whether a list shows the transactional id to the caller."""
+    return context.streams.authorizer.sees(caller.who, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
+
+
 def sees_group(context: KafkaContext, caller: Caller, group: str) -> bool:
     """Whether a list shows the group to the caller."""
     return context.streams.authorizer.sees(caller.who, Operation.DESCRIBE, Resource.GROUP, group)

@@ -16,6 +16,9 @@ from bearlake.protocols.kafka.messages import ApiVersionsRequest, ApiVersionsRes
 
 log = logging.getLogger(__name__)
 
+TRANSACTIONS = "transaction.version"
+"""The feature that decides which transactions a client uses (KIP-890)."""
+
 
 async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """All advertised APIs with their version ranges."""
@@ -28,7 +31,17 @@ async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequ
                 "server_version": __version__,
             },
         )
-    return ApiVersionsResponse(api_keys=[_range(api) for api in apis.APIS])
+    if not apis.SERVES_TRANSACTIONS:
+        return ApiVersionsResponse(api_keys=[_range(api) for api in apis.APIS])
+    level = apis.TRANSACTION_VERSION
+    return ApiVersionsResponse(
+        api_keys=[_range(api) for api in apis.APIS],
+        supported_features=[ApiVersionsResponse.SupportedFeature(name=TRANSACTIONS, min_version=0, max_version=level)],
+        finalized_features_epoch=0,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeature(name=TRANSACTIONS, max_version_level=level, min_version_level=level)
+        ],
+    )
 
 
 def unsupported(api: apis.Api, version: int, correlation_id: int) -> list[codec.Buffer]:

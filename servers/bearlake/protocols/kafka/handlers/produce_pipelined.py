@@ -13,6 +13,7 @@ from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.handlers.produce import Requester, resolve, result_of
 from bearlake.protocols.kafka.slot import Slot
+from bearlake.records.batch import ATTRIBUTE_TRANSACTIONAL
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import UNAVAILABLE, Append, Call
@@ -79,6 +80,8 @@ class _Admission:
         if status or not 0 <= index < view.partition_count or end - start > view.rules.batch_bytes_max:
             return -1
         fields = Header(*header)
+        if fields.attributes & ATTRIBUTE_TRANSACTIONAL:
+            return -1
         batch = self._slab.view[start:end]
         if self._context.streams.checks.at_once(batch, fields.attributes, view.rules, Checked.NOTHING) is not True:
             return -1
