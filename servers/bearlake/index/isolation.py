@@ -1,7 +1,7 @@
 """The isolation index: which records are committed, for readers that must see only those; fed by the commit log.
 
 A partition's state is read from the store once (`Transactions.isolation`) and then follows the log's transaction changes. The state is as
-of one log position at or after the one that the tail index has: everything below `open_offset` is decided, and `aborted` is complete for it.
+of one log position, at or after that of the tail index: everything below `open_offset` is decided, and `aborted` is complete.
 
 Use it from the event loop's thread only.
 """

@@ -61,7 +61,10 @@ class ProducerClock:
 
 
 class Upkeep:
-    """Runs `CommitLog.maintain`, a `ProducerClock`, `ProducerIds.expire`, and what `TransactionService` ends. The service's task group owns `run`."""
+    """Runs `CommitLog.maintain`, a `ProducerClock`, `ProducerIds.expire`, and the expiry of transactions and their ids.
+
+    The service's task group owns `run`.
+    """
 
     def __init__(
         self,

@@ -2,10 +2,10 @@
 
 The server keeps no fetch sessions (KIP-227): it always returns session id 0, so every request lists all its partitions and any server
 can handle it. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND. While clients do not read their responses, fetches
-return fewer bytes. Errors are per partition. A consumer
-of committed records gets empty batches in place of aborted ones, so its list of aborted transactions is empty. `fetch_at_tail.py` handles most requests at the end of the log.
+return fewer bytes. Errors are per partition. A consumer of committed records gets empty batches in place of aborted ones, so its list of
+aborted transactions is empty (decision 131). `fetch_at_tail.py` handles most requests at the end of the log.
 
-Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
+Source: KIP-74 (limits), KIP-98 (isolation), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
 import asyncio
