@@ -34,6 +34,7 @@ CLUSTER_OPERATIONS = _bits(
 
 
 _TOPIC, _GROUP, _CLUSTER = Resource.STREAM, Resource.GROUP, Resource.CLUSTER
+_TRANSACTION = Resource.TRANSACTIONAL_ID
 
 NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.PRODUCE: on(_TOPIC, Operation.WRITE),
@@ -75,6 +76,15 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.DESCRIBE_PRODUCERS: on(_TOPIC, Operation.READ),
     ApiKey.LIST_CONFIG_RESOURCES: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.ADD_PARTITIONS_TO_TXN: on(_TRANSACTION, Operation.WRITE) + on(_TOPIC, Operation.WRITE),
+    ApiKey.ADD_OFFSETS_TO_TXN: on(_TRANSACTION, Operation.WRITE) + on(_GROUP, Operation.READ),
+    ApiKey.END_TXN: on(_TRANSACTION, Operation.WRITE),
+    ApiKey.WRITE_TXN_MARKERS: on(_CLUSTER, Operation.ALTER),
+    ApiKey.TXN_OFFSET_COMMIT: on(_TRANSACTION, Operation.WRITE)
+    + on(_GROUP, Operation.READ)
+    + on(_TOPIC, Operation.READ),
+    ApiKey.DESCRIBE_TRANSACTIONS: on(_TRANSACTION, Operation.DESCRIBE),
+    ApiKey.LIST_TRANSACTIONS: on(_TRANSACTION, Operation.DESCRIBE),
 }
 """The rights that a request needs: all of them, for the resources that it names (DescribeConfigs: topics, or brokers of the cluster)."""
 

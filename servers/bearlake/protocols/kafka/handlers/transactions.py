@@ -92,8 +92,6 @@ async def add_partitions(
             topics=request.v3_and_below_topics,
         )
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(context, caller, only))
-    if not on_cluster(context, caller, Operation.ALTER):  # these versions are for brokers
-        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResponse.Transaction(
