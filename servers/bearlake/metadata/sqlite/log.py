@@ -30,6 +30,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.sqlite import entries, lookup, transaction_rows
+from bearlake.metadata.sqlite.blocking import CommitHere
 from bearlake.metadata.sqlite.catchup import STREAM, TRIM, Follower, read_heads
 from bearlake.metadata.sqlite.commit import (
     WRITE_IF_NOTHING_CHANGED,
@@ -51,23 +52,6 @@ Result = TypeVar("Result")
 
 PARTITIONS_PER_STEP = 32
 """Partitions whose slices are read in one step (a few ms), for which a commit may have to wait."""
-
-
-class CommitHere(BlockingCommit):
-    """`metadata.BlockingCommit`."""
-
-    def __init__(self, database: Database, step: Callable[[ObjectCommit], ObjectCommitted], waiting: Waiting) -> None:
-        self._database = database
-        self._step = step
-        self._waiting = waiting
-
-    @override
-    def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        return self._database.run_here(self._step, commit)
-
-    @override
-    def announce(self, position: int) -> None:
-        self._waiting.notify(position)
 
 
 class SqliteLog(CommitLog):

@@ -229,9 +229,6 @@ def _markers(
         changes.append(TransactionChange(kind, partition, producer_id, first_offset, state.end, open_offset))
         if not is_commit:
             connection.execute(
-                "DELETE FROM aborted_transactions WHERE partition = ? AND marker_offset < ?", (partition, state.start)
-            )
-            connection.execute(
                 "INSERT INTO aborted_transactions (partition, marker_offset, producer_id, first_offset) VALUES (?, ?, ?, ?)",
                 (partition, state.end, producer_id, first_offset),
             )

@@ -70,9 +70,6 @@ begin
                array_fill(now_ms, array[n]), changes
           from generate_series(1, n) i;
         if not p_is_commit then
-            delete from bearlake.aborted_transaction a using bearlake.partition_group p
-             where a.partition = any (partitions) and p.group_key = a.partition >> 5
-               and a.marker_offset < p.starts[(a.partition & 31) + 1];
             insert into bearlake.aborted_transaction
             select o.p, o.b, ended, o.s from unnest(partitions, bases, firsts) o (p, b, s);
         end if;
