@@ -2,8 +2,8 @@
 
 The ranges match current brokers (Apache Kafka 4.x). Produce is advertised from version 0 although the server rejects 0-2: otherwise
 librdkafka silently drops compression (KAFKA-18659). SaslHandshake is advertised from version 0 although the server
-rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Transactions, KIP-848 and share
-groups are not implemented yet.
+rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. KIP-848 and share groups are not
+implemented yet.
 """
 
 from typing import NamedTuple
