@@ -283,9 +283,28 @@ class Streams(Management):
         bytes_min: int,
         bytes_max: int,
         wait_ms: int,
-        is_committed: bool = True,
     ) -> list[Fetched]:
-        """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first."""
+        """Read committed records of ranges; see `streams/fetch.py`. For the caller, a partition ends at its last stable offset.
+
+        The caller must check `may(…, READ, …)` for every stream first.
+        """
+        found = await self.fetch_isolated(
+            ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=True
+        )
+        for fetched in found:
+            fetched.end = min(fetched.end, fetched.last_stable)
+        return found
+
+    async def fetch_isolated(
+        self,
+        ranges: Sequence[FetchRange],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        wait_ms: int,
+        is_committed: bool,
+    ) -> list[Fetched]:
+        """As `fetch`, for clients that choose: `is_committed` is False for those that read everything. Partitions have their real ends."""
         return await self._reader.fetch(
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed
         )
