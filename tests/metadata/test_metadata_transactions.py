@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata, transaction_rules
@@ -402,3 +404,86 @@ async def test_a_transaction_ends_with_as_many_partitions_as_it_has(scene: Any) 
 
     assert set(bounds.values()) == {(0, 2, 2)}
     assert await last_stable(scene, stream.partition(0)) == 2
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "write", "write", "plain", "commit", "abort", "init", "late", "trim", "maintain"]),
+        st.integers(0, 1),  # the producer
+        st.integers(0, 2),  # the partition
+    ),
+    max_size=25,
+)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=STEPS)
+async def test_committed_records_are_those_of_committed_transactions(
+    backend: Any, new_scene: Any, steps: list[tuple[str, int, int]]
+) -> None:
+    """Random histories against a list of (offset, state) per partition."""
+    scene = await new_scene(await backend.fresh())
+    stream = await scene.stream(partition_count=3)
+    partitions = [stream.partition(index) for index in range(3)]
+    producers = [await Producer(scene, name).begin() for name in ("a", "b")]
+    logs: dict[PartitionKey, list[str]] = {key: [] for key in partitions}
+    starts = dict.fromkeys(partitions, 0)
+    formers: list[list[Any]] = [[], []]
+    for step, number, index in steps:
+        producer, partition = producers[number], partitions[index]
+        log = logs[partition]
+        if step == "write":
+            formers[number].append(producer.batch(partition))
+            (outcome,) = (await scene.commit(formers[number][-1])).outcomes
+            assert outcome == (ACCEPTED, len(log), starts[partition])
+            log.append(f"open {number}")
+        elif step == "plain":
+            await scene.commit(scene.batch(partition))
+            log.append("committed")
+        elif step in ("commit", "abort", "init"):
+            is_ongoing = any(f"open {number}" in found for found in logs.values())
+            if step == "init":
+                await producer.begin()
+            elif is_ongoing or step == "abort":
+                await producer.end(is_commit=step == "commit")
+            result = "committed" if step == "commit" else "aborted"
+            for found in logs.values():
+                if f"open {number}" in found:
+                    found[:] = [result if item == f"open {number}" else item for item in found]
+                    found.append("committed")  # the marker
+            if step != "commit" or is_ongoing:
+                formers[number] = [item._replace(base_sequence=99) for item in formers[number][-3:]]
+        elif step == "late" and formers[number] and formers[number][0].producer_epoch != producer.row.epoch:
+            (outcome,) = (await scene.commit(formers[number][0])).outcomes
+            assert outcome.kind is FENCED
+        elif step == "trim":
+            starts[partition] = max(starts[partition], len(log) // 2)
+            await scene.metadata.log.trim(partition, starts[partition])
+        elif step == "maintain":
+            await scene.maintain(entry_count_min=3)
+        await check(scene, logs, starts)
+
+
+async def check(scene: Any, logs: dict[PartitionKey, list[str]], starts: dict[PartitionKey, int]) -> None:
+    """Compare bounds and isolation with the model."""
+    bounds = await scene.metadata.log.bounds(list(logs))
+    isolation = await scene.metadata.transactions.isolation(list(logs))
+    for key, log in logs.items():
+        is_open = [offset for offset, state in enumerate(log) if state.startswith("open")]
+        stable = min(is_open, default=len(log))
+        assert bounds[key] == (starts[key], len(log), stable)
+        assert isolation[key].open_offset == (stable if is_open else -1)
+        is_aborted = {offset for offset, state in enumerate(log) if state == "aborted" and offset >= starts[key]}
+        covered = {
+            offset
+            for found in isolation[key].aborted
+            for offset in range(max(found.first_offset, starts[key]), found.marker_offset)
+        }
+        assert is_aborted <= covered  # other producers' records may lie between
+        markers_ = [found.marker_offset for found in isolation[key].aborted]
+        assert markers_ == sorted(set(markers_))
