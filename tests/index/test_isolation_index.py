@@ -44,14 +44,16 @@ def test_the_state_follows_the_log() -> None:
     index.learn({P: Isolation(position=3), Q: Isolation(position=3)})
     known = index.get(P)
     assert known is not None
-    is_plain = [known.is_plain]
+    is_plain = [known.is_plain(0)]
     index.apply(entry(4, begun(7)))
-    is_plain.append(known.is_plain)
+    is_plain.append(known.is_plain(0))
     ends = [known.last_stable(5), known.last_stable(9)]
     index.apply(entry(5, aborted(7, 9)))
-    is_plain.append(known.is_plain)
+    is_plain.append(known.is_plain(0))
 
     assert is_plain == [True, False, False]
+    assert known.is_plain(10)  # after the marker
+    assert not known.is_plain(9)
     assert ends == [5, 7]
     assert state(index) == (-1, [Aborted(5, 7, 9)])
     assert state(index, Q) == (-1, [])
@@ -95,3 +97,11 @@ def test_a_reset_forgets_everything_and_refuses_older_answers() -> None:
     assert index.get(P) is None
     assert not index.learn({P: Isolation(position=9)})
     assert index.learn({P: Isolation(position=10)})
+
+
+def test_a_trim_forgets_what_was_aborted_below_it() -> None:
+    index = IsolationIndex()
+    index.learn({P: Isolation(position=3, aborted=[Aborted(5, 0, 2), Aborted(5, 3, 6)])})
+    index.apply(Entry(position=4, kind=EntryKind.TRIM, partition=P, start_offset=4))
+
+    assert state(index) == (-1, [Aborted(5, 3, 6)])

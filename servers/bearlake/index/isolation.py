@@ -6,10 +6,12 @@ of one log position, at or after that of the tail index: everything below `open_
 Use it from the event loop's thread only.
 """
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
-from bearlake.metadata.model import ChangeKind, Entry, PartitionKey, TransactionChange
+from bearlake.metadata.model import ChangeKind, Entry, EntryKind, PartitionKey, TransactionChange
 from bearlake.metadata.transactions import Aborted, Isolation
 
 PARTITION_COUNT_MAX = 100_000
@@ -17,6 +19,9 @@ PARTITION_COUNT_MAX = 100_000
 
 RECENT_COUNT = 1_000
 """Changes that are remembered for answers of the store that arrive after later entries."""
+
+
+_marker_offset = attrgetter("marker_offset")
 
 
 class PartitionIsolation:
@@ -30,10 +35,13 @@ class PartitionIsolation:
         self.aborted = list(found.aborted)
         """By marker offset."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every record is committed."""
-        return self.open_offset < 0 and not self.aborted
+    def is_plain(self, offset: int) -> bool:
+        """Whether every record from `offset` on is committed."""
+        return self.open_offset < 0 and (not self.aborted or self.aborted[-1].marker_offset < offset)
+
+    def aborted_from(self, offset: int) -> Sequence[Aborted]:
+        """Return the aborted transactions that may have records at or after `offset`."""
+        return self.aborted[bisect_right(self.aborted, offset, key=_marker_offset) :] if self.aborted else ()
 
     def last_stable(self, end: int) -> int:
         """Return the last stable offset of a partition that ends at `end`."""
@@ -85,7 +93,9 @@ class IsolationIndex:
         return True
 
     def apply(self, entry: Entry) -> None:
-        """Apply an entry's transaction changes; entries come in order."""
+        """Apply an entry's transaction changes, or its trim; entries come in order."""
+        if entry.kind is EntryKind.TRIM and (trimmed := self._known.get(entry.partition)) is not None:
+            trimmed.aborted = list(trimmed.aborted_from(entry.start_offset))
         for change in entry.changes:
             if len(self._recent) == RECENT_COUNT:
                 self._forgotten = self._recent[0][0]

@@ -27,12 +27,14 @@ def keep_committed(fetched: Fetched, isolation: PartitionIsolation, known_end: i
     """
     limit = isolation.last_stable(known_end)
     fetched.last_stable = min(fetched.end, limit)
-    if (isolation.is_plain and fetched.end <= known_end) or not fetched.views:
+    offset = fetched.range.offset
+    if (isolation.is_plain(offset) and fetched.end <= known_end) or not fetched.views:
         return
+    aborted = isolation.aborted_from(offset)
     kept: list[memoryview] = []
     for view in fetched.views:
         is_end = False
-        for piece, is_last in _committed(view, isolation.aborted, limit):
+        for piece, is_last in _committed(view, aborted, limit):
             kept.append(piece)
             is_end = is_last
         if is_end:
@@ -72,10 +74,10 @@ class Isolating:
         """Return the partition's state as of now; None if it must be read (again)."""
         return self._index.get(partition)
 
-    def is_plain(self, partition: PartitionKey) -> bool:
-        """Whether the partition is known to have only committed records."""
+    def is_plain(self, partition: PartitionKey, offset: int) -> bool:
+        """Whether the partition is known to have only committed records from `offset` on."""
         known = self._index.get(partition)
-        return known is not None and known.is_plain
+        return known is not None and known.is_plain(offset)
 
     def forget(self, partition: PartitionKey) -> None:
         """Read the state again: the partition's end was read from the store, which may be ahead of the log that this server follows."""

@@ -205,8 +205,9 @@ class Reader:
             if not plan.is_tail:
                 self._spread(plan)
             is_first = done.size_bytes == 0
-            if fetched.error is None and (done.bytes_left > 0 or is_first):
-                self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
+            if fetched.error is None:
+                if done.bytes_left > 0 or is_first:
+                    self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
                 if done.is_committed:
                     self._keep_committed(fetched)
                 done.bytes_left -= fetched.size_bytes

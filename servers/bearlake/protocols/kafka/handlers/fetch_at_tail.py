@@ -54,10 +54,9 @@ class TailFetch:
         "_connection",
         "_correlation_id",
         "_entries",
-        "_is_committed",
         "_names",
-        "_partitions",
         "_poll",
+        "_ranges_read",
         "_slot",
         "_work",
     )
@@ -78,8 +77,7 @@ class TailFetch:
         self._work = work
         self._entries: list[FetchEntry] = []
         self._names: list[str] = []
-        self._is_committed = False
-        self._partitions: list[PartitionKey] = []
+        self._ranges_read: list[FetchRange] = []
         self._poll: Poll | None = None
 
     def begin(self, body: bytes) -> None:
@@ -90,10 +88,10 @@ class TailFetch:
             self._connection.start(self._work())
             return
         wait_ms, bytes_min, bytes_max, self._entries = parsed
-        self._is_committed = body[_ISOLATION_AT[self._caller.version >= _WITHOUT_REPLICA_FROM]] == READ_COMMITTED
+        isolation = body[_ISOLATION_AT[self._caller.version >= _WITHOUT_REPLICA_FROM]]
         ranges = self._ranges()
-        if ranges is not None and self._is_committed:
-            self._partitions = [item.partition for item in ranges]
+        if ranges is not None and isolation == READ_COMMITTED:
+            self._ranges_read = ranges
         if ranges is None or not self._is_plain():
             self._connection.start(self._work())
             return
@@ -145,7 +143,7 @@ class TailFetch:
         streams = context.streams
         if context.is_redirecting or streams.quotas.usage is not None:
             return False
-        if self._is_committed and not all(map(streams.isolation.is_plain, self._partitions)):
+        if not all(streams.isolation.is_plain(item.partition, item.offset) for item in self._ranges_read):
             return False
         for name in self._names:  # noqa: SIM110 - a generator costs as much as the question
             if not streams.sees(who, Operation.READ, name):
