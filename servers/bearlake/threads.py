@@ -52,7 +52,7 @@ class Threads:
 
         Raises:
             TimeoutError: the deadline has passed.
-            Unavailable: closed.
+            Unavailable: closed, or the system has no thread for it.
         """
         if self._is_closed:
             raise Unavailable(f"the threads {self._name} are closed")
@@ -93,12 +93,21 @@ class Threads:
             thread.join()
 
     def _hand_over(self, call: "_Call") -> None:
+        """Queue a call that has a place. Raises `Unavailable`, with nothing done, if there is no thread."""
+        if len(self._threads) < min(self._pending_count + 1, self._thread_count):  # also replaces a thread that died
+            self._start_thread()
         self._pending_count += 1
-        if len(self._threads) < min(self._pending_count, self._thread_count):  # also replaces a thread that died
-            thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
-            thread.start()
-            self._threads.add(thread)
         self._queue.put(call)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system refuses more threads: the others do the work
+            if not self._threads:
+                raise Unavailable(f"the system has no thread for {self._name}: {error}") from error
+        else:
+            self._threads.add(thread)
 
     def _work(self) -> None:
         try:
@@ -117,10 +126,15 @@ class Threads:
 
     def _ended(self, call: "_Call", result: object, error: BaseException | None) -> None:
         self._pending_count -= 1
-        if self._waiting:
+        while self._waiting:
             following = next(iter(self._waiting))
             del self._waiting[following]
-            self._hand_over(following)
+            try:
+                self._hand_over(following)
+            except Unavailable as failure:  # nobody would serve the others either
+                following.fail(failure)
+            else:
+                break
         if error is not None:
             call.fail(error)
         elif (answer := call.answer) is not None and not answer.done():
@@ -143,9 +157,10 @@ class Borrowed:
             wake()
 
     async def wait(self) -> None:
-        """Return when the buffers are free, even if the caller is cancelled meanwhile."""
+        """Return when the buffers are free; a cancellation takes effect only then."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
+        is_cancelled = False
         with self._lock:
             if self._released:
                 return
@@ -154,7 +169,9 @@ class Borrowed:
             try:
                 await event.wait()
             except asyncio.CancelledError:  # the caller must not get its buffers back yet
-                continue
+                is_cancelled = True
+        if is_cancelled:  # also after a deadline, whose error a caller may retry
+            raise asyncio.CancelledError
 
 
 class _Call:

@@ -204,3 +204,31 @@ async def test_closing_cancels_reads_and_drops_bytes() -> None:
 
     assert cache.size_bytes == 0
     assert (await asyncio.gather(reading, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+
+
+async def test_small_parts_that_readers_do_not_give_back_keep_few_evicted_objects() -> None:
+    """A client that does not read its response holds views; each may be a small part of an object that is long evicted."""
+    count, size = 20, 20 * SIZE
+    cache = ObjectCache(await stored(), CacheSettings(bytes_max=2 * size))
+    held, most = [], 0
+    for number in range(12):
+        ref = ObjectRef(f"wal/{number}", size)
+        cache.add(ref, bytearray(BATCH * count), [piece(at, base=100 + at) for at in range(count)])
+        held += [
+            cache.peek(ref, piece(0)),
+            (cache.cut(ref, piece(1, base=101), 101, size, is_first=True) or (None,))[0],
+        ]
+        most = max(most, cache.kept_bytes)
+    assert [offsets(view) for view in held if view] == [[100], [101]] * 12
+    assert 0 < most <= 4 * size
+    memory = {id(view.obj): len(view.obj) for view in held if view}  # type: ignore[arg-type]
+    assert sum(memory.values()) <= 4 * size + 2 * 12 * SIZE, "the rest are copies"
+    large = cache.peek(ref, piece(2, base=102, count=10))
+    assert large is not None
+    assert len(large.obj) == size, "a large part is never copied"  # type: ignore[arg-type]
+
+    del large
+    held.clear()
+    for number in range(12, 15):
+        cache.add(ObjectRef(f"wal/{number}", size), bytearray(BATCH * count), [])
+    assert cache.kept_bytes == 0

@@ -87,7 +87,7 @@ def test_a_missed_entry_is_a_gap_and_the_partition_is_forgotten() -> None:
     log.commit(ONE, OTHER)
     log.commit(ONE, is_applied=False)
     woken: list[str] = []
-    log.tail().waiters[lambda: woken.append("woken")] = None
+    log.tail().waiters[lambda _: woken.append("woken")] = None
 
     log.commit(ONE, OTHER)
 
@@ -217,7 +217,7 @@ def test_a_reset_wakes_everybody() -> None:
     woken: list[PartitionKey] = []
     for key in (ONE, OTHER):
         log.commit(key)
-        log.tail(key).waiters[lambda key=key: woken.append(key)] = None  # type: ignore[misc]
+        log.tail(key).waiters[lambda _, key=key: woken.append(key)] = None  # type: ignore[misc]
 
     log.index.reset(50)
 

@@ -163,3 +163,48 @@ async def test_many_slices_at_once_become_full_pages(scene: Scene) -> None:
 
     await scene.check()
     assert await scene.pages(scene.keys[1]) == [(0, 8, 4, 0), (8, 16, 4, 40), (16, 20, 2, 80)]
+
+
+async def test_a_stream_that_is_deleted_during_a_round_is_swept_once_its_last_entries_are_rolled_up(
+    scene: Scene,
+) -> None:
+    await scene.commit(1)
+    first = scene.stores[0]
+    upkeep = first._log.upkeep
+    round_ = upkeep._begin()  # its entries include the creation of the stream
+    upkeep._read(round_)
+    await scene.commit(1)
+    await first.streams.delete(1)
+    while await first._database.run(upkeep._write, round_):
+        pass
+    await first._database.run(upkeep._clean, 0)
+    late = await scene.open()  # as after a restart: its state is the checkpoint, and the later entries
+
+    other = await late.streams.create(StreamSpec(name="other", partition_count=1))
+    assert await late.log.bounds([other.partition(0)]) != {}
+    assert await scene.pages(scene.keys[0]) == [(0, 2, 1, 0)]
+    await late.log.maintain(entry_count_min=0)
+    assert await scene.pages(scene.keys[0]) == []
+
+
+async def test_sweeps_of_a_deleted_stream_release_each_slice_once(scene: Scene) -> None:
+    first, second = scene.stores
+    kept = await first.streams.create(StreamSpec(name="kept", partition_count=1))
+    upkeep = first._log.upkeep
+    round_ = upkeep._begin()
+    upkeep._read(round_)
+    scene.keys.append(kept.partition(0))
+    await scene.commit(1)
+    await first.streams.delete(1)
+    while await first._database.run(upkeep._write, round_):
+        pass
+    await scene.write_part(first)
+    await first._database.run(upkeep._clean, 0)
+    for _ in range(3):
+        await second.log.maintain(entry_count_min=0)
+
+    assert [found.object_key for found in (await second.log.locate(kept.partition(0), 0, limit=9)).slices] == [
+        "wal/001"
+    ]
+    find = "SELECT slice_count, unused_ms FROM objects WHERE key = 'wal/001'"
+    assert await first._database.run_read(lambda: first._database.reader.execute(find).fetchall()) == [(1, None)]

@@ -151,6 +151,20 @@ async def test_borrowed_buffers_return_only_when_the_thread_has_released_them(op
         await task
 
 
+async def test_a_cancellation_while_buffers_are_awaited_takes_effect_once_they_are_free() -> None:
+    borrowed = Borrowed()  # as after the deadline of a call, whose caller would try again
+    task = asyncio.ensure_future(borrowed.wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not task.done()
+    borrowed.release()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_withdrawn_call_does_not_wait_for_its_buffers(open_threads: Open) -> None:
     threads = open_threads()
     gate = Gate()
@@ -239,6 +253,40 @@ async def test_a_thread_that_died_is_replaced(open_threads: Open, monkeypatch: p
 
     assert await threads.run(lambda: "alive") == "alive"
     await cancelled(lost)
+
+
+def no_thread(thread: threading.Thread) -> None:
+    """As `Thread.start` when the system refuses more threads."""
+    raise RuntimeError("can't start new thread")
+
+
+async def test_a_system_without_threads_refuses_calls_and_leaves_no_place_taken(
+    open_threads: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = open_threads(pending_count_max=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="no thread"):
+                await threads.run(lambda: None)
+
+    assert threads.pending_count == 0
+    assert await threads.run(lambda: "later") == "later"
+
+
+async def test_a_thread_that_is_refused_leaves_its_call_to_the_others(
+    open_threads: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = open_threads(2)
+    gate = Gate()
+    holder = await occupied(threads, gate)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        queued = await running(threads, lambda: "done")
+    gate.go_on.set()
+
+    assert await queued == "done"
+    assert await holder == "test_0"
 
 
 @pytest.mark.parametrize("deadline_ms", [None, 3_600_000])

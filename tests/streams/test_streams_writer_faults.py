@@ -326,6 +326,27 @@ async def test_closing_reports_an_unknown_outcome_to_waiting_callers() -> None:
 
 
 @virtual_time
+async def test_nothing_is_flushed_after_closing() -> None:
+    """The waiting batch must not be stored while the batch before it, whose write was cancelled, is not (I3)."""
+    store = SlowStore(100.0)
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings())
+        view = await create(streams)
+        head = await stores.metadata.log.head()
+        waiting = [submit(streams, view, batch_of(b"a"))]
+        await asyncio.sleep(0.1)
+        waiting.append(submit(streams, view, batch_of(b"b")))
+
+        await streams.close()
+        await asyncio.sleep(1_000)
+
+        assert [verdicts_of(await done) for done in waiting] == [["UNAVAILABLE"]] * 2
+        assert len(store.sizes) == 1
+        assert await stores.metadata.log.head() == head
+        assert verdicts_of(await submit(streams, view, batch_of(b"c"))) == ["SERVER_FENCED"]
+
+
+@virtual_time
 async def test_a_server_that_is_fenced_during_its_drain_ends_the_drain() -> None:
     async with deployment(SlowStore()) as stores:
         streams = await stores.serve(settings(), metadata=failing(stores, Fenced("old")))

@@ -2,6 +2,7 @@
 """Reads at the end of the log: what they return at once, and how a commit wakes the reads that wait."""
 
 import asyncio
+from itertools import pairwise
 
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetched import Fetched, FetchRange
@@ -177,3 +178,101 @@ async def test_an_error_while_a_poll_is_answered_is_reported_and_hurts_no_other_
 
         assert [type(error) for error in bad.errors] == [ZeroDivisionError]
         assert good.values() == [[(0, b"a")]]
+
+
+@virtual_time
+async def test_a_poll_does_not_read_again_before_the_bytes_that_it_lacks_have_arrived() -> None:
+    """Otherwise clients that wait for very many bytes make each commit as expensive as all their reads together."""
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        (key,) = view.partitions()
+        await known(streams, key)
+        batch = batch_of(b"a")
+        waiting = Waiting(streams, key, bytes_min=10 * len(batch), wait_ms=60_000)
+        reads = 0
+        read = streams.at_tail.read
+
+        def counted(*arguments: object) -> object:
+            nonlocal reads
+            reads += 1
+            return read(*arguments)  # type: ignore[arg-type]
+
+        streams.at_tail.read = counted  # type: ignore[method-assign, assignment]
+        for _ in range(9):
+            await append(streams, view, batch)
+        assert reads == 0
+
+        await append(streams, view, batch)
+        assert len(waiting.values()[0]) == 10
+        assert reads == 1
+
+
+@virtual_time
+async def test_a_fetch_that_needed_the_store_does_not_read_again_before_what_it_lacks_has_arrived() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        (key,) = view.partitions()
+        batch = batch_of(b"a")
+        reads = 0
+        collect = streams._reader._collect
+
+        async def counted(*arguments: object) -> None:
+            nonlocal reads
+            reads += 1
+            await collect(*arguments)  # type: ignore[arg-type]
+
+        streams._reader._collect = counted  # type: ignore[method-assign]
+        ranges = [FetchRange(key, 0, 1 << 20)]
+        fetching = asyncio.create_task(
+            streams.fetch(ranges, bytes_min=10 * len(batch), bytes_max=1 << 20, wait_ms=60_000)
+        )
+        await asyncio.sleep(1)
+        for _ in range(9):
+            await append(streams, view, batch)
+            await asyncio.sleep(0.1)
+        assert reads == 1
+
+        await append(streams, view, batch)
+        assert len(values_of((await fetching)[0])) == 10
+        assert reads == 2
+
+
+@virtual_time
+async def test_a_read_waits_for_no_more_bytes_than_its_answer_may_have() -> None:
+    """As in Kafka: nothing that arrives later could change the answer."""
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        (key,) = view.partitions()
+        batch = batch_of(b"a")
+        await append(streams, view, batch)
+        ranges = [FetchRange(key, 0, 1 << 20)]
+
+        async with asyncio.timeout(1):
+            (found,) = await streams.fetch(ranges, bytes_min=1 << 30, bytes_max=len(batch), wait_ms=60_000)
+
+        assert values_of(found) == [(0, b"a")]
+        assert streams.at_tail.bytes_min(1 << 30, 5) == 5
+        assert streams.at_tail.bytes_min(1, 0) == 1, "a reader without room still waits"
+
+
+@virtual_time
+async def test_very_many_polls_that_one_commit_wakes_read_in_turns_of_the_loop() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        (key,) = view.partitions()
+        await known(streams, key)
+        waiting = [Waiting(streams, key) for _ in range(100)]
+        await append(streams, view, batch_of(b"a"))
+        turns = [sum(bool(poll.answers) for poll in waiting)]
+        while turns[-1] < len(waiting):
+            await asyncio.sleep(0)
+            turns.append(sum(bool(poll.answers) for poll in waiting))
+
+        most = max(after - before for before, after in pairwise(turns))
+        assert len(turns) > 3
+        assert most <= 25
+        assert waiter_count(streams) == 0

@@ -4,13 +4,15 @@
   of one extent wait for one request).
 - Stored batches have base offset 0. The cache *rebases* a slice in place on first use (`kernel.rebase`), so that it can serve one view per
   run of batches without a copy. Rebasing is deterministic, so it is safe to repeat.
-- The cache evicts the least recently used extents. Views that readers still hold keep evicted bytes alive a little longer; `size_bytes`
-  counts only cached extents. A reader that needs a small part of a large read gets a copy, so that its view does not keep the rest alive.
+- The cache evicts the least recently used extents. Views that readers still hold keep evicted bytes alive; `size_bytes` counts only cached
+  extents, `kept_bytes` the evicted ones. A client that does not read its response could keep many objects by a small part of each. While
+  `kept_bytes` is above half of `bytes_max`, and after each read from the store, readers therefore get copies of small parts.
 - Bytes that turn out to be damaged leave the cache, and the next reader reads them again.
 - The bytes being read from the store at once are bounded, so memory outside the cache stays bounded however many readers lag.
 """
 
 import asyncio
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -71,6 +73,8 @@ class Extent:
 
 
 ExtentKey = tuple[str, int, int]
+_LAST_REFERENCES = 2
+"""References to memory that nothing but `_count_kept` knows: its variable, and the argument of `getrefcount`."""
 
 
 class ObjectCache:
@@ -87,6 +91,9 @@ class ObjectCache:
         self._loading: dict[ExtentKey, asyncio.Task[Extent]] = {}
         self._gate = ByteGate(settings.loading_bytes_max)
         self.size_bytes = 0
+        self.kept_bytes = 0
+        """Bytes of evicted extents that views of readers keep in memory, as of the last eviction."""
+        self._kept: list[tuple[object, int]] = []  # their memory and its size (bytes)
 
     def add(self, ref: ObjectRef, buffer: bytearray, slices: Sequence[Slice]) -> None:
         """Cache a whole object that was just committed, and rebase its `slices`. The cache owns the buffer from then on."""
@@ -96,14 +103,26 @@ class ObjectCache:
     def peek(self, ref: ObjectRef, piece: Slice) -> memoryview | None:
         """Return the slice's bytes if they are cached and not damaged, else None; never waits."""
         extent = self._extent(ref, piece)
-        return None if extent is None else extent.view(piece)
+        return None if extent is None else self._light(extent, extent.view(piece))
 
     def cut(
         self, ref: ObjectRef, piece: Slice, offset: int, bytes_max: int, *, is_first: bool
     ) -> tuple[memoryview, bool] | None:
         """As `peek`, but return only the run of batches that `kernel.find_run` finds, and whether it reaches the end of the slice."""
         extent = self._extent(ref, piece)
-        return None if extent is None else extent.cut(piece, offset, bytes_max, is_first=is_first)
+        if extent is None:
+            return None
+        view, is_whole = extent.cut(piece, offset, bytes_max, is_first=is_first)
+        return self._light(extent, view), is_whole
+
+    def _light(self, extent: Extent, part: memoryview) -> memoryview:
+        """The part, or a copy if too many evicted bytes are kept, and the part may keep many times its size."""
+        if self.kept_bytes * 2 <= self._settings.bytes_max or self._is_large(extent, part):
+            return part
+        return memoryview(bytes(part))
+
+    def _is_large(self, extent: Extent, part: memoryview) -> bool:
+        return len(part) >= len(extent.buffer) * self._settings.slice_fraction_min
 
     def _extent(self, ref: ObjectRef, piece: Slice) -> Extent | None:
         """The extent that has the slice, with the slice's offsets written in; None if it is not cached or damaged."""
@@ -150,9 +169,7 @@ class ObjectCache:
             if self._extents.get(key) is extent:
                 self._drop(key)  # the next reader finds the repaired object
             raise
-        if len(part) < (key[2] - key[1]) * self._settings.slice_fraction_min:
-            return memoryview(bytes(part))
-        return part
+        return part if self._is_large(extent, part) else memoryview(bytes(part))
 
     def extent_of(self, ref: ObjectRef, piece: Slice, *, is_tail: bool) -> ExtentKey:
         """Return (object, start, end) of the bytes that `get` would read for a slice that is not cached."""
@@ -187,6 +204,18 @@ class ObjectCache:
             _, oldest = self._extents.popitem(last=False)
             self.size_bytes -= len(oldest.buffer)
             metrics.CACHE_EVICTED_BYTES.value += len(oldest.buffer)
+            self._kept.append((oldest.buffer.obj, len(oldest.buffer)))
+            del oldest
+        self._count_kept()
+
+    def _count_kept(self) -> None:
+        """Forget evicted memory of which no reader has a view any more, and count the rest: a view refers to its memory."""
+        kept, self._kept = self._kept, []
+        while kept:
+            memory, size_bytes = kept.pop()
+            if sys.getrefcount(memory) > _LAST_REFERENCES:
+                self._kept.append((memory, size_bytes))
+        self.kept_bytes = sum(size_bytes for _, size_bytes in self._kept)
 
     def _drop(self, key: ExtentKey) -> None:
         self.size_bytes -= len(self._extents.pop(key).buffer)
@@ -198,4 +227,5 @@ class ObjectCache:
             task.cancel()
         await asyncio.gather(*loading, return_exceptions=True)
         self._extents.clear()
-        self.size_bytes = 0
+        self._kept.clear()
+        self.size_bytes = self.kept_bytes = 0

@@ -12,13 +12,20 @@ The index says *where* an offset is, never *whether* it exists: only the store d
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from bearlake.metadata.model import Entry, EntryKind, ObjectRef, PartitionBounds, PartitionKey, Slice
 from bearlake.telemetry import metrics
 
 _DEAD_COUNT_MIN = 1_000
 """Fewer dead slices than this (400 KB) do not justify a scan of all entries."""
+
+
+UNKNOWN_BYTES = 1 << 62
+"""What waiters are told if they have to look again, whatever they lack."""
+
+Waiter: TypeAlias = Callable[[int], None]
+"""Called with the bytes that a partition got, or `UNKNOWN_BYTES`. It does little: a commit may call very many."""
 
 
 class TailSlice(NamedTuple):
@@ -38,7 +45,7 @@ class PartitionTail:
         self.end = end
         self.start = -1
         """Start offset of the partition; -1 until this server has asked the store for it."""
-        self.waiters: dict[Callable[[], None], None] = {}
+        self.waiters: dict[Waiter, None] = {}
         self._bases: list[int] = []
         self._slices: list[TailSlice] = []
         self._head = 0
@@ -87,10 +94,10 @@ class PartitionTail:
         """Return the slice of a handle from `find`; handle + 1 is the next slice. None after the last slice."""
         return self._slices[handle] if handle < len(self._slices) else None
 
-    def wake(self) -> None:
+    def wake(self, size_bytes: int = UNKNOWN_BYTES) -> None:
         """Call every waiter once."""
         for waiter in list(self.waiters):
-            waiter()
+            waiter(size_bytes)
 
 
 class TailIndex:
@@ -180,7 +187,7 @@ class TailIndex:
             if piece.base_offset == tail.end:
                 tail.append(TailSlice(piece, ref))
                 if tail.waiters:
-                    tail.wake()
+                    tail.wake(piece.length)
             elif piece.end_offset > tail.end:
                 self._on_gap(partition)
                 self.forget(partition)

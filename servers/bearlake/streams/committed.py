@@ -5,16 +5,20 @@
   client needs no list of aborted transactions, and every protocol reads the same.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from bearlake import kernel
-from bearlake.errors import Unavailable
+from bearlake.errors import BearlakeError, Unavailable
 from bearlake.index.isolation import IsolationIndex, PartitionIsolation
+from bearlake.index.tail import PartitionTail
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.transactions import Aborted, Transactions
 from bearlake.records.batch import is_transactional
 from bearlake.streams.fetched import Fetched
 from bearlake.streams.history import empty_batch
+
+log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 """Reads of the store until its answer is not older than the log that this server follows; usually the first one is not."""
@@ -84,9 +88,22 @@ class Isolating:
         self._index.forget(partition)
 
     async def know(self, partitions: Sequence[PartitionKey]) -> None:
-        """Read the states that are not known. Raises `Unavailable`, `Overloaded`."""
-        for _ in range(ATTEMPTS):
-            unknown = [partition for partition in partitions if self._index.get(partition) is None]
-            if not unknown or self._index.learn(await self._transactions.isolation(unknown)):
-                return
-        raise Unavailable("the states of transactions are older than the log that this server follows")
+        """Read the states that are not known. A partition that stays unknown cannot be read: see `keep_committed`."""
+        try:
+            for _ in range(ATTEMPTS):
+                unknown = [partition for partition in partitions if self._index.get(partition) is None]
+                if not unknown or self._index.learn(await self._transactions.isolation(unknown)):
+                    return
+        except BearlakeError as error:
+            log.warning("cannot read the transactions of partitions", extra={"error": repr(error)})
+
+    def keep_committed(self, fetched: Fetched, tail: PartitionTail | None) -> None:
+        """Leave out what is not committed, by the newest state; an error if this server does not know it, or has no `tail`."""
+        known = self._index.get(fetched.range.partition)
+        if tail is None or known is None:
+            fetched.views, fetched.size_bytes = [], 0
+            fetched.error = Unavailable(
+                f"the transactions of partition {fetched.range.partition} are not known here yet"
+            )
+        else:
+            keep_committed(fetched, known, tail.end)

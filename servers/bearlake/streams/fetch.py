@@ -26,8 +26,8 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
-from bearlake.streams.committed import Isolating, keep_committed
-from bearlake.streams.fetched import Fetched, FetchRange
+from bearlake.streams.committed import Isolating
+from bearlake.streams.fetched import Fetched, FetchRange, least
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
 from bearlake.streams.turns import in_turns
@@ -90,6 +90,10 @@ class _Progress:
     """Whether more data exists that was too much for one read."""
     has_error: bool = False
 
+    def hides_records(self) -> bool:
+        """Whether some records are not decided yet."""
+        return self.is_committed and any(-1 < found.last_stable < found.end for found in self.results)
+
 
 class Reader:
     """One server's read path. Use it from the event loop's thread only."""
@@ -125,14 +129,19 @@ class Reader:
 
         `is_committed`: return only records of committed transactions, and those without a transaction (`streams/committed.py`).
 
-        Returns at once if `bytes_min` bytes are available or any range has an error; otherwise waits up to `wait_ms`.
+        Returns at once if `bytes_min` bytes are available, or as many as an answer may have, or if any range has an error; otherwise waits
+        up to `wait_ms`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(wait_ms, self._settings.wait_max_ms) / 1000
         bytes_max = min(bytes_max, self._settings.bytes_max)
+        bytes_min = least(bytes_min, bytes_max)
         wake = asyncio.Event()
-        waiter = wake.set
+        waiter = waiting.Lack(bytes_min, wake.set)
         while True:
+            waiter.size_bytes = (
+                bytes_min  # what arrives during the read may be counted twice: then the fetch reads once more
+            )
             wake.clear()
             tails: list[PartitionTail] = []
             done = _Progress(
@@ -142,7 +151,7 @@ class Reader:
                 async for part in in_turns(ranges):
                     await self._learn([item.partition for item in part])
                     if is_committed:
-                        await self._know([item.partition for item in part])
+                        await self.isolation.know([item.partition for item in part])
                     watched = [tail for item in part if (tail := self._tail.get(item.partition)) is not None]
                     tails += watched
                     for tail in watched:
@@ -151,6 +160,8 @@ class Reader:
                 wait = deadline - loop.time()
                 is_last = done.size_bytes >= bytes_min or wait <= 0 or done.is_cut or done.has_error
                 if not is_last:
+                    # The end of a transaction adds few bytes, and shows many.
+                    waiter(waiter.size_bytes - 1 if done.hides_records() else done.size_bytes)
                     if len(tails) < len(ranges):  # a partition without known bounds has no tail to wake us
                         wait = min(wait, _LEARN_PAUSE_S)
                     is_last = not await waiting.is_woken(wake, wait) and loop.time() >= deadline
@@ -182,13 +193,6 @@ class Reader:
             self.isolation.forget(partition)
             self._tail.learn(partition, bounds, generation)
 
-    async def _know(self, partitions: Sequence[PartitionKey]) -> None:
-        """Learn of the partitions' transactions. A partition that stays unknown cannot be read: see `_keep_committed`."""
-        try:
-            await self.isolation.know(partitions)
-        except BearlakeError as error:
-            log.warning("cannot read the transactions of partitions", extra={"error": repr(error)})
-
     # -- plan ----------------------------------------------------------------------------------------------------
 
     async def _collect(self, ranges: Sequence[FetchRange], done: _Progress) -> None:
@@ -209,7 +213,7 @@ class Reader:
                 if done.bytes_left > 0 or is_first:
                     self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
                 if done.is_committed:
-                    self._keep_committed(fetched)
+                    self.isolation.keep_committed(fetched, self._tail.get(fetched.range.partition))
                 done.bytes_left -= fetched.size_bytes
                 done.size_bytes += fetched.size_bytes
             done.has_error = done.has_error or fetched.error is not None
@@ -351,16 +355,6 @@ class Reader:
                 at = piece.slice.end_offset
         plan.slices, plan.views = slices, views
         self._history.read_ahead(last)
-
-    def _keep_committed(self, fetched: Fetched) -> None:
-        """Leave out what is not committed, by the newest state; an error if this server does not know it."""
-        partition = fetched.range.partition
-        tail, known = self._tail.get(partition), self.isolation.get(partition)
-        if tail is None or known is None:
-            fetched.views, fetched.size_bytes = [], 0
-            fetched.error = Unavailable(f"the transactions of partition {partition} are not known here yet")
-        else:
-            keep_committed(fetched, known, tail.end)
 
     # -- cut -----------------------------------------------------------------------------------------------------
 

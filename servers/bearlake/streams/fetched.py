@@ -39,3 +39,8 @@ def has_enough(results: Sequence[Fetched], bytes_min: int) -> bool:
             return True
         bytes_min -= result.size_bytes
     return bytes_min <= 0
+
+
+def least(bytes_min: int, bytes_max: int) -> int:
+    """Return the bytes for which a read waits: at most as many as its answer may have. The first batch is never too large."""
+    return min(bytes_min, max(bytes_max, 1))

@@ -239,7 +239,7 @@ class Streams(Management):
         self._writer.submit(call)
 
     def open_buffer(self) -> WriteBuffer | None:
-        """Return the write path's open buffer, for batches that `kernel.take_produces` adds; None if this server is fenced.
+        """Return the write path's open buffer, for batches that `kernel.take_produces` adds; None if this server is fenced or closed.
 
         The caller reports them by `added` at once. The rules of `submit` hold.
         """

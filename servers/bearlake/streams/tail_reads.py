@@ -1,22 +1,30 @@
 """Reads at the end of the log: from the tail index and the object cache alone, in one step of the event loop, without a task.
 
+Very many polls may wait for one commit. Those that it wakes read in turns of the event loop (`TailReads.wake`), so that nobody else waits
+for all of them.
+
 TailReads.read   answers ranges at once, or says that they need the store (`streams/fetch.py`)
 Poll             waits for records: a commit wakes it, and it reads again in the same turn of the event loop
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from bearlake.cache.objects import ObjectCache
 from bearlake.index.tail import PartitionTail, TailIndex
-from bearlake.streams.fetched import Fetched, FetchRange, has_enough
+from bearlake.streams.fetched import Fetched, FetchRange, has_enough, least
+from bearlake.streams.turns import AT_ONCE
+from bearlake.streams.waiting import Lack
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import fault
 
 log = logging.getLogger(__name__)
 
 _FROM_TAIL = metrics.FETCH_LOOKUPS.labels("tail")
+_POLL_WEIGHT = 10
+"""What a poll weighs beside its partitions: it is answered as a rule, which takes as long as the look-up of ten partitions."""
 
 
 class TailReads:
@@ -28,6 +36,27 @@ class TailReads:
         self._cache = cache
         self._bytes_max = bytes_max
         self.wait_max_ms = wait_max_ms
+        self._woken: deque[Poll] = deque()
+
+    def bytes_min(self, bytes_min: int, bytes_max: int) -> int:
+        """Return the bytes for which a read waits: at most as many as its answer may have."""
+        return least(bytes_min, min(bytes_max, self._bytes_max))
+
+    def wake(self, poll: "Poll") -> None:
+        """Let a poll read, after the event loop's present step and the polls that were woken before it."""
+        if not self._woken:
+            asyncio.get_running_loop().call_soon(self._look)
+        self._woken.append(poll)
+
+    def _look(self) -> None:
+        """Let woken polls read, as many as one turn of the event loop has time for."""
+        weight = 0
+        while self._woken and weight < AT_ONCE:
+            poll = self._woken[0]
+            weight += poll.look()
+            self._woken.popleft()
+        if self._woken:
+            asyncio.get_running_loop().call_soon(self._look)
 
     def read(self, ranges: Sequence[FetchRange], bytes_max: int) -> list[Fetched] | None:
         """Read the ranges, in order, up to `bytes_max` bytes in total; never waits.
@@ -83,11 +112,12 @@ class Poll:
         "_bytes_min",
         "_done",
         "_failed",
+        "_is_woken",
+        "_lack",
         "_loop",
         "_ranges",
         "_reads",
         "_since",
-        "_step",
         "_tails",
         "_timer",
     )
@@ -102,41 +132,53 @@ class Poll:
         wait_ms: int,
         done: Callable[[list[Fetched] | None], None],
         failed: Callable[[BaseException], None],
+        found_bytes: int = 0,
     ) -> None:
-        """Wait for records of `ranges`, which `reads.read` has just read.
+        """Wait for records of `ranges`, of which `reads.read` has just found `found_bytes` bytes.
 
         Calls `done` once, with the answers, or with None if a range needs the store. Calls `failed` with an error of `done`: a bug.
         """
         self._reads = reads
         self._ranges = ranges
-        self._bytes_min = bytes_min
+        self._bytes_min = reads.bytes_min(bytes_min, bytes_max)
         self._bytes_max = bytes_max
         self._done = done
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
-        self._step: asyncio.Handle | None = None
+        self._is_woken = False
+        self._lack = Lack(self._bytes_min - found_bytes, self._wake)
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(
-            min(wait_ms, reads.wait_max_ms) / 1000, self._look, 0
+            min(wait_ms, reads.wait_max_ms) / 1000, self._read, 0
         )
         self._tails = reads.tails(ranges)
         for tail in self._tails:
-            tail.waiters[self._wake] = None
+            tail.waiters[self._lack] = None
         metrics.FETCH_WAITING.value += 1
 
     def _wake(self) -> None:
-        """Called for each new slice of a partition; the read follows when the whole entry has been applied."""
-        if self._step is None:
-            self._step = self._loop.call_soon(self._look, self._bytes_min)
+        """Called once the partitions have got what was lacking; the read follows when the whole entry has been applied."""
+        if not self._is_woken and self._timer is not None:
+            self._is_woken = True
+            self._reads.wake(self)
 
-    def _look(self, bytes_min: int) -> None:
+    def look(self) -> int:
+        """Read again; returns how much work that was, in partitions. Called by `TailReads`."""
+        self._is_woken = False
+        if self._timer is None:
+            return 1
+        self._read(self._bytes_min)
+        return _POLL_WEIGHT + len(self._ranges)
+
+    def _read(self, bytes_min: int) -> None:
         """Read again, and end the wait if there are `bytes_min` bytes. Raises nothing: a bug closes the waiting connection."""
-        self._step = None
         try:
             results = self._reads.read(self._ranges, self._bytes_max)
             if results is None or has_enough(results, bytes_min):
                 self.cancel()
                 self._done(results)
+            else:
+                self._lack.size_bytes = bytes_min - sum(result.size_bytes for result in results)
         except Exception as error:  # noqa: BLE001 - boundary: one connection
             self.cancel()
             fault(log, "answer a waiting fetch", error, self._failed)
@@ -147,9 +189,7 @@ class Poll:
             return
         self._timer.cancel()
         self._timer = None
-        if self._step is not None:
-            self._step.cancel()
         for tail in self._tails:
-            tail.waiters.pop(self._wake, None)
+            tail.waiters.pop(self._lack, None)
         metrics.FETCH_WAITING.value -= 1
         metrics.FETCH_WAIT_SECONDS.observe(self._loop.time() - self._since)

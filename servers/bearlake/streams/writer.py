@@ -88,6 +88,7 @@ class Writer:
         self._is_fenced = False
         self._is_kicked = False
         self._is_draining = False
+        self._is_closed = False
         self._policy = FlushPolicy(settings)
         self._linger_timer: asyncio.TimerHandle | None = None
         self._linger_at = 0.0  # due time of `_linger_timer`; a uvloop handle cannot report it within the last 0.5 ms
@@ -96,7 +97,7 @@ class Writer:
     def submit(self, call: AppendCall) -> None:
         """Queue the call's batches, in order; the callback runs when their outcomes are known, or after the deadline.
 
-        Never waits. Refuses batches only when this server is fenced; callers watch `is_over_budget`.
+        Never waits. Refuses batches only when this server is fenced or closed; callers watch `is_over_budget`.
         """
         at = 0
         while (buffer := self.open_buffer()) is not None:
@@ -109,8 +110,8 @@ class Writer:
         call.refuse(SERVER_FENCED)
 
     def open_buffer(self) -> kernel.WriteBuffer | None:
-        """Return the open buffer, for batches that the caller adds now and then reports by `added`; None if this server is fenced."""
-        if self._is_fenced:
+        """Return the open buffer, for batches that the caller adds now and then reports by `added`; None once fenced or closed."""
+        if self._is_fenced or self._is_closed:
             return None
         batches = self._open.batches
         if not batches.size:
@@ -168,7 +169,8 @@ class Writer:
             await asyncio.sleep(0)  # let the callbacks flush buffers that were waiting for a slot
 
     async def close(self) -> None:
-        """Stop without flushing; pending calls are answered UNAVAILABLE."""
+        """Stop without flushing; pending calls are answered UNAVAILABLE, and later calls are refused."""
+        self._is_closed = True
         for timer in (self._linger_timer, self._deadline_timer):
             if timer is not None:
                 timer.cancel()
@@ -182,6 +184,8 @@ class Writer:
     def _kick(self) -> None:
         """Flush the buffers that the policy allows now."""
         self._is_kicked = False
+        if self._is_closed:  # I3: the writes before these batches were cancelled
+            return
         settings = self._settings
         while len(self._in_flight) < settings.puts_in_flight_max:
             if self._full:

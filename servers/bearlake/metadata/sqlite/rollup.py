@@ -152,11 +152,17 @@ class Round:
         )
 
     def _sweep_later(self, connection: sqlite3.Connection) -> None:
-        """Note what trims and deletions left behind. Sweeps may begin only now: the rows to sweep are in the index."""
+        """Note what trims and deletions left behind. Sweeps may begin only now: the rows to sweep are in the index.
+
+        A stream that was deleted after this round's entries may still have later ones. The round that takes its deletion notes it: a sweep
+        before that would remove the checkpoint under these entries, and their slices twice.
+        """
         sweeps: list[tuple[int, int, int | None]] = [*self._trims]
         for number in self._streams:
-            row = connection.execute("SELECT is_deleted FROM streams WHERE number = ?", (number,)).fetchone()
-            if row is not None and row[0]:  # there is no stream with the number of a POLICY entry
+            row = connection.execute(  # there is no stream with the number of a POLICY entry
+                "SELECT 1 FROM streams WHERE number = ? AND is_deleted AND version <= ?", (number, self.end)
+            ).fetchone()
+            if row is not None:
                 sweeps.append((partition_key(number, 0), partition_key(number + 1, 0) - 1, None))
                 close_tasks_of(connection, number)
         connection.executemany(

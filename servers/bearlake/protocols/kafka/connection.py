@@ -177,12 +177,12 @@ class Connection(PacedConnection):
         if session is not None and not session.is_logged_in:
             usage = self._produce_lead = None
         self._is_frugal = usage is not None and self._throttling.limits_produce(usage, self.who)
-        if self._is_frugal:
-            self._produce_lead = None
+        if (lead := self._produce_lead) and usage is not None and self._throttling.limits_produce(usage, lead[0].who):
+            lead = self._produce_lead = None  # it is of the last Produce request, whose client need not be `who`
         try:
-            if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
+            if lead is not None and not is_over_budget and self.produce_tail is None:
                 begin(self._apis[ApiKey.PRODUCE].what)
-                lead, room = self._produce_lead, limits.requests_in_flight_max - self._request_count
+                room = limits.requests_in_flight_max - self._request_count
                 self._low = produce_pipelined.take(self, lead, slab, first, self._high, room)
             while (
                 self._high - self._low >= 4

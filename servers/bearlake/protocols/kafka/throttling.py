@@ -37,6 +37,7 @@ from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller
 from bearlake.protocols.kafka.handlers import fetch, produce
+from bearlake.protocols.kafka.handlers.produce_call import Requester
 from bearlake.protocols.kafka.messages import FetchResponse
 from bearlake.protocols.kafka.request_kinds import LOGIN
 from bearlake.protocols.kafka.slot import Slot
@@ -215,7 +216,7 @@ class Throttling:
 
     def receive(
         self,
-        connection: produce.Requester,
+        connection: Requester,
         slot: Slot,
         caller: Caller,
         correlation_id: int,

@@ -3,13 +3,17 @@
 The bound is twice the watchdog's because a test's client and server share the loop.
 """
 
+import asyncio
 import struct
 
 import pytest
 
+from bearlake import kernel
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.handlers import produce
+from bearlake.protocols.kafka.handlers.produce import AT_ONCE_BYTES_MAX, AT_ONCE_COUNT_MAX
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
 from bearlake.telemetry.watchdog import LIMIT_S
@@ -166,3 +170,60 @@ async def test_a_name_that_is_repeated_does_not_multiply_its_partitions(kafka):
         frame = await client.receive_frame()
 
     assert len(frame) < 1 * MIB
+
+
+LARGE = {
+    "20,000 partitions that need a check": (19_000, lambda: batch_of(b"v", compression=Compression.GZIP)),
+    "70 MB of small records": (90, lambda: compressed(Compression.NONE, [None] * 90_000)),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+async def test_batches_of_a_large_request_are_admitted_in_turns(kafka, monkeypatch, what):
+    """The bound counts what is asked of the checks and the kernel between two steps of the loop."""
+    await kafka.create("t", 10)
+    client = await kafka.client()
+    count, make = LARGE[what]
+    await client.produce("t", batch_of(b"first"))  # so that the kernel may take the next ones
+    batch = make()
+    r = m.ProduceRequest
+    partitions = [r.Partition(index=at % 10, records=batch) for at in range(count)]
+    turn = TurnCount(monkeypatch)
+
+    client.send(r(acks=-1, timeout_ms=10_000, topic_data=[r.Topic(name="t", partition_data=partitions)]), 9)
+    answers = (await client.receive()).responses[0].partition_responses
+
+    assert [answer.error_code for answer in answers] == [0] * count
+    assert turn.count_most + turn.bytes_most > 0
+    assert turn.count_most <= 2 * AT_ONCE_COUNT_MAX
+    assert turn.bytes_most <= AT_ONCE_BYTES_MAX + len(batch)
+
+
+class TurnCount:
+    """Counts the batches that one turn of the loop admits one by one, and the bytes that the kernel admits."""
+
+    def __init__(self, monkeypatch):
+        self.count = self.size_bytes = self.count_most = self.bytes_most = 0
+        alone, together = produce._admit_one, kernel.admit_plain  # noqa: SLF001 - what is counted
+
+        def admit_one(*arguments):
+            self.add(1, 0)
+            return alone(*arguments)
+
+        def admit_plain(entries, at, *arguments):
+            end = together(entries, at, *arguments)
+            self.add(0, sum(entry[3] - entry[2] for entry in entries[at:end]))
+            return end
+
+        monkeypatch.setattr(produce, "_admit_one", admit_one)
+        monkeypatch.setattr(kernel, "admit_plain", admit_plain)
+
+    def add(self, count, size_bytes):
+        if not self.count and not self.size_bytes:
+            asyncio.get_running_loop().call_soon(self.end)
+        self.count += count
+        self.size_bytes += size_bytes
+        self.count_most, self.bytes_most = max(self.count, self.count_most), max(self.size_bytes, self.bytes_most)
+
+    def end(self):
+        self.count = self.size_bytes = 0

@@ -96,6 +96,7 @@ class TailFetch:
             self._connection.start(self._work())
             return
         bytes_max = min(bytes_max, room(self._connection.context))
+        bytes_min = streams.at_tail.bytes_min(bytes_min, bytes_max)
         results = streams.at_tail.read(ranges, bytes_max)
         if results is None or wait_ms <= 0 or has_enough(results, bytes_min):
             self._done(results)
@@ -108,6 +109,7 @@ class TailFetch:
             wait_ms=wait_ms,
             done=self._woken,
             failed=self._connection.failed,
+            found_bytes=sum(result.size_bytes for result in results),
         )
 
     def cancel(self) -> None:

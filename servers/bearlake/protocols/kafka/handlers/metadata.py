@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import Server
-from bearlake.protocols.kafka import codec
+from bearlake.protocols.kafka import codec, internal_topics
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
@@ -37,8 +37,6 @@ ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
 """The first version in which a topic may be named by its id only, as in Kafka: responses of versions 10 and 11 must have a name."""
 _AT_ONCE = 16
-INTERNAL_NAMES = frozenset({"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"})
-"""Kafka's internal topics, which Bearlake does not have. A client that asks for one must not create an ordinary stream of that name."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
@@ -162,7 +160,7 @@ def _describe(
 
 
 async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_create: bool) -> StreamView | ErrorCode:
-    """The stream of that name, created if missing and `may_create`; else the error code."""
+    """The stream of that name, created if missing and `may_create`, or what clients see of an internal topic; else the error code."""
     streams = context.streams
     try:
         check_name(name)
@@ -173,7 +171,9 @@ async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_c
     try:
         return await streams.catalog.find(name)
     except NotFound:
-        if not may_create or name in INTERNAL_NAMES:
+        if name in internal_topics.NAMES:
+            return internal_topics.DESCRIBED.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not may_create:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except (Unavailable, Overloaded):
         return ErrorCode.LEADER_NOT_AVAILABLE
@@ -213,7 +213,7 @@ def _topic(view: StreamView, servers: Sequence[Server], operations: int) -> Meta
     return MetadataResponse.Topic(
         name=view.name,
         topic_id=view.id_bytes,
-        is_internal=False,
+        is_internal=internal_topics.is_internal(view),
         partitions=partitions,
         topic_authorized_operations=operations,
     )
@@ -355,6 +355,7 @@ def _page(
     return DescribeTopicPartitionsResponse.Topic(
         name=view.name,
         topic_id=view.id_bytes,
+        is_internal=internal_topics.is_internal(view),
         partitions=partitions,
         topic_authorized_operations=operations,
     )

@@ -2,79 +2,45 @@
 
 The kernel parses and answers the common request (known streams, plain rules, no errors) in one call each. A request for a stream
 that this server does not know waits for a look-up in the store; later Produce requests of the connection wait behind it.
-A request with acks=0 gets no response.
+A request with acks=0 gets no response. A request of very many batches, or bytes, is admitted in turns of the event loop.
 
 Source: KIP-98, KIP-467 (record errors), KIP-516 (topic ids), Produce versions 3-13.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Protocol
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
-from bearlake.kernel import ProduceEntry, ProducePlace, ProduceResult
+from bearlake.kernel import ProduceEntry
 from bearlake.metadata.model import BATCH_TRANSACTIONAL
 from bearlake.metadata.transactions import BATCH_BEGINS
 from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
-from bearlake.protocols.kafka.errors import STATUS_CODES, VERDICT_CODES, ErrorCode, code_of
+from bearlake.protocols.kafka.errors import STATUS_CODES, ErrorCode, code_of
+from bearlake.protocols.kafka.handlers.produce_call import ProduceCall, Refusal, Requester
 from bearlake.protocols.kafka.messages import ProduceRequest, ProduceResponse
 from bearlake.protocols.kafka.rights import on_transaction
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.records.batch import ATTRIBUTE_TRANSACTIONAL
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import BadTimestamp, Header, admit
-from bearlake.streams.append import Append, AppendCall, Result, Verdict
+from bearlake.streams.append import Append, AppendCall
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import BadRecord, Checked
 from bearlake.streams.configs import TimestampSource
 from bearlake.streams.principal import Operation
-from bearlake.telemetry import metrics
+from bearlake.streams.turns import AT_ONCE, Turns
 
-MESSAGES_MAX = 1_000
-"""Partitions of a response that has messages for people: objects per partition take ten times as long as error codes alone."""
+AT_ONCE_COUNT_MAX = 2_000
+"""Batches of a request that one turn of the event loop admits: 15 ms if each needs a check."""
+AT_ONCE_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of them: their records are read at 1 GB/s."""
 VERSION_MIN = 3
 """Older versions use message formats 0 and 1."""
-
-
-class Requester(Protocol):
-    """The connection that sent Produce requests: `connection.Connection`."""
-
-    produce_tail: asyncio.Task[None] | None
-    arrived: int
-    """The log position that this server had seen before the requests in progress arrived."""
-
-    @property
-    def context(self) -> KafkaContext:
-        """State that the server's connections share."""
-
-    def add(self, slot: Slot) -> None:
-        """Queue the requests of `slot` for their answer."""
-
-    def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
-        """Complete a slot; without chunks its requests get no response."""
-
-    def close(self, why: str, reason: str) -> None:
-        """Close the connection at once; `reason` is a metric label."""
-
-    def failed(self, error: Exception) -> None:
-        """Close the connection because of a bug."""
-
-    def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool) -> asyncio.Task[None]:
-        """Run a request's coroutine as a task."""
-
-
-class Refusal:
-    """Why one partition's batch is not appended."""
-
-    __slots__ = ("code", "message", "record_indexes")
-
-    def __init__(self, code: ErrorCode, message: str | None = None, record_indexes: Sequence[int] = ()) -> None:
-        self.code = code
-        self.message = message
-        self.record_indexes = record_indexes
 
 
 NOT_LEADER = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this server is draining: refresh the metadata")
@@ -84,119 +50,6 @@ NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not suppo
 TRANSACTION_DENIED = Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _BEGINS_FROM = 12
 """From this version on, a batch adds its partition to the transaction (KIP-890)."""
-
-
-class ProduceCall:
-    """One Produce request in progress: its entries, those rejected at once, and the append of the rest."""
-
-    __slots__ = (
-        "caller",
-        "checked",
-        "connection",
-        "correlation_id",
-        "entries",
-        "now_ms",
-        "outcomes",
-        "seen",
-        "slot",
-        "stamped",
-        "transactional_id",
-    )
-
-    def __init__(
-        self,
-        connection: Requester,
-        slot: Slot | None,
-        caller: Caller,
-        correlation_id: int,
-        entries: list[ProduceEntry],
-    ) -> None:
-        self.connection = connection
-        self.slot = slot
-        """The slot of the response; None for acks=0."""
-        self.caller = caller
-        self.correlation_id = correlation_id
-        self.entries = entries
-        self.now_ms = connection.context.streams.clock.now_ms()
-        self.seen = connection.arrived
-        self.transactional_id: str | None = None
-        self.outcomes: list[Refusal | None] = [None] * len(entries)
-        self.checked: set[int] = set()
-        """Indexes in `entries` of the batches whose records are known to be good."""
-        self.stamped: set[int] = set()
-        """Indexes in `entries` of the batches that got the log append time `now_ms`."""
-
-    def done(self, call: AppendCall) -> None:
-        """Called when every submitted batch has its result."""
-        chunks = self.frames(list(call))
-        if self.slot is not None:
-            self.connection.answer(self.slot, chunks)
-
-    def frames(self, outcomes: Sequence[Result]) -> Sequence[codec.Buffer]:
-        """The response frame for these append results. For acks=0 there is none; an error closes the connection instead."""
-        throttle_ms = 0 if self.slot is None or self.slot.owed_ms is None else self.slot.owed_ms()
-        results: list[ProduceResult] = []
-        has_errors = has_messages = False
-        appended = iter(outcomes)
-        for place, (entry, refusal) in enumerate(zip(self.entries, self.outcomes, strict=True)):
-            topic, index = entry[0], entry[1]
-            if refusal is not None:
-                has_errors = True
-                has_messages = has_messages or (refusal.message is not None and len(self.entries) <= MESSAGES_MAX)
-                results.append((topic, index, refusal.code, -1, -1, -1))
-                metrics.KAFKA_ERRORS.labels("PRODUCE", refusal.code.name).inc()
-                continue
-            result = result_of((topic, index), next(appended), self.now_ms if place in self.stamped else -1)
-            has_errors = has_errors or result[2] != ErrorCode.NONE
-            results.append(result)
-        if self.slot is None:
-            # As in Kafka: closing is the only error signal for acks=0; the client then refreshes its metadata.
-            if has_errors:
-                self.connection.close("a Produce request with acks=0 failed", "acks_0_error")
-            return ()
-        version = self.caller.version
-        if has_messages:
-            return codec.response(ApiKey.PRODUCE, version).frame(
-                self.correlation_id, self._with_messages(results, throttle_ms)
-            )
-        return [kernel.encode_produce_response(version, self.correlation_id, results, throttle_ms)]
-
-    def _with_messages(self, results: Sequence[ProduceResult], throttle_ms: int) -> ProduceResponse:
-        topics: list[ProduceResponse.Topic] = []
-        last: str | bytes | None = None
-        for (topic, index, code, base_offset, stamp, start_offset), refusal in zip(results, self.outcomes, strict=True):
-            if topic != last:
-                last = topic
-                named = {"name": topic} if isinstance(topic, str) else {"topic_id": topic}
-                topics.append(ProduceResponse.Topic(**named, partition_responses=[]))
-            partition = ProduceResponse.Partition(
-                index=index,
-                error_code=code,
-                base_offset=base_offset,
-                log_append_time_ms=stamp,
-                log_start_offset=start_offset,
-            )
-            if refusal is not None:
-                partition.error_message = refusal.message
-                partition.record_errors = [
-                    ProduceResponse.RecordError(batch_index=index, batch_index_error_message=refusal.message)
-                    for index in refusal.record_indexes
-                ]
-            topics[-1].partition_responses.append(partition)
-        return ProduceResponse(responses=topics, throttle_time_ms=throttle_ms)
-
-
-def result_of(place: ProducePlace, outcome: Result, stamp_ms: int) -> ProduceResult:
-    """Return what a response says of a batch that was submitted; `stamp_ms`: its log append time, or -1."""
-    topic, index = place
-    verdict, base_offset, start_offset = outcome
-    code = VERDICT_CODES[verdict]
-    if not code:
-        return topic, index, code, base_offset, stamp_ms, start_offset
-    if verdict == Verdict.NOT_FOUND and not isinstance(topic, str):
-        code = ErrorCode.UNKNOWN_TOPIC_ID
-    metrics.KAFKA_ERRORS.labels("PRODUCE", code.name).inc()
-    return topic, index, code, base_offset, -1, start_offset
 
 
 def receive(
@@ -219,7 +72,7 @@ def receive(
     if refusal is not None:
         call.outcomes = [refusal] * len(entries)
         call.done(AppendCall((), _ignore, call.seen))
-    elif connection.produce_tail is not None or not _submit(call, frame, slab, knows_all=False):
+    elif connection.produce_tail is not None or _is_large(call, frame) or not _submit(call, frame, slab):
         _start_later(call, frame, slab)
     if acks == 0:
         connection.answer(slot, ())
@@ -235,6 +88,11 @@ def _refused_at_once(call: ProduceCall, acks: int) -> Refusal | None:
         return NO_TRANSACTIONS
     may_write = on_transaction(call.connection.context, call.caller, Operation.WRITE, call.transactional_id)
     return None if may_write else TRANSACTION_DENIED
+
+
+def _is_large(call: ProduceCall, frame: memoryview) -> bool:
+    """Whether admitting the batches takes more than one turn of the event loop."""
+    return len(call.entries) > AT_ONCE_COUNT_MAX or len(frame) > AT_ONCE_BYTES_MAX
 
 
 def _start_later(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
@@ -267,14 +125,17 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
                 for place, entry in enumerate(call.entries):
                     if entry[0] == name:
                         call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
-    while not _submit(call, frame, slab, knows_all=True):
+    while not await _submit_in_turns(call, frame, slab):
         await _check(call, frame)
 
 
 async def _check(call: ProduceCall, frame: memoryview) -> None:
     """Check, in threads, the batches whose check takes long."""
     context = call.connection.context
+    turns = Turns()
     for place, (topic, index, start, end, status, attributes, *_) in enumerate(call.entries):
+        if turns.is_over(1 + (end - start) * AT_ONCE // AT_ONCE_BYTES_MAX):
+            await asyncio.sleep(0)
         if call.outcomes[place] is not None or place in call.checked or status:
             continue
         found = resolve(context, call.caller, topic)
@@ -287,47 +148,89 @@ async def _check(call: ProduceCall, frame: memoryview) -> None:
         call.checked.add(place)
 
 
-def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool) -> bool:
-    """Submit the valid batches and reject the rest.
+def _submit(call: ProduceCall, frame: memoryview, slab: Slab) -> bool:
+    """Submit the valid batches and reject the rest, now.
 
     Returns False, with nothing done, if a stream must be looked up first, or a batch's check takes long.
+    """
+    appends: list[Append] = []
+    if not all(_admissions(call, frame, slab, appends, knows_all=False)):
+        return False
+    _append(call, appends)
+    return True
+
+
+async def _submit_in_turns(call: ProduceCall, frame: memoryview, slab: Slab) -> bool:
+    """As `_submit`, in turns of the event loop, for a request whose streams were looked up."""
+    appends: list[Append] = []
+    for is_admitted in _admissions(call, frame, slab, appends, knows_all=True):
+        if not is_admitted:
+            return False
+        await asyncio.sleep(0)
+    _append(call, appends)
+    return True
+
+
+def _append(call: ProduceCall, appends: list[Append]) -> None:
+    if appends:
+        is_transactional = call.transactional_id is not None
+        call.connection.context.streams.submit(
+            AppendCall(appends, call.done, call.seen, call.connection.failed, is_transactional=is_transactional)
+        )
+    else:
+        call.done(AppendCall((), _ignore, call.seen))
+
+
+def _admissions(
+    call: ProduceCall, frame: memoryview, slab: Slab, appends: list[Append], *, knows_all: bool
+) -> Iterator[bool]:
+    """Admit the batches to `appends`, and reject the rest; yields True where another turn of the event loop may come in between.
+
+    Yields False, and ends with nothing done, where a stream must be looked up first, or a batch's check takes long.
     """
     context = call.connection.context
     entries, before = call.entries, call.outcomes
     outcomes = call.outcomes = list(before)
     call.stamped.clear()
-    appends: list[Append] = []
     at, count = 0, len(entries)
     last: str | bytes | None = None
     found: StreamView | Refusal = DENIED
     rules = None
     while at < count:
-        if outcomes[at] is not None:
-            at += 1
-            continue
-        topic = entries[at][0]
-        if topic != last:
-            last = topic
-            found = resolve(context, call.caller, topic)
-            if found is UNKNOWN and not knows_all:
-                call.outcomes = before
-                return False
-            rules = found.plain_rules(call.now_ms) if isinstance(found, StreamView) else None
-        if rules is not None:
-            at = kernel.admit_plain(entries, at, frame, slab, rules, appends)
-        if at < count and entries[at][0] == topic:
-            if not _admit_one(call, at, found, frame, slab, appends):
-                call.outcomes = before
-                return False
-            at += 1
-    if appends:
-        is_transactional = call.transactional_id is not None
-        context.streams.submit(
-            AppendCall(appends, call.done, call.seen, call.connection.failed, is_transactional=is_transactional)
-        )
-    else:
-        call.done(AppendCall((), _ignore, call.seen))
-    return True
+        end = _turn_end(entries, at)
+        part = entries if end == count else entries[:end]
+        while at < end:
+            if outcomes[at] is not None:
+                at += 1
+                continue
+            topic = entries[at][0]
+            if topic != last:
+                last = topic
+                found = resolve(context, call.caller, topic)
+                if found is UNKNOWN and not knows_all:
+                    call.outcomes = before
+                    yield False
+                    return
+                rules = found.plain_rules(call.now_ms) if isinstance(found, StreamView) else None
+            if rules is not None:
+                at = kernel.admit_plain(part, at, frame, slab, rules, appends)
+            if at < end and entries[at][0] == topic:
+                if not _admit_one(call, at, found, frame, slab, appends):
+                    call.outcomes = before
+                    yield False
+                    return
+                at += 1
+        if at < count:
+            yield True
+
+
+def _turn_end(entries: Sequence[ProduceEntry], at: int) -> int:
+    """The index after the batches, from `at` on, that one turn of the event loop admits: at least one."""
+    limit = entries[at][2] + AT_ONCE_BYTES_MAX
+    end = min(at + AT_ONCE_COUNT_MAX, len(entries))
+    if entries[end - 1][3] > limit:
+        end = max(at + 1, bisect_right(entries, limit, at, end, key=itemgetter(3)))
+    return end
 
 
 def _admit_one(

@@ -11,7 +11,8 @@ from bearlake.kernel import PlainRules, ProduceEntry
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
-from bearlake.protocols.kafka.handlers.produce import Requester, resolve, result_of
+from bearlake.protocols.kafka.handlers.produce import AT_ONCE_BYTES_MAX, AT_ONCE_COUNT_MAX, resolve
+from bearlake.protocols.kafka.handlers.produce_call import Requester, result_of
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.records.batch import ATTRIBUTE_TRANSACTIONAL
 from bearlake.serving.slabs import Slab
@@ -57,27 +58,40 @@ class ProduceCalls(kernel.ProduceResults, Call):
 class _Admission:
     """Admits the batches of one caller, as `kernel.take_produces` asks."""
 
-    __slots__ = ("_caller", "_context", "_now_ms", "_slab", "_view")
+    __slots__ = ("_caller", "_context", "_left", "_now_ms", "_slab", "_view")
 
     def __init__(self, context: KafkaContext, caller: Caller, slab: Slab) -> None:
         self._context = context
         self._caller = caller
         self._slab = slab
         self._now_ms = context.streams.clock.now_ms()
+        self._left = AT_ONCE_COUNT_MAX
         self._view: StreamView | None = None
 
     def rules(self, topic: str | bytes) -> PlainRules | None:
         """Return the rules of a stream to which the caller may write."""
+        if self._is_much():
+            return None
         found = resolve(self._context, self._caller, topic)
         self._view = found if isinstance(found, StreamView) else None
         return None if self._view is None else self._view.plain_rules(self._now_ms)
+
+    def _is_much(self) -> bool:
+        """Count a question; returns whether so many were asked that the request needs more than one turn of the event loop."""
+        self._left -= 1
+        return self._left < 0
 
     def flags(self, entry: ProduceEntry) -> int:
         """Return the flags of a batch that stays unchanged and whose check is little work; -1 if it needs special handling."""
         _, index, start, end, status, *header = entry
         view = self._view
         assert view is not None
-        if status or not 0 <= index < view.partition_count or end - start > view.rules.batch_bytes_max:
+        if (
+            self._is_much()
+            or status
+            or not 0 <= index < view.partition_count
+            or end - start > view.rules.batch_bytes_max
+        ):
             return -1
         fields = Header(*header)
         if fields.attributes & ATTRIBUTE_TRANSACTIONAL:
@@ -97,7 +111,7 @@ def take(connection: Requester, lead: Lead, slab: Slab, low: int, high: int, cou
     caller, header = lead
     context = connection.context
     streams = context.streams
-    size_max = context.settings.request_bytes_max
+    size_max = min(context.settings.request_bytes_max, AT_ONCE_BYTES_MAX)
     admission = _Admission(context, caller, slab)
     is_full = True
     while is_full and count_max > 0 and (buffer := streams.open_buffer()) is not None:
