@@ -283,31 +283,20 @@ class Streams(Management):
         bytes_min: int,
         bytes_max: int,
         wait_ms: int,
+        is_committed: bool | None = None,
     ) -> list[Fetched]:
-        """Read committed records of ranges; see `streams/fetch.py`. For the caller, a partition ends at its last stable offset.
+        """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first.
 
-        The caller must check `may(…, READ, …)` for every stream first.
+        `is_committed` is for Kafka's clients, which choose between committed records and all. For all others (None), only committed
+        records exist: a partition ends at its last stable offset.
         """
-        found = await self.fetch_isolated(
-            ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=True
+        found = await self._reader.fetch(
+            ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
         )
-        for fetched in found:
-            fetched.end = min(fetched.end, fetched.last_stable)
+        if is_committed is None:
+            for fetched in found:
+                fetched.end = min(fetched.end, fetched.last_stable)
         return found
-
-    async def fetch_isolated(
-        self,
-        ranges: Sequence[FetchRange],
-        *,
-        bytes_min: int,
-        bytes_max: int,
-        wait_ms: int,
-        is_committed: bool,
-    ) -> list[Fetched]:
-        """As `fetch`, for clients that choose: `is_committed` is False for those that read everything. Partitions have their real ends."""
-        return await self._reader.fetch(
-            ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed
-        )
 
     async def offsets(self, questions: Sequence[OffsetQuestion], *, is_committed: bool = False) -> list[OffsetAnswer]:
         """Answer offset questions; see `streams/offsets.py`."""

@@ -67,7 +67,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
                 ranges.append(FetchRange(key, partition.fetch_offset, partition.partition_max_bytes))
             partitions.append(answer)
     if ranges:
-        results = await context.streams.fetch_isolated(
+        results = await context.streams.fetch(
             ranges,
             bytes_min=0 if has_errors else request.min_bytes,
             bytes_max=min(request.max_bytes, room(context)),
