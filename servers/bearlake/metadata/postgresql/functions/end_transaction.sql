@@ -1,5 +1,5 @@
 -- Ends a transaction in one step: assigns the markers' offsets, forgets the open transactions, remembers aborted ones, and puts the
--- pending offsets of groups in place. Locks the transactional id, then the partitions as a commit does, then the log's head.
+-- pending offsets of groups in place. Locks the transactional id, then the partitions as a commit does, the offsets, then the log's head.
 --
 -- Parameters: as put_transaction, for the row afterwards; p_is_commit; p_marker_epoch: epoch of the markers; p_marker_bytes: bytes of one.
 -- Returns: the row as stored.
@@ -53,6 +53,17 @@ begin
         end loop;
         update bearlake.partition_group p set ends = g_ends, sizes = g_sizes where p.group_key = g.group_key;
     end loop;
+    -- Before the log's head, which all commits need.
+    if p_is_commit then
+        insert into bearlake.group_offset (name, partition, committed_offset, leader_epoch, metadata, committed_ms)
+        select o.name, o.partition, o.committed_offset, o.leader_epoch, o.metadata, now_ms
+          from bearlake.pending_offset o join bearlake.stream s on s.number = o.partition >> 20 and s.deleted_ms is null
+         where o.producer_id = ended order by o.name, o.partition
+        on conflict (name, partition) do update
+           set committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
+               metadata = excluded.metadata, committed_ms = excluded.committed_ms;
+    end if;
+    delete from bearlake.pending_offset o where o.producer_id = ended;
     if n > 0 then
         log_position := bearlake.next_position();
         marker_key := format('markers/%s-%s-%s-%s-%s-%s', ended, p_marker_epoch, p_version + 1,
@@ -73,18 +84,6 @@ begin
             insert into bearlake.aborted_transaction
             select o.p, o.b, ended, o.s from unnest(partitions, bases, firsts) o (p, b, s);
         end if;
-    end if;
-    if p_is_commit then
-        insert into bearlake.group_offset (name, partition, committed_offset, leader_epoch, metadata, committed_ms)
-        select o.name, o.partition, o.committed_offset, o.leader_epoch, o.metadata, now_ms
-          from bearlake.pending_offset o join bearlake.stream s on s.number = o.partition >> 20 and s.deleted_ms is null
-         where o.producer_id = ended order by o.name, o.partition
-        on conflict (name, partition) do update
-           set committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
-               metadata = excluded.metadata, committed_ms = excluded.committed_ms;
-    end if;
-    delete from bearlake.pending_offset o where o.producer_id = ended;
-    if n > 0 then
         perform set_config('lock_timeout', '0', true), pg_notify('bearlake.log', log_position::text);
     end if;
 end $$;
