@@ -5,11 +5,12 @@ import gc
 import resource
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import Outcome, Slice
+from bearlake.kernel import BatchCommit, CommitRows, PartitionKey
+from bearlake.metadata.model import OutcomeRows, SliceRows
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
 
@@ -42,9 +43,68 @@ def append_calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.admit_plain(entries, 0, memoryview(BODY), None, rules, []),
         lambda: native.admit_plain([entries[0], (1,)], 0, memoryview(BODY), None, rules, []),
         lambda: native.admit_plain(entries, 0, 5, None, rules, []),
-        lambda: native.assign_offsets(Outcome, 0, Slice, commits, 0, 2**40, 2**41, [], []),
-        lambda: native.assign_offsets(Outcome, 0, Slice, [*commits, (1,)], 0, 2**40, 2**41, [], []),
+        *assignment_calls(native, commits.packed),
         *buffer_calls(native, appends),
+    ]
+
+
+class Partitions(dict[Any, Any]):
+    """Partitions, each with a new state."""
+
+    def __missing__(self, key: int) -> Any:
+        stream = SimpleNamespace(is_open=True)
+        known = {5: (1, 2**40, 0, 8, 2**41, 0, 8, 2**42)}
+        return SimpleNamespace(stream=stream, start=2**40, end=2**41, size=2**42, changed=0, tail=[], producers=known)
+
+
+def assignment_calls(native: ModuleType, batches: bytes) -> list[Callable[[], Any]]:
+    """Decisions on batches, from the first to the adoption, and with everything that can be wrong."""
+    with_producers = CommitRows.of(
+        [BatchCommit(PartitionKey(at % 3), 0, 9, 4, 2**40, 5, 1, 9 + 4 * (at // 3), 0, -1) for at in range(9)]
+        + [BatchCommit(PartitionKey(1), 9, 9, 4, 2**40, 6, 1, 0)]
+    ).packed
+
+    def decided(partitions: Any, batches: Any, producer: Any = (1, 2, 3, 4, 5)) -> Any:
+        assignment = native.OffsetAssignment(partitions, batches, 2**40, 6)
+        if (at := assignment.assign()) is not None:
+            told = at, assignment.known(), assignment.state, assignment.end
+            assert told[0] == at
+            assignment.accept(producer)
+            assignment.assign()
+        told = assignment.outcomes, assignment.slices, assignment.sequences
+        changed: dict[int, Any] = {}
+        assignment.adopt(2**40, changed)
+        return told, changed
+
+    def refused() -> Any:
+        assignment = native.OffsetAssignment(Partitions(), with_producers, 2**40, 6)
+        assignment.assign()
+        assignment.refuse(1, 2**40, 2**41)
+        return assignment.outcomes
+
+    def left(*names: str) -> Any:
+        assignment = native.OffsetAssignment(Partitions(), with_producers, 2**40, 6)
+        for name in names:
+            getattr(assignment, name)()
+        return assignment
+
+    state = Partitions()[0]
+    wrong: list[Any] = [
+        SimpleNamespace(**{**vars(state), name: "x"}) for name in ("start", "producers", "stream", "tail")
+    ]
+    return [
+        lambda: decided(Partitions(), batches),
+        lambda: decided(Partitions(), with_producers),
+        refused,
+        lambda: left("assign"),
+        lambda: left("known"),
+        lambda: left("assign", "accept"),
+        lambda: left("adopt"),
+        lambda: decided(Partitions(), batches[:-1]),
+        lambda: decided(Partitions(), 7),
+        lambda: decided({}, batches),
+        lambda: decided(7, batches),
+        *(lambda item=item: decided(dict.fromkeys(range(-9, 99), item), with_producers) for item in wrong),
     ]
 
 
@@ -87,6 +147,9 @@ def buffer_calls(native: ModuleType, appends: list[Any]) -> list[Callable[[], An
         lambda: joined().commits(),
         lambda: joined().resolve([OUTCOME] * 3),
         lambda: joined().resolve([OUTCOME] * 2),
+        lambda: joined().resolve(OutcomeRows.of([OUTCOME] * 3)),
+        lambda: joined().resolve(OutcomeRows.of([OUTCOME] * 2)),
+        lambda: joined().resolve(SliceRows(bytes(48))),
         lambda: joined().resolve([OUTCOME, (0, "x", 0), OUTCOME]),
         lambda: joined().resolve(7),
         lambda: joined().index(bytearray(1)),
@@ -206,6 +269,9 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.batches(BATCH + b"x", 0, len(BATCH) + 1),
         lambda: native.rebase(buffer, [entry], 0),
         lambda: native.rebase(buffer, [entry, (0, 0, 0, 0, 9, 0)], 0),
+        lambda: native.rebase(buffer, SliceRows.of([entry]), 0),
+        lambda: native.rebase(buffer, SliceRows.of([entry, (0, 0, 0, 0, 9, 0)]), 0),
+        lambda: native.rebase(buffer, OutcomeRows(bytes(24)), 0),
         lambda: native.rebase(buffer, (entry for _ in range(3)), 0),
         lambda: native.rebase(BATCH, [entry], 0),
         lambda: native.seek(BATCH, 0, len(BATCH), 1),

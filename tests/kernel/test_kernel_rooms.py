@@ -25,7 +25,13 @@ EXTENSION = "module.c"
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 FUNCTION = re.compile(r"^KERNEL_FUNCTION\(kernel_(\w+)\)\s*\{", re.MULTILINE)
 TYPE = re.compile(r'\.name = "bearlake\.kernel\._native\.(\w+)"')
-INSTANCE = {"ColumnBuilder": (), "ProduceResults": (), "Results": (), "WriteBuffer": ("count", "seen", "size")}
+INSTANCE = {
+    "ColumnBuilder": (),
+    "OffsetAssignment": (),
+    "ProduceResults": (),
+    "Results": (),
+    "WriteBuffer": ("count", "seen", "size"),
+}
 """Attributes that Python versions set in their instances."""
 
 SOURCES = {str(path.relative_to(KERNEL)): path.read_text() for path in sorted(KERNEL.rglob("*.[ch]"))}
@@ -102,7 +108,7 @@ def twin_of(path: str) -> str:
 
 
 def test_native_types_have_the_public_names_of_their_python_versions(native: ModuleType) -> None:
-    for name in ("ColumnBuilder", "ProduceResults", "Results", "WriteBuffer"):
+    for name in ("ColumnBuilder", "OffsetAssignment", "ProduceResults", "Results", "WriteBuffer"):
         ours, theirs = vars(getattr(native, name)), vars(getattr(fallback, name))
         public = {attribute for attribute in ours if not attribute.startswith("_")}
         assert public <= {*theirs, *getattr(getattr(fallback, name), "__annotations__", ()), *INSTANCE[name]}, name

@@ -12,6 +12,8 @@ The index says *where* an offset is, never *whether* it exists: only the store d
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from bearlake.metadata.model import Entry, EntryKind, ObjectRef, PartitionBounds, PartitionKey, Slice
@@ -35,6 +37,9 @@ class TailSlice(NamedTuple):
     object: ObjectRef
 
 
+_tail_slice = partial(tuple.__new__, TailSlice)
+
+
 class PartitionTail:
     """The newest slices of one partition: offsets `[known_from, end)`."""
 
@@ -50,20 +55,24 @@ class PartitionTail:
         self._slices: list[TailSlice] = []
         self._head = 0
 
-    def append(self, item: TailSlice) -> None:
-        """Add the next slice, which starts at `end`."""
-        self._bases.append(item.slice.base_offset)
+    def append(self, item: TailSlice, base: int, end: int) -> None:
+        """Add the next slice, with offsets `[base, end)`; `base` is the tail's end."""
+        self._bases.append(base)
         self._slices.append(item)
-        self.end = item.slice.base_offset + item.slice.record_count
+        self.end = end
 
-    def drop_first(self) -> None:
-        """Drop the oldest slice; amortized constant time."""
-        self.known_from = self._slices[self._head].slice.end_offset
-        self._head += 1
-        if self._head > 64 and self._head * 2 > len(self._slices):
-            del self._slices[: self._head]
-            del self._bases[: self._head]
+    def drop_first(self, base: int) -> bool:
+        """Drop the oldest slice if it starts at `base`; returns whether it does. Amortized constant time."""
+        bases, head = self._bases, self._head
+        if head >= len(bases) or bases[head] != base:
+            return False
+        self.known_from = self._slices[head].slice.end_offset
+        self._head = head = head + 1
+        if head > 64 and head * 2 > len(bases):
+            del self._slices[:head]
+            del bases[:head]
             self._head = 0
+        return True
 
     def drop_before(self, offset: int) -> int:
         """Drop the slices that start before `offset`; returns how many."""
@@ -81,10 +90,6 @@ class PartitionTail:
 
     def __len__(self) -> int:
         return len(self._slices) - self._head
-
-    def first_base(self) -> int:
-        """Base offset of the oldest slice in the index, or `end` if there is none."""
-        return self._bases[self._head] if len(self) else self.end
 
     def find(self, offset: int) -> int:
         """Return a handle, for `at`, of the slice that holds `offset` (known_from <= offset < end)."""
@@ -179,31 +184,31 @@ class TailIndex:
     def _append(self, entry: Entry) -> None:
         ref = ObjectRef(entry.object_key, entry.object_size)
         tails = self._tails
-        for piece in entry.slices:
-            partition = piece.partition
+        slices = list(entry.slices)
+        for item in map(_tail_slice, zip(slices, repeat(ref))):
+            partition, base, count, _, _, _ = item[0]
             tail = tails.get(partition)
             if tail is None:
-                tail = tails[partition] = PartitionTail(piece.base_offset, piece.base_offset)
-            if piece.base_offset == tail.end:
-                tail.append(TailSlice(piece, ref))
+                tail = tails[partition] = PartitionTail(base, base)
+            if base == tail.end:
+                tail.append(item, base, base + count)
                 if tail.waiters:
-                    tail.wake(piece.length)
-            elif piece.end_offset > tail.end:
+                    tail.wake(item[0].length)
+            elif base + count > tail.end:
                 self._on_gap(partition)
                 self.forget(partition)
-        self._entries.append(entry.slices)
-        self.slice_count += len(entry.slices)
+        self._entries.append(slices)
+        self.slice_count += len(slices)
         while self.slice_count > self._slice_count_max and len(self._entries) > 1:
             self._evict(self._entries.popleft())
 
     def _evict(self, slices: Sequence[Slice]) -> None:
         self.slice_count -= len(slices)
         metrics.INDEX_EVICTED.value += len(slices)
+        tails = self._tails
         for piece in slices:
-            tail = self._tails.get(piece.partition)
-            if tail is not None and len(tail) and tail.first_base() == piece.base_offset:
-                tail.drop_first()
-            elif self._dead_count:
+            tail = tails.get(piece[0])
+            if (tail is None or not tail.drop_first(piece[1])) and self._dead_count:
                 self._dead_count -= 1
 
     def _died(self, count: int) -> None:

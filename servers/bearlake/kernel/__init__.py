@@ -28,7 +28,17 @@ from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchS
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.files import FILE_PARTS_MAX
 from bearlake.kernel.kafka import FetchAnswer, FetchEntry, PlainRules, ProduceEntry, ProducePlace, ProduceResult
-from bearlake.kernel.log import BATCH_NAMED, PARTITION_BITS, Append, BatchCommit, Hold, PartitionKey, ProduceOutcome
+from bearlake.kernel.log import (
+    BATCH_CONTROL,
+    BATCH_NAMED,
+    PARTITION_BITS,
+    Append,
+    BatchCommit,
+    Hold,
+    PartitionKey,
+    ProduceOutcome,
+)
+from bearlake.kernel.log.rows import CommitRows, Rows
 from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
 
 IS_NATIVE = False
@@ -36,11 +46,11 @@ IS_NATIVE = False
 if TYPE_CHECKING:
     from bearlake.kernel.fallback import (
         ColumnBuilder,
+        OffsetAssignment,
         ProduceResults,
         Results,
         WriteBuffer,
         admit_plain,
-        assign_offsets,
         batches,
         check_records,
         crc32c,
@@ -81,11 +91,11 @@ else:
         from bearlake.kernel import fallback as _implementation
 
     ColumnBuilder = _implementation.ColumnBuilder
+    OffsetAssignment = _implementation.OffsetAssignment
     ProduceResults = _implementation.ProduceResults
     Results = _implementation.Results
     WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
-    assign_offsets = _implementation.assign_offsets
     batches = _implementation.batches
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
@@ -111,6 +121,7 @@ else:
     take_produces = _implementation.take_produces
 
 __all__ = [
+    "BATCH_CONTROL",
     "BATCH_NAMED",
     "FILE_PARTS_MAX",
     "HEADER_BYTES",
@@ -123,12 +134,14 @@ __all__ = [
     "BatchStatus",
     "ColumnBuilder",
     "Columns",
+    "CommitRows",
     "DecodeStatus",
     "DeliveryLike",
     "EncodedBatch",
     "FetchAnswer",
     "FetchEntry",
     "Hold",
+    "OffsetAssignment",
     "PartitionKey",
     "PlainRules",
     "ProduceEntry",
@@ -138,12 +151,12 @@ __all__ = [
     "ProduceResults",
     "RecordFields",
     "Results",
+    "Rows",
     "SendEntry",
     "SendIds",
     "SliceLike",
     "WriteBuffer",
     "admit_plain",
-    "assign_offsets",
     "batches",
     "check_records",
     "crc32c",

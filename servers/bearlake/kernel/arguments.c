@@ -65,3 +65,25 @@ int to_numbers(PyObject *tuple, int first, int last, int64_t *out)
             return -1;
     return 0;
 }
+
+int to_packed(KernelState *state, PyObject *value, Py_ssize_t width, PyObject **packed)
+{
+    if (!PyObject_TypeCheck(value, (PyTypeObject *)state->rows_type))
+        return 0;
+    PyObject *number = PyObject_GetAttr(value, state->names[NAME_width]);
+    int64_t fields;
+    const int outcome = number == NULL ? -1 : to_int64(number, &fields);
+    Py_XDECREF(number);
+    if (outcome < 0 || fields != width)
+        return outcome;
+    PyObject *bytes = PyObject_GetAttr(value, state->names[NAME_packed]);
+    if (bytes == NULL)
+        return -1;
+    if (PyBytes_CheckExact(bytes) && PyBytes_GET_SIZE(bytes) % (width * 8) == 0) {
+        *packed = bytes;
+        return 1;
+    }
+    Py_DECREF(bytes);
+    PyErr_SetString(PyExc_ValueError, "packed rows are not whole rows of bytes");
+    return -1;
+}

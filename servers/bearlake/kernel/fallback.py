@@ -16,7 +16,7 @@ from bearlake.kernel.kafka.intake import ProduceResults, take_produces
 from bearlake.kernel.kafka.produce import parse_produce
 from bearlake.kernel.kafka.respond import encode_produce_response
 from bearlake.kernel.log.buffer import WriteBuffer
-from bearlake.kernel.log.offsets import assign_offsets
+from bearlake.kernel.log.offsets import OffsetAssignment
 from bearlake.kernel.log.results import Results
 from bearlake.kernel.pulsar.decode import decode_entry
 from bearlake.kernel.pulsar.encode import encode_entry
@@ -26,11 +26,11 @@ from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
 
 __all__ = [
     "ColumnBuilder",
+    "OffsetAssignment",
     "ProduceResults",
     "Results",
     "WriteBuffer",
     "admit_plain",
-    "assign_offsets",
     "batches",
     "check_records",
     "crc32c",

@@ -10,7 +10,6 @@
 
 static PyMethodDef functions[] = {
     FUNCTION(admit_plain),
-    FUNCTION(assign_offsets),
     FUNCTION(batches),
     FUNCTION(check_records),
     FUNCTION(crc32c),
@@ -45,6 +44,17 @@ static PyObject *import_statuses(void)
     return members;
 }
 
+static int intern_names(KernelState *state)
+{
+#define TEXT_OF(name) #name,
+    static const char *const texts[] = {ATTRIBUTES(TEXT_OF)};
+#undef TEXT_OF
+    for (int at = 0; at < NAME_COUNT; at++)
+        if ((state->names[at] = PyUnicode_InternFromString(texts[at])) == NULL)
+            return -1;
+    return 0;
+}
+
 static int module_exec(PyObject *module)
 {
     KernelState *state = state_of(module);
@@ -63,6 +73,10 @@ static int module_exec(PyObject *module)
         || (state->results_type = make_results_type(module)) == NULL
         || (state->write_buffer_type = make_write_buffer_type(module)) == NULL
         || (state->produce_results_type = make_produce_results_type(module)) == NULL
+        || (state->rows_type = import_name("bearlake.kernel.log.rows", "Rows")) == NULL
+        || (state->commit_rows_type = import_name("bearlake.kernel.log.rows", "CommitRows")) == NULL
+        || (state->offset_assignment_type = make_offset_assignment_type(module)) == NULL || intern_names(state) < 0
+        || PyModule_AddObjectRef(module, "OffsetAssignment", state->offset_assignment_type) < 0
         || PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type) < 0
         || PyModule_AddObjectRef(module, "Results", state->results_type) < 0
         || PyModule_AddObjectRef(module, "WriteBuffer", state->write_buffer_type) < 0)
@@ -87,6 +101,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->results_type);
     Py_VISIT(state->write_buffer_type);
     Py_VISIT(state->produce_results_type);
+    Py_VISIT(state->rows_type);
+    Py_VISIT(state->commit_rows_type);
+    Py_VISIT(state->offset_assignment_type);
     return 0;
 }
 
@@ -107,6 +124,11 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->results_type);
     Py_CLEAR(state->write_buffer_type);
     Py_CLEAR(state->produce_results_type);
+    Py_CLEAR(state->rows_type);
+    Py_CLEAR(state->commit_rows_type);
+    Py_CLEAR(state->offset_assignment_type);
+    for (int at = 0; at < NAME_COUNT; at++)
+        Py_CLEAR(state->names[at]);
     return 0;
 }
 

@@ -11,6 +11,14 @@
 
 _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wide");
 
+/* Names of attributes that the kernel reads from or sets in objects of others. */
+#define ATTRIBUTES(NAME) \
+    NAME(start) NAME(end) NAME(size) NAME(changed) NAME(tail) NAME(producers) NAME(stream) NAME(is_open) NAME(packed) NAME(width)
+
+#define NAME_OF_ATTRIBUTE(name) NAME_##name,
+enum { ATTRIBUTES(NAME_OF_ATTRIBUTE) NAME_COUNT };
+#undef NAME_OF_ATTRIBUTE
+
 typedef struct {
     PyObject *header_type;        /* bearlake.kernel.batch.BatchHeader */
     PyObject *corrupt;            /* bearlake.errors.Corrupt */
@@ -26,6 +34,10 @@ typedef struct {
     PyObject *results_type;         /* Results, WriteBuffer and ProduceResults */
     PyObject *write_buffer_type;
     PyObject *produce_results_type;
+    PyObject *rows_type;        /* bearlake.kernel.log.rows.Rows */
+    PyObject *commit_rows_type; /* bearlake.kernel.log.rows.CommitRows */
+    PyObject *offset_assignment_type;
+    PyObject *names[NAME_COUNT]; /* interned */
 } KernelState;
 
 static inline KernelState *state_of(PyObject *module) { return (KernelState *)PyModule_GetState(module); }
@@ -61,6 +73,25 @@ static inline void store_u64(uint8_t *at, uint64_t value)
     store_u32(at + 4, (uint32_t)value);
 }
 
+/* Little-endian, as in the packed rows of log/rows.py. */
+static inline int64_t load_row_field(const uint8_t *at)
+{
+    int64_t value;
+    memcpy(&value, at, sizeof value);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    value = (int64_t)__builtin_bswap64((uint64_t)value);
+#endif
+    return value;
+}
+
+static inline void store_row_field(uint8_t *at, int64_t value)
+{
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    value = (int64_t)__builtin_bswap64((uint64_t)value);
+#endif
+    memcpy(at, &value, sizeof value);
+}
+
 /* arguments.c: each returns -1 with an exception set if the argument is wrong */
 int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most);
 int to_int64(PyObject *number, int64_t *out); /* beyond 64 bits: the nearest int64 */
@@ -68,6 +99,8 @@ int check_tuple(PyObject *value, Py_ssize_t fields, const char *what);
 int check_list(PyObject *value, const char *what);
 int to_numbers(PyObject *tuple, int first, int last, int64_t *out); /* copies fields [first, last] to the same indices of `out` */
 PyTypeObject *to_tuple_type(PyObject *value); /* borrowed; NULL with an exception set */
+/* The packed bytes of Rows (log/rows.py) with that many fields, as a new reference: 1; 0 if the value is none; -1 with an exception set. */
+int to_packed(KernelState *state, PyObject *value, Py_ssize_t width, PyObject **packed);
 int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_out, Py_ssize_t *end_out);
 
 /* imports.c: each returns a new reference, or NULL with an exception set */

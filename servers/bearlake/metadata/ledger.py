@@ -109,7 +109,7 @@ class Ledger:
         self.unrolled.clear()
         self.applied = self.rolled = rolled
 
-    def decide(self, batches: Iterable[BatchCommit], now_ms: int, *, seen: int = 0) -> Decision:
+    def decide(self, batches: Sequence[BatchCommit], now_ms: int, *, seen: int = 0) -> Decision:
         """Decide the batches and assign their offsets (`offset_assignment.py`). `seen` as in `ObjectCommit`. Changes nothing."""
         unknowns = Unknowns(self.expired_id, self.position_floor, seen, self._checkpoint.floor_of)
         return assign_offsets(self.partitions, batches, now_ms, unknowns)
@@ -117,15 +117,7 @@ class Ledger:
     def adopt(self, decision: Decision, position: int) -> None:
         """Apply the decision to the state: its entry is committed at `position`, directly after `applied`."""
         assert position == self.applied + 1, "entries are applied in order, without gaps"
-        unrolled = self.unrolled
-        for key, (state, end, size, producers) in decision.changes.items():
-            state.tail += (state.end, position)
-            state.end = end
-            state.size = size
-            state.changed = position
-            if producers:
-                state.producers.update(producers)
-            unrolled[key] = state
+        decision.assignment.adopt(position, self.unrolled)
         self.applied = position
 
     def replay_commit(

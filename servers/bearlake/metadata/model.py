@@ -1,7 +1,8 @@
 """Values of the metadata store: streams, servers, commits, slices, groups, leases.
 
-Values that the commit path makes thousands of times per second (`BatchCommit`, `Outcome`, `Slice`) are NamedTuples, which cost a
-third of a frozen dataclass to build. Other values are frozen dataclasses. `kernel.log` defines `BatchCommit`, since its C code makes it.
+Values of which a commit has one per batch or partition (`BatchCommit`, `Outcome`, `Slice`) are NamedTuples. The commit path hands them
+on in packed form (`CommitRows`, `OutcomeRows`, `SliceRows`). Other values are frozen dataclasses. `kernel.log` defines `BatchCommit`, since
+its C code knows the fields.
 
 A partition is named by a `PartitionKey`, one integer: the stream's number (one per incarnation, never reused) and the partition's index.
 """
@@ -10,12 +11,21 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
+from bearlake.kernel import BATCH_CONTROL as BATCH_CONTROL
 from bearlake.kernel import BATCH_NAMED as BATCH_NAMED
 from bearlake.kernel import PARTITION_BITS as PARTITION_BITS
 from bearlake.kernel import BatchCommit as BatchCommit
+from bearlake.kernel import CommitRows as CommitRows
 from bearlake.kernel import PartitionKey as PartitionKey
+from bearlake.kernel import Rows
+from bearlake.metadata.group_values import CommittedOffset as CommittedOffset
+from bearlake.metadata.group_values import GroupListing as GroupListing
+from bearlake.metadata.group_values import GroupSnapshot as GroupSnapshot
+from bearlake.metadata.transaction_changes import ChangeKind as ChangeKind
+from bearlake.metadata.transaction_changes import TransactionChange as TransactionChange
 
 PARTITION_COUNT_MAX = 1 << PARTITION_BITS
 _NO_PARTITION = PartitionKey(0)
@@ -100,7 +110,6 @@ class Server:
 
 
 BATCH_TRANSACTIONAL = 1
-BATCH_CONTROL = 2
 BATCH_IN_STEP = 8
 """With BATCH_NAMED: the sequence must not skip, and starts at 0 for a new producer or epoch."""
 
@@ -165,6 +174,26 @@ class Outcome(NamedTuple):
     start_offset: int
 
 
+_ACCEPTED_KIND = bytes([OutcomeKind.ACCEPTED])
+
+
+def _outcome(fields: tuple[int, ...]) -> Outcome:
+    kind, base_offset, start_offset = fields
+    return Outcome(OutcomeKind(kind), base_offset, start_offset)
+
+
+class OutcomeRows(Rows[Outcome], width=len(Outcome._fields)):
+    """Outcomes in packed form. Reading a row whose kind is unknown raises `ValueError`."""
+
+    __slots__ = ()
+    make = staticmethod(_outcome)
+
+    def others(self) -> list[OutcomeKind]:
+        """Return the kinds of the batches that were not accepted."""
+        kinds = self.packed[:: 8 * self.width]  # the first byte of a row: kinds are less than 256
+        return [OutcomeKind(kind) for kind in kinds.translate(None, _ACCEPTED_KIND)]
+
+
 class Slice(NamedTuple):
     """Committed bytes `[position, position + length)` of one partition in one WAL object, offsets `[base, base + count)`.
 
@@ -183,6 +212,17 @@ class Slice(NamedTuple):
     def end_offset(self) -> int:
         """First offset after the slice."""
         return self.base_offset + self.record_count
+
+
+class SliceRows(Rows[Slice], width=len(Slice._fields)):
+    """Slices in packed form."""
+
+    __slots__ = ()
+    make = staticmethod(partial(tuple.__new__, Slice))
+
+    def record_count(self) -> int:
+        """Return the records of all slices."""
+        return sum(fields[2] for fields in self._struct.iter_unpack(self.packed))
 
 
 class ObjectKind(IntEnum):
@@ -222,29 +262,6 @@ class EntryKind(IntEnum):
 
     Stored as a STREAM entry of stream 0, which does not exist (decision 117).
     """
-
-
-class ChangeKind(IntEnum):
-    """What a log entry says about a transaction in a partition."""
-
-    BEGUN = 0
-    COMMITTED = 1
-    ABORTED = 2
-
-
-class TransactionChange(NamedTuple):
-    """The change of one partition by one log entry.
-
-    `first_offset` is that of the transaction in the partition. `marker_offset` is -1 if it has begun. `open_offset` is the smallest first
-    offset of the partition's open transactions after the entry, -1 if none is open.
-    """
-
-    kind: ChangeKind
-    partition: PartitionKey
-    producer_id: int
-    first_offset: int
-    marker_offset: int
-    open_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,33 +373,6 @@ class NamedProducer(NamedTuple):
     last_sequence: int
     partition_epoch: int
     floor: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """A group's committed position: next offset to read, its leader epoch (-1: unknown), free text, and commit time (ms, store's clock)."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    committed_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSnapshot:
-    """A group's membership as its coordinator saved it; `state` is the coordinator's own encoding (`streams/groups`)."""
-
-    group: str
-    protocol_type: str
-    state: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupListing:
-    """A group in a listing; `protocol_type` is empty if the group only has committed offsets."""
-
-    group: str
-    protocol_type: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

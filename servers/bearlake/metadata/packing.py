@@ -20,7 +20,8 @@ from itertools import chain
 from struct import Struct, pack
 
 from bearlake.errors import Corrupt
-from bearlake.metadata.model import Outcome, OutcomeKind, Slice
+from bearlake.kernel import Rows
+from bearlake.metadata.model import OutcomeRows, Slice, SliceRows
 
 VERSION = 1
 VERSION_BYTE = bytes([VERSION])
@@ -59,6 +60,11 @@ def pack_rows(rows: Sequence[Sequence[int]], width: int) -> bytes:
     if not rows:
         return EMPTY
     return pack(f"<B{len(rows) * width}q", VERSION, *chain.from_iterable(rows))
+
+
+def blob_of(rows: Rows[tuple[int, ...]]) -> bytes:
+    """Return rows that are packed already as one blob: the same as `pack_rows` of the same rows."""
+    return VERSION_BYTE + rows.packed if rows.packed else EMPTY
 
 
 def unpack_rows(blob: bytes, width: int) -> Iterator[tuple[int, ...]]:
@@ -102,9 +108,9 @@ def _rows_of(blob: bytes, width: int) -> memoryview:
     return memoryview(blob)[1:]
 
 
-def unpack_slices(blob: bytes) -> list[Slice]:
-    """Return the slices of one commit, by position in the object."""
-    return list(map(Slice._make, unpack_rows(blob, SLICE_WIDTH)))
+def unpack_slices(blob: bytes) -> SliceRows:
+    """Return the slices of one commit, by position in the object. Raises `Corrupt`."""
+    return SliceRows(bytes(_rows_of(blob, SLICE_WIDTH)) if blob else EMPTY)
 
 
 def slices_of(blob: bytes, partition: int) -> Iterable[Slice]:
@@ -112,9 +118,12 @@ def slices_of(blob: bytes, partition: int) -> Iterable[Slice]:
     return (Slice._make(row) for row in unpack_rows(blob, SLICE_WIDTH) if row[0] == partition)
 
 
-def unpack_outcomes(blob: bytes) -> list[Outcome]:
+def unpack_outcomes(blob: bytes) -> OutcomeRows:
     """Return the outcomes of one commit, one per batch. Raises `Corrupt`."""
+    outcomes = OutcomeRows(bytes(_rows_of(blob, OUTCOME_WIDTH)) if blob else EMPTY)
     try:
-        return [Outcome(OutcomeKind(kind), base, start) for kind, base, start in unpack_rows(blob, OUTCOME_WIDTH)]
+        for _ in outcomes:
+            pass
     except ValueError as error:
         raise Corrupt(f"an outcome of unknown kind: {error}") from error
+    return outcomes

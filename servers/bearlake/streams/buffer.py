@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.metadata.model import BatchCommit, ServerRef
+from bearlake.metadata.model import CommitRows, ServerRef
 from bearlake.wal import writer as wal_writer
 
 
@@ -35,7 +35,7 @@ class Sealed(NamedTuple):
 
     queued: kernel.WriteBuffer
     buffer: bytearray
-    batches: list[BatchCommit]
+    batches: CommitRows
     is_transactional: bool
 
 

@@ -4,7 +4,7 @@ import logging
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import ObjectCommitted, OutcomeKind
+from bearlake.metadata.model import ObjectCommitted, OutcomeKind, OutcomeRows, SliceRows
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -14,12 +14,12 @@ _ACCEPTED = metrics.LOG_BATCHES.labels("accepted")
 
 def count(result: ObjectCommitted, size_bytes: int) -> list[OutcomeKind]:
     """Count the outcomes of a commit's batches (`size_bytes` in total); returns the kinds of the batches that were not accepted."""
-    others = [outcome.kind for outcome in result.outcomes if outcome.kind]
+    others = OutcomeRows.of(result.outcomes).others()
     _ACCEPTED.value += len(result.outcomes) - len(others)
     for kind in others:
         metrics.LOG_BATCHES.labels(kind.name.lower()).inc()
     metrics.APPEND_BYTES.value += size_bytes
-    metrics.APPEND_RECORDS.value += sum(piece.record_count for piece in result.slices)
+    metrics.APPEND_RECORDS.value += SliceRows.of(result.slices).record_count()
     return others
 
 

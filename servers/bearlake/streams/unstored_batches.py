@@ -64,10 +64,12 @@ class UnstoredBatches:
             if result[0] == OutcomeKind.UNSURE:
                 self._miss(batch, last)
 
-    def answers_committed(self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result]) -> list[Result]:
+    def answers_committed(
+        self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result]
+    ) -> Sequence[Result]:
         """Return the answers for object `number`, which was committed with these results."""
         if not self._missing:
-            return list(results)
+            return results
         answers = [self._answer(number, batch, result) for batch, result in zip(batches, results, strict=True)]
         self._missing = {key: found for key, found in self._missing.items() if found[0] > number}
         return answers

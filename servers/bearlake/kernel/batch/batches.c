@@ -284,16 +284,9 @@ static Step walk_rebasing(Walk *walk, int64_t offset, int64_t offset_end, int32_
 }
 
 /* Returns 0, or -1 with an exception set. */
-static int rebase_slice(KernelState *state, const Py_buffer *view, PyObject *slice, int64_t origin, int32_t leader_epoch)
+static int rebase_slice(KernelState *state, const Py_buffer *view, const int64_t *field, int64_t origin, int32_t leader_epoch)
 {
-    int64_t field[SLICE_FIELDS], start;
-    if (!PyTuple_Check(slice) || PyTuple_GET_SIZE(slice) != SLICE_FIELDS) {
-        PyErr_SetString(PyExc_ValueError, "a slice is a tuple of 6");
-        return -1;
-    }
-    for (int at = SLICE_BASE; at <= SLICE_LENGTH; at++)
-        if (to_int64(PyTuple_GET_ITEM(slice, at), &field[at]) < 0)
-            return -1;
+    int64_t start;
     const int64_t base_offset = field[SLICE_BASE], record_count = field[SLICE_COUNT];
     const int64_t position = field[SLICE_POSITION], length = field[SLICE_LENGTH];
     if (base_offset < 0 || record_count < 0 || base_offset > INT64_MAX - record_count) {
@@ -326,6 +319,36 @@ static int rebase_slice(KernelState *state, const Py_buffer *view, PyObject *sli
     return -1;
 }
 
+static int rebase_packed(KernelState *state, const Py_buffer *view, PyObject *packed, int64_t origin, int32_t leader_epoch)
+{
+    const uint8_t *row = (const uint8_t *)PyBytes_AS_STRING(packed), *end = row + PyBytes_GET_SIZE(packed);
+    int outcome = 0;
+    for (; outcome == 0 && row < end; row += 8 * SLICE_FIELDS) {
+        int64_t field[SLICE_FIELDS];
+        for (int at = 0; at < SLICE_FIELDS; at++)
+            field[at] = load_row_field(row + 8 * at);
+        outcome = rebase_slice(state, view, field, origin, leader_epoch);
+    }
+    return outcome;
+}
+
+static int rebase_sequence(KernelState *state, const Py_buffer *view, PyObject *slices, int64_t origin, int32_t leader_epoch)
+{
+    int outcome = 0;
+    for (Py_ssize_t at = 0; outcome == 0 && at < PySequence_Fast_GET_SIZE(slices); at++) {
+        PyObject *slice = Py_NewRef(PySequence_Fast_GET_ITEM(slices, at)); /* the list may change while the GIL is free */
+        int64_t field[SLICE_FIELDS];
+        outcome = PyTuple_Check(slice) && PyTuple_GET_SIZE(slice) == SLICE_FIELDS ? 0 : -1;
+        if (outcome < 0)
+            PyErr_SetString(PyExc_ValueError, "a slice is a tuple of 6");
+        if (outcome < 0 || to_numbers(slice, SLICE_BASE, SLICE_LENGTH, field) < 0
+            || rebase_slice(state, view, field, origin, leader_epoch) < 0)
+            outcome = -1;
+        Py_DECREF(slice);
+    }
+    return outcome;
+}
+
 KERNEL_FUNCTION(kernel_rebase)
 {
     Py_buffer view;
@@ -335,19 +358,17 @@ KERNEL_FUNCTION(kernel_rebase)
         return NULL;
     if (leader_epoch < INT32_MIN || leader_epoch > INT32_MAX)
         return PyErr_Format(PyExc_ValueError, "leader epoch %S is not an int32", arguments[2]);
-    PyObject *slices = PySequence_Fast(arguments[1], "slices is not a sequence");
+    PyObject *slices = NULL;
+    const int is_packed = to_packed(state_of(module), arguments[1], SLICE_FIELDS, &slices);
+    if (is_packed == 0)
+        slices = PySequence_Fast(arguments[1], "slices is not a sequence");
     if (slices == NULL)
         return NULL;
     if (PyObject_GetBuffer(arguments[0], &view, PyBUF_WRITABLE) < 0) {
         Py_DECREF(slices);
         return NULL;
     }
-    int outcome = 0;
-    for (Py_ssize_t at = 0; outcome == 0 && at < PySequence_Fast_GET_SIZE(slices); at++) {
-        PyObject *slice = Py_NewRef(PySequence_Fast_GET_ITEM(slices, at)); /* the list may change while the GIL is free */
-        outcome = rebase_slice(state_of(module), &view, slice, origin, (int32_t)leader_epoch);
-        Py_DECREF(slice);
-    }
+    const int outcome = (is_packed ? rebase_packed : rebase_sequence)(state_of(module), &view, slices, origin, (int32_t)leader_epoch);
     PyBuffer_Release(&view);
     Py_DECREF(slices);
     return outcome < 0 ? NULL : Py_NewRef(Py_None);

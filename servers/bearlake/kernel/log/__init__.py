@@ -2,6 +2,7 @@
 
     buffer    the batches of one WAL object, from their arrival to their outcomes
     results   the outcomes of the batches of one call
+    rows      packed rows of integers: commits, outcomes, slices
     offsets   offsets for accepted batches
     layout    check that `Append` and `BatchCommit` have the field order that C uses (C only)
 
@@ -16,6 +17,9 @@ PartitionKey = NewType("PartitionKey", int)
 
 PARTITION_BITS = 20
 """The lower bits of a `PartitionKey`: the partition's index in its stream."""
+
+BATCH_CONTROL = 2
+"""The batch is a marker: it has one offset, and no sequence."""
 
 BATCH_NAMED = 4
 """The producer has a name (`ProducerIds.named`): its 64-bit sequence counts appends instead of records, and may skip."""

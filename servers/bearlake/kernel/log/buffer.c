@@ -152,36 +152,59 @@ static PyObject *buffer_add(PyObject *self, PyObject *const *arguments, Py_ssize
 /* -- outcomes ------------------------------------------------------------------------------------------------------------------------ */
 
 /* Sets the outcome of a batch, and appends its call to `calls` if that is the call's last. -1 with an exception set. */
-static int resolve_one(const Batch *batch, PyObject *value, PyObject *calls)
+static int resolve_one(const Batch *batch, const Outcome *outcome, PyObject *calls)
 {
     Results *results = batch->results;
-    Outcome outcome;
-    if (results->waiting <= 0)
-        return 0;
-    if (to_outcome(value, &outcome) < 0) /* may run Python code, which may close the call */
-        return -1;
     if (results->waiting <= 0 || batch->place >= results->count)
         return 0;
-    results->outcomes[batch->place] = outcome;
+    results->outcomes[batch->place] = *outcome;
     return --results->waiting == 0 ? PyList_Append(calls, (PyObject *)results) : 0;
+}
+
+static int resolve_packed(const WriteBuffer *buffer, PyObject *packed, PyObject *calls)
+{
+    const uint8_t *row = (const uint8_t *)PyBytes_AS_STRING(packed);
+    int outcome = 0;
+    for (uint32_t at = 0; outcome == 0 && at < buffer->batch_count; at++, row += 3 * FIELD_BYTES) {
+        const Outcome given = {load_row_field(row), load_row_field(row + FIELD_BYTES), load_row_field(row + 2 * FIELD_BYTES)};
+        outcome = resolve_one(batch_at(buffer, buffer->order[at]), &given, calls);
+    }
+    return outcome;
+}
+
+static int resolve_tuple(const WriteBuffer *buffer, PyObject *items, PyObject *calls)
+{
+    int outcome = 0;
+    for (uint32_t at = 0; outcome == 0 && at < buffer->batch_count; at++) {
+        const Batch *batch = batch_at(buffer, buffer->order[at]);
+        Outcome given;
+        if (batch->results->waiting <= 0)
+            continue;
+        outcome = to_outcome(PyTuple_GET_ITEM(items, at), &given); /* may run Python code, which may close the call */
+        if (outcome == 0)
+            outcome = resolve_one(batch, &given, calls);
+    }
+    return outcome;
 }
 
 static PyObject *buffer_resolve(PyObject *self, PyObject *outcomes)
 {
     const WriteBuffer *buffer = (WriteBuffer *)self;
-    PyObject *items = PySequence_Tuple(outcomes); /* of our own: reading numbers may run Python code that changes the caller's */
+    PyObject *items = NULL, *calls = NULL;
+    const int is_packed = to_packed(PyType_GetModuleState(Py_TYPE(self)), outcomes, 3, &items);
+    if (is_packed == 0)
+        items = PySequence_Tuple(outcomes); /* of our own: reading numbers may run Python code that changes the caller's */
     if (items == NULL)
         return NULL;
-    PyObject *calls = NULL;
+    const Py_ssize_t count = is_packed ? PyBytes_GET_SIZE(items) / (3 * FIELD_BYTES) : PyTuple_GET_SIZE(items);
     if (!buffer->is_joined)
         PyErr_SetString(PyExc_ValueError, "the buffer is not joined yet");
-    else if (PyTuple_GET_SIZE(items) != buffer->batch_count)
-        PyErr_Format(PyExc_ValueError, "%zd results for %u batches", PyTuple_GET_SIZE(items), buffer->batch_count);
+    else if (count != buffer->batch_count)
+        PyErr_Format(PyExc_ValueError, "%zd results for %u batches", count, buffer->batch_count);
     else
         calls = PyList_New(0);
-    for (uint32_t at = 0; calls != NULL && at < buffer->batch_count; at++)
-        if (resolve_one(batch_at(buffer, buffer->order[at]), PyTuple_GET_ITEM(items, at), calls) < 0)
-            Py_CLEAR(calls);
+    if (calls != NULL && (is_packed ? resolve_packed : resolve_tuple)(buffer, items, calls) < 0)
+        Py_CLEAR(calls);
     Py_DECREF(items);
     return calls;
 }

@@ -10,6 +10,7 @@ from bearlake.kernel.batch.checksum import crc32c
 from bearlake.kernel.buffers import view_of
 from bearlake.kernel.log import BATCH_NAMED, PARTITION_BITS, Append, BatchCommit, Hold, ProduceOutcome
 from bearlake.kernel.log.results import Results
+from bearlake.kernel.log.rows import CommitRows
 
 _log = logging.getLogger(__name__)
 
@@ -108,13 +109,13 @@ class WriteBuffer:
             entries.append(_ENTRY.pack(stream_id, number, len(batches), start, end - start, crc))
         return b"".join(entries)
 
-    def commits(self) -> list[BatchCommit]:
+    def commits(self) -> CommitRows:
         """Return the batches as `join` placed them."""
         commits = []
         for queued in self._joined():
             partition, _, _, _, *rest = queued.item
             commits.append(BatchCommit(partition, queued.position, queued.length, *rest))
-        return commits
+        return CommitRows.of(commits)
 
     def resolve(self, outcomes: Sequence[ProduceOutcome], /) -> list[Results]:
         """Set the outcome of each batch, in the order of `commits`; returns the calls that have all their outcomes now.

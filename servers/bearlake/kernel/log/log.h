@@ -7,6 +7,7 @@
 
 #define PARTITION_BITS 20 /* log/__init__.py */
 #define BATCH_NAMED 4     /* log/__init__.py */
+#define FIELD_BYTES 8     /* of a packed row: log/rows.py */
 
 #define APPEND_LAYOUT(FIELD) \
     FIELD(APPEND, PARTITION, partition) \
@@ -46,6 +47,6 @@ PyObject *import_commit_type(void);
 
 static inline PyObject *field(PyObject *tuple, int at) { return PyTuple_GET_ITEM(tuple, at); }
 
-KERNEL_FUNCTION(kernel_assign_offsets);
+PyObject *make_offset_assignment_type(PyObject *module);
 
 #endif

@@ -116,32 +116,22 @@ PyObject *write_buffer_index(PyObject *self, PyObject *object)
     return entries;
 }
 
-static PyObject *make_commit(PyTypeObject *type, const int64_t *row)
-{
-    PyObject *commit = type->tp_alloc(type, COMMIT_FIELDS);
-    for (int at = 0; commit != NULL && at < COMMIT_FIELDS; at++) {
-        PyObject *number = PyLong_FromLongLong(row[at]);
-        if (number == NULL)
-            Py_CLEAR(commit);
-        else
-            PyTuple_SET_ITEM(commit, at, number);
-    }
-    return commit;
-}
-
 PyObject *write_buffer_commits(PyObject *self, PyObject *unused)
 {
     const WriteBuffer *buffer = (WriteBuffer *)self;
-    PyTypeObject *type = (PyTypeObject *)((KernelState *)PyType_GetModuleState(Py_TYPE(self)))->commit_type;
+    const KernelState *state = PyType_GetModuleState(Py_TYPE(self));
     if (!buffer->is_joined)
         return PyErr_Format(PyExc_ValueError, "the buffer is not joined yet");
-    PyObject *commits = PyList_New(buffer->batch_count);
-    for (uint32_t at = 0; commits != NULL && at < buffer->batch_count; at++) {
-        PyObject *commit = make_commit(type, batch_at(buffer, buffer->order[at])->row);
-        if (commit == NULL)
-            Py_CLEAR(commits);
-        else
-            PyList_SET_ITEM(commits, at, commit);
+    PyObject *packed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)buffer->batch_count * COMMIT_FIELDS * FIELD_BYTES);
+    if (packed == NULL)
+        return NULL;
+    uint8_t *out = (uint8_t *)PyBytes_AS_STRING(packed);
+    for (uint32_t at = 0; at < buffer->batch_count; at++) {
+        const int64_t *row = batch_at(buffer, buffer->order[at])->row;
+        for (int field = 0; field < COMMIT_FIELDS; field++, out += FIELD_BYTES)
+            store_row_field(out, row[field]);
     }
+    PyObject *commits = PyObject_CallOneArg(state->commit_rows_type, packed);
+    Py_DECREF(packed);
     return commits;
 }

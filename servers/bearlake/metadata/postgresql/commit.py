@@ -16,8 +16,8 @@ from bearlake.metadata.model import (
     BATCH_TRANSACTIONAL,
     BatchCommit,
     ObjectCommit,
-    Outcome,
     OutcomeKind,
+    OutcomeRows,
     PartitionKey,
     Slice,
 )
@@ -27,7 +27,6 @@ GROUP_BITS = 5
 """2**5 = 32 partitions share a row (`partition_group`)."""
 
 ACCEPTED = OutcomeKind.ACCEPTED
-_KINDS = tuple(OutcomeKind)
 
 
 class Runs(NamedTuple):
@@ -67,6 +66,7 @@ class Runs(NamedTuple):
 
 def runs_of(batches: Sequence[BatchCommit]) -> Runs:
     """Arrange the batches of an object for `commit_object`."""
+    batches = list(batches)  # packed rows become tuples each time they are read
     runs = Runs([], [], [], [], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
     pairs: dict[tuple[PartitionKey, int], int] = {}
     mergeable_end = -1
@@ -143,14 +143,14 @@ def transactional_of(commit: ObjectCommit, runs: Runs) -> list[int]:
     return found
 
 
-def outcomes_of(runs: Runs, decided: Sequence[int]) -> list[Outcome]:
+def outcomes_of(runs: Runs, decided: Sequence[int]) -> OutcomeRows:
     """Return outcomes per batch, from (kind, base offset, start offset) per run."""
     rows = list(zip(decided[0::3], decided[1::3], decided[2::3], strict=True))
     outcomes = []
     for run, before in runs.of_batch:
         kind, base, start = rows[run]
-        outcomes.append(Outcome(_KINDS[kind], base + before if kind == ACCEPTED else base, start))
-    return outcomes
+        outcomes.append((kind, base + before if kind == ACCEPTED else base, start))
+    return OutcomeRows.of(outcomes)
 
 
 def slices_of(runs: Runs, decided: Sequence[int]) -> list[Slice]:

@@ -19,14 +19,7 @@ from bearlake.metadata.model import (
     Slice,
 )
 from bearlake.metadata.offset_assignment import Decision
-from bearlake.metadata.packing import (
-    OUTCOME_WIDTH,
-    SEQUENCE_WIDTH,
-    SLICE_WIDTH,
-    pack_rows,
-    unpack_outcomes,
-    unpack_slices,
-)
+from bearlake.metadata.packing import blob_of, unpack_outcomes, unpack_slices
 from bearlake.metadata.sqlite.catchup import COMMIT
 
 
@@ -111,9 +104,9 @@ def row_of(position: int, now_ms: int, commit: ObjectCommit, decision: Decision)
         now_ms,
         commit.token,
         commit.size,
-        pack_rows(decision.slices, SLICE_WIDTH),
-        pack_rows(decision.batches, SEQUENCE_WIDTH),
-        pack_rows(decision.outcomes, OUTCOME_WIDTH),
+        blob_of(decision.slices),
+        blob_of(decision.batches),
+        blob_of(decision.outcomes),
     )
 
 
@@ -121,7 +114,7 @@ def write_refusal(connection: sqlite3.Connection, now_ms: int, commit: ObjectCom
     """Remember a commit without accepted batches: no entry, but a repeat gets the same answer. Its object becomes an orphan."""
     connection.execute(
         "INSERT INTO forbidden_tokens (token, forbidden_ms, is_refused, outcomes) VALUES (?, ?, 1, ?)",
-        (commit.token, now_ms, pack_rows(decision.outcomes, OUTCOME_WIDTH)),
+        (commit.token, now_ms, blob_of(decision.outcomes)),
     )
 
 

@@ -22,6 +22,7 @@ from bearlake.metadata.model import (
     LocatedSlice,
     ObjectCommit,
     ObjectCommitted,
+    OutcomeRows,
     PartitionBounds,
     PartitionKey,
     PartitionUsage,
@@ -200,7 +201,7 @@ class SqliteLog(CommitLog):
             decision = ledger.decide(commit.batches if gate is None else gate.admitted, now_ms, seen=commit.seen)
             decided = decision.outcomes
             if gate is not None:
-                decision = decision._replace(outcomes=gate.outcomes(decided))
+                decision = decision._replace(outcomes=OutcomeRows.of(gate.outcomes(decided)))
             if not decision.slices:
                 write_refusal(connection, now_ms, commit, decision)
                 return ObjectCommitted(position=0, outcomes=decision.outcomes, slices=())
