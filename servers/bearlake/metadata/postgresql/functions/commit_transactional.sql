@@ -1,8 +1,10 @@
 -- Commits an object that has transactional batches: commit_object, and before it the rule of transactions.may_write; after it, the
 -- transactions that the accepted batches begin are registered. Locks the transactional ids first.
 --
--- Parameters: as commit_object. p_transactional: one element per batch; 0: no; 1: its partition must have been added; 2: it adds its
---   partition, and begins the transaction.
+-- Parameters: as commit_object: p_token, p_node_id, p_epoch, p_size, p_groups, p_partitions, p_positions, p_lengths, p_counts,
+--   p_timestamps, p_states, p_epochs, p_sequences, p_state_partitions, p_state_producers, p_named, p_afters, p_expected, p_seen.
+--   p_transactional: one element per batch; 0: it is not; 1: its partition must have been added; 2: it adds its partition, and begins the
+--   transaction.
 -- Returns, raises: as commit_object.
 
 create or replace function bearlake.commit_transactional(

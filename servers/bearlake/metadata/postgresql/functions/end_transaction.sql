@@ -1,7 +1,8 @@
 -- Ends a transaction in one step: assigns the markers' offsets, forgets the open transactions, remembers aborted ones, and puts the
 -- pending offsets of groups in place. Locks the transactional id, then the partitions as a commit does, the offsets, then the log's head.
 --
--- Parameters: as put_transaction, for the row afterwards; p_is_commit; p_marker_epoch: epoch of the markers; p_marker_bytes: bytes of one.
+-- Parameters: p_version: the row's version. The row afterwards: p_name, p_producer_id, p_epoch, p_state, p_timeout_ms, p_last_producer_id,
+--   p_last_epoch. p_is_commit: it commits. p_marker_epoch: epoch of the markers. p_marker_bytes: bytes of one marker.
 -- Returns: the row as stored.
 -- Raises: BL004 as put_transaction.
 

@@ -1,7 +1,8 @@
 -- As put_transaction, and keeps offsets of a group until the transaction ends.
 --
--- Parameters: as put_transaction; p_lease, p_lease_epoch, p_node_id, p_server_epoch: as check_lease; p_group. One element per partition:
---   p_offset_partitions, p_offsets, p_leader_epochs, p_metadata.
+-- Parameters: as put_transaction: p_version; p_name, p_producer_id, p_epoch, p_state, p_timeout_ms, p_last_producer_id, p_last_epoch,
+--   p_started_ms, p_partitions, p_groups. p_lease, p_lease_epoch: the group's lease and its epoch. p_node_id, p_server_epoch: the
+--   server that holds it, and its epoch. p_group. One element per partition: p_offset_partitions, p_offsets, p_leader_epochs, p_metadata.
 -- Returns: the row as stored.
 -- Raises: BL001 as check_lease; BL004 as put_transaction.
 

@@ -1,7 +1,7 @@
 -- Replaces the row of a transactional id: a compare-and-set on its version. The row is the first lock of every function that takes it.
 --
--- Parameters: p_version: the row's version, 0: there is none. The others are the row afterwards; p_started_ms: -1 with an ongoing
---   transaction (state 1): it begins now.
+-- Parameters: p_version: the row's version, 0: there is none. The row afterwards: p_name, p_producer_id, p_epoch, p_state (1: ongoing),
+--   p_timeout_ms, p_last_producer_id, p_last_epoch, p_started_ms (-1 with an ongoing transaction: it begins now), p_partitions, p_groups.
 -- Returns: the row as stored.
 -- Raises: BL004 the row has another version.
 
