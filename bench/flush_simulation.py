@@ -19,7 +19,7 @@ WARMUP_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flushes:
-    """What one server does at one rate. `is_sustained` False: more arrives than its upload slots take, and the rest is of no use."""
+    """What one server does at one rate. `is_sustained` False: more arrives than its upload slots take; other figures mean nothing."""
 
     is_sustained: bool
     objects_per_s: float = 0.0

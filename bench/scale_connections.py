@@ -1,8 +1,8 @@
 """Connections of one Kafka server: what an idle one holds, and what a request costs when many are open.
 
-Idle connections have asked for ApiVersions once and then say nothing. Busy ones write 1 KiB, wait for the answer, and pause so long
-that all of them together send about `--requests` requests per second, however many they are: the cost of a request shows
-what the number of connections adds.
+Idle connections send one ApiVersions request and then nothing. Busy connections write 1 KiB, wait for the answer, and pause so long
+that all of them together send about `--requests` requests per second. Their number does not change this rate, so the cost
+of a request shows what the number of connections adds.
 """
 
 import resource
@@ -52,7 +52,7 @@ class Row:
 
 
 class IdleClients:
-    """Open connections that say nothing; closed by `close`."""
+    """Open connections that send nothing; closed by `close`."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []

@@ -2,7 +2,7 @@
 
 All run as processes on loopback with their files below one directory, so that their CPU seconds can be counted. PostgreSQL
 fsyncs, and a commit returns once the standby has it on disk, too. The S3 server is Versity S3 Gateway (Apache-2.0, written in Go) over
-a folder: it stores one copy and does not fsync. A cloud's object store keeps several copies; what they cost is in its price.
+a folder: it stores one copy and does not fsync. A cloud's object store keeps several copies, and its price includes their cost.
 """
 
 import glob

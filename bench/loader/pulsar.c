@@ -46,7 +46,7 @@ static size_t frame_bytes(connection *c, size_t at, size_t size) {
 
 static void add_place(connection *c, span message, unsigned number) {
   span found;
-  if (!find(message, number, &found)) return;
+  if (!find_field(message, number, &found)) return;
   if (found.end - found.at != SEQUENCE_BYTES || c->place_count == PLACES_MAX)
     leave(2, "%s/%d.bin: sequence ids of 5 bytes, at most %d, are expected", option.templates, c->id, PLACES_MAX);
   c->places[c->place_count++] = found.at;
@@ -156,8 +156,8 @@ static void receive(connection *c, void (*take)(connection *, frame *)) {
 
 static void fail(connection *c, frame *f) {
   span text = {0};
-  if (f->type == ERROR) find(f->command, ERROR_TEXT_OF_ERROR, &text);
-  if (f->type == SEND_ERROR) find(f->command, ERROR_TEXT_OF_SEND, &text);
+  if (f->type == ERROR) find_field(f->command, ERROR_TEXT_OF_ERROR, &text);
+  if (f->type == SEND_ERROR) find_field(f->command, ERROR_TEXT_OF_SEND, &text);
   leave(1, "connection %d: the server says command %u %.*s", c->id, f->type, (int)(text.end - text.at), text.at);
 }
 
@@ -218,7 +218,7 @@ static void take_receipt(connection *c, frame *f) {
   uint64_t expected = c->first_sequence + (uint64_t)(c->answered * c->message_count);
   if (c->answered == c->begun || find_number(f->command, RECEIPT_SEQUENCE, 0) != expected)
     leave(1, "connection %d: receipts out of order", c->id);
-  if (!find(f->command, RECEIPT_ID, &id) || find_number(id, ID_LEDGER, NO_LEDGER) == NO_LEDGER)
+  if (!find_field(f->command, RECEIPT_ID, &id) || find_number(id, ID_LEDGER, NO_LEDGER) == NO_LEDGER)
     leave(1, "connection %d: a SEND was taken for a duplicate", c->id);
   uint64_t latency = now_ns() - c->sent_at[c->answered++ % option.depth];
   c->seen.all_requests += (uint64_t)c->message_count;
@@ -274,7 +274,7 @@ static void take_message(connection *c, frame *f) {
   span id, metadata, payload;
   if (!atomic_load(&unfinished) || is_phase(STOP)) return; /* over: what a consumer has left comes to the other ones */
   if (f->type != MESSAGE) fail(c, f);
-  bool is_whole = find(f->command, MESSAGE_ID, &id) && read_message(f->message, &metadata, &payload);
+  bool is_whole = find_field(f->command, MESSAGE_ID, &id) && read_message(f->message, &metadata, &payload);
   if (!is_whole || id.end - id.at > ACK_ID_BYTES_MAX) leave(1, "connection %d: a malformed message", c->id);
   if (find_number(f->command, MESSAGE_REDELIVERIES, 0)) leave(1, "connection %d: a message came twice", c->id);
   long count = (long)find_number(metadata, METADATA_COUNT, 1);

@@ -52,7 +52,7 @@ static uint8_t *put_varint(uint8_t *at, uint64_t value) {
 
 /* The first field `number` of a message: the varint's bytes, or those of a length-delimited one; false when there is none, or
  * the message is malformed. */
-static bool find(span message, unsigned number, span *content) {
+static bool find_field(span message, unsigned number, span *content) {
   uint64_t key, value;
   while (message.at < message.end && take_varint(&message, &key)) {
     content->at = message.at;
@@ -77,7 +77,7 @@ static bool find(span message, unsigned number, span *content) {
 static uint64_t find_number(span message, unsigned number, uint64_t otherwise) {
   span content;
   uint64_t value;
-  return find(message, number, &content) && take_varint(&content, &value) ? value : otherwise;
+  return find_field(message, number, &content) && take_varint(&content, &value) ? value : otherwise;
 }
 
 typedef struct {
@@ -92,7 +92,7 @@ static bool read_frame(uint8_t *at, size_t size, frame *f) {
   span base = {at + 8, at + 8 + get32(at + 4)};
   f->type = (unsigned)find_number(base, COMMAND_TYPE, 0);
   f->message = (span){base.end, at + size};
-  return f->type && find(base, f->type, &f->command);
+  return f->type && find_field(base, f->type, &f->command);
 }
 
 /* The metadata of a message, and its payload; clients' and servers' messages here have checksums. */

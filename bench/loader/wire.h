@@ -61,7 +61,7 @@ static uint32_t take_varint(reader *r) {
   r->bad = true;
   return 0;
 }
-static void skip_tags(reader *r) {
+static void skip_tagged_fields(reader *r) {
   if (!r->flexible) return;
   for (uint32_t n = take_varint(r); n && !r->bad; n--) {
     take_varint(r);
@@ -84,11 +84,11 @@ typedef struct {
 } part;
 
 /* Reads a request frame (size prefix included); returns its number of partitions, or -1 if it is not understood. */
-static int read_request(const uint8_t *frame, size_t size, int api, int version, part *parts, int parts_max) {
+static int request_of_frame(const uint8_t *frame, size_t size, int api, int version, part *parts, int parts_max) {
   reader r = {.at = frame + 12, .end = frame + size};
   skip_string(&r); /* client id: never compact */
   r.flexible = api == API_PRODUCE ? version >= 9 : version >= 12;
-  skip_tags(&r);
+  skip_tagged_fields(&r);
   if (api == API_PRODUCE) {
     skip_string(&r);
     if (take16(&r) == 0) return -1; /* acks=0 has no responses to wait for */
@@ -115,7 +115,7 @@ static int read_request(const uint8_t *frame, size_t size, int api, int version,
       parts[i].start = take64(&r);
       take(&r, version >= 12 ? 16 : version >= 5 ? 12 : 4);
     }
-    skip_tags(&r);
+    skip_tagged_fields(&r);
   }
   return r.bad ? -1 : (int)count;
 }
@@ -133,7 +133,7 @@ static void note_error(answer *a, int code) {
 /* `body` starts at the correlation id. False when the response is malformed. */
 static bool read_produce_response(const uint8_t *body, size_t size, int version, answer *a) {
   reader r = {.at = body + 4, .end = body + size, .flexible = version >= 9};
-  skip_tags(&r);
+  skip_tagged_fields(&r);
   for (int64_t topics = take_count(&r); topics > 0 && !r.bad; topics--) {
     skip_string(&r);
     for (int64_t parts = take_count(&r); parts > 0 && !r.bad; parts--) {
@@ -144,16 +144,16 @@ static bool read_produce_response(const uint8_t *body, size_t size, int version,
         for (int64_t errors = take_count(&r); errors > 0 && !r.bad; errors--) {
           take32(&r);
           skip_string(&r);
-          skip_tags(&r);
+          skip_tagged_fields(&r);
         }
         skip_string(&r);
       }
-      skip_tags(&r);
+      skip_tagged_fields(&r);
     }
-    skip_tags(&r);
+    skip_tagged_fields(&r);
   }
   take32(&r);
-  skip_tags(&r);
+  skip_tagged_fields(&r);
   return !r.bad && r.at == r.end;
 }
 
@@ -174,7 +174,7 @@ static int64_t walk_batches(const uint8_t *at, uint64_t left, int64_t offset, an
 static bool read_fetch_response(const uint8_t *body, size_t size, int version, const part *parts, int count,
                                 int64_t *cursors, answer *a) {
   reader r = {.at = body + 4, .end = body + size, .flexible = version >= 12};
-  skip_tags(&r);
+  skip_tagged_fields(&r);
   take32(&r);
   if (version >= 7) {
     int code = take16(&r);
@@ -191,20 +191,20 @@ static bool read_fetch_response(const uint8_t *body, size_t size, int version, c
       take(&r, version >= 5 ? 16 : 8);
       for (int64_t aborted = take_count(&r); aborted > 0 && !r.bad; aborted--) {
         take(&r, 16);
-        skip_tags(&r);
+        skip_tagged_fields(&r);
       }
       if (version >= 11) take32(&r);
       int64_t bytes = take_count(&r);
       const uint8_t *batches = bytes > 0 ? take(&r, (uint64_t)bytes) : r.at;
-      skip_tags(&r);
+      skip_tagged_fields(&r);
       for (int tries = 0; tries < count && parts[at].index != index; tries++) at = (at + 1) % count;
       if (r.bad || parts[at].index != index) return false;
       cursors[at] = walk_batches(batches, bytes > 0 ? (uint64_t)bytes : 0, cursors[at], a);
       if (cursors[at] >= end) cursors[at] = parts[at].start;
     }
-    skip_tags(&r);
+    skip_tagged_fields(&r);
   }
-  skip_tags(&r);
+  skip_tagged_fields(&r);
   return !r.bad && r.at == r.end;
 }
 

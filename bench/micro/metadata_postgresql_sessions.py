@@ -4,7 +4,7 @@
 
 Starts its own PostgreSQL with two stores, one of them without the triggers. One connection to each store commits objects with a batch
 for each partition. Short rounds of the two stores alternate; Linux reports the backends' time on a processor (/proc/PID/schedstat).
-Other load on the machine slows both rounds of a turn, so the median of the turns' ratios
+Other load on the machine slows both rounds of a pair, so the median of the pairs' ratios
 is valid on a busy machine too.
 """
 
@@ -69,7 +69,7 @@ class Committer:
 
 
 async def measure(url: str, *, commit_count: int, round_count: int, partition_count: int) -> list[tuple[float, float]]:
-    """Microseconds of the backend per commit, with the triggers and without them, one pair per turn."""
+    """Microseconds of the backend per commit, with the triggers and without them, one pair per two rounds."""
     fenced = await Committer.on(url, "fenced", partition_count)
     bare = await Committer.on(url, "bare", partition_count)
     await execute(url, DROP)
@@ -108,7 +108,7 @@ def main() -> None:
     ratios = sorted(with_triggers / without for with_triggers, without in found)
     median, low, high = (statistics.quantiles(ratios, n=20)[at] for at in (9, 4, 14))
     quiet = [sorted(times)[len(times) // 10] for times in zip(*found, strict=True)]
-    print(f"triggers: {median - 1:+.1%} of a commit's CPU (half of the turns: {low - 1:+.1%} to {high - 1:+.1%})")
+    print(f"triggers: {median - 1:+.1%} of a commit's CPU (half of the pairs: {low - 1:+.1%} to {high - 1:+.1%})")
     print(
         f"quietest tenth: with triggers {quiet[0]:.1f} µs per commit, without {quiet[1]:.1f} ({quiet[0] / quiet[1] - 1:+.1%})"
     )

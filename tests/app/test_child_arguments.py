@@ -1,4 +1,4 @@
-"""Command lines of child processes: every user of the machine can read them, so they have no URL of a store."""
+"""Command lines of child processes: every user of the machine can read them, so they contain no URL of a store."""
 
 from pathlib import Path
 

@@ -44,6 +44,42 @@ def test_a_protocol_that_serves_everybody_by_setting_starts(tmp_path: Path) -> N
         assert server.ready["grpc"]
 
 
+@pytest.mark.parametrize("role", ["kafka", "pulsar", "rest", "grpc"])
+def test_a_listener_for_other_machines_does_not_start_without_a_login_unless_a_setting_says_so(
+    tmp_path: Path, role: str
+) -> None:
+    config = settings(tmp_path, **{role: {"port": 0, "host": "0.0.0.0"}})
+    document = yaml.safe_load(config.read_text())
+    document["authentication"] = {}
+    config.write_text(yaml.safe_dump(document))
+
+    result = finished("serve", role, "--config", config)
+
+    assert result.returncode == 2
+    (line,) = result.stderr.decode().splitlines()
+    assert f"listeners.{role}: other machines reach 0.0.0.0:0" in line
+    assert "authentication.anonymous: true" in line
+
+
+@pytest.mark.parametrize(
+    ("authentication", "listener"),
+    [({"anonymous": True}, {}), ({}, {"anonymous": True})],
+    ids=["for all listeners", "for one listener"],
+)
+@pytest.mark.parametrize("role", ["kafka", "grpc"])
+def test_a_listener_that_serves_everyone_by_a_setting_says_so_at_start(
+    tmp_path: Path, role: str, authentication: dict[str, bool], listener: dict[str, bool]
+) -> None:
+    config = settings(tmp_path, **{role: {"port": 0, "host": "0.0.0.0", **listener}})
+    document = yaml.safe_load(config.read_text())
+    document["authentication"] = authentication
+    config.write_text(yaml.safe_dump(document))
+
+    with started("serve", role, "--config", config, ready_file=tmp_path / "ready.json") as server:
+        assert server.ready[role]
+        assert "clients from other machines need no login" in server.said()
+
+
 def test_a_super_user_administers_by_token_while_other_listeners_need_no_login(tmp_path: Path) -> None:
     """As the Kubernetes operator does with the token of its service account."""
     operator = "system:serviceaccount:lake:lake-operator"

@@ -243,7 +243,10 @@ def test_a_data_layer_with_another_issuer_keeps_the_secret(helm: str, tmp_path: 
     pod = found["Deployment", "lake-operator"]["spec"]["template"]["spec"]
     (second,) = [volume for volume in pod["volumes"] if volume["name"] == "token-second"]
     assert second["secret"] == {"secretName": "lake-second-admin"}
-    assert operator_settings(found).data_layers["second"].settings["authentication"] == other["authentication"]
+    assert operator_settings(found).data_layers["second"].settings["authentication"] == {
+        **other["authentication"],
+        "anonymous": True,
+    }
     assert "admin" not in operator_settings(found).data_layers["second"].settings
 
 

@@ -151,6 +151,30 @@ def test_wrong_values_are_refused_with_a_message(helm: str, value: str, problem:
     assert problem in done.stderr
 
 
+SETTINGS = {"object_store": {"url": "s3://lake"}, "authentication": {"anonymous": True}}
+
+
+@pytest.mark.parametrize(
+    ("layer", "is_said"),
+    [
+        ({}, False),
+        ({"settings": {"authentication": {"token": {"issuer": "https://people.example"}}}}, False),
+        ({"settings": {"authentication": {"mechanisms": ["PLAIN"]}}}, True),
+        ({"settings": {"authentication": {"anonymous": True}}}, True),
+        ({"settings": {"listeners": {"kafka": {"anonymous": True}}}}, True),
+        ({"environment": [{"name": "BEARLAKE_AUTHENTICATION__MECHANISMS", "secret": "s", "key": "k"}]}, True),
+        ({"tiers": {"kafka": {"settings": {"authentication": {"mechanisms": ["PLAIN"]}}}}}, True),
+    ],
+)
+def test_a_data_layer_says_how_its_clients_log_in(helm: str, layer: dict[str, Any], *, is_said: bool) -> None:
+    """Its servers would not start otherwise."""
+    settings = {"object_store": {"url": "s3://lake"}, **layer.get("settings", {})}
+    done = render(helm, "--set-json", f"dataLayers={json.dumps({'default': {**layer, 'settings': settings}})}")
+
+    assert (done.returncode == 0) == is_said, done.stderr
+    assert is_said or "dataLayers.default.settings.authentication does not say how clients log in" in done.stderr
+
+
 def listener(name: str = "OUT", type_: str = "loadbalancer", port: int = 9094, **more: Any) -> dict[str, Any]:
     return {"name": name, "type": type_, "port": port, **more}
 
@@ -192,7 +216,7 @@ def listener(name: str = "OUT", type_: str = "loadbalancer", port: int = 9094, *
     ],
 )
 def test_values_that_contradict_each_other_are_refused(helm: str, tier: str, of: dict[str, Any], problem: str) -> None:
-    layer = {"settings": {"object_store": {"url": "s3://lake"}}, "tiers": {tier: of}}
+    layer = {"settings": SETTINGS, "tiers": {tier: of}}
 
     done = render(helm, "--set-json", f"dataLayers={json.dumps({'default': layer})}")
 
@@ -204,7 +228,7 @@ def test_values_that_contradict_each_other_are_refused(helm: str, tier: str, of:
 def test_listeners_that_lead_to_one_port_are_not_a_contradiction(helm: str) -> None:
     listeners = [listener("ONE", port=8081), listener("TWO", "nodeport", port=8081, nodePort=30081)]
     tiers = {"rest": {"listeners": listeners}, "pulsar": {"listeners": [listener("HTTP", port=8080)]}}
-    layer = {"settings": {"object_store": {"url": "s3://lake"}}, "tiers": tiers}
+    layer = {"settings": SETTINGS, "tiers": tiers}
 
     done = render(helm, "--set-json", f"dataLayers={json.dumps({'default': layer})}")
 
@@ -213,7 +237,7 @@ def test_listeners_that_lead_to_one_port_are_not_a_contradiction(helm: str) -> N
 
 def test_a_release_may_have_other_data_layers_than_default(helm: str) -> None:
     done = render(
-        helm, "--set", "dataLayers.default=null", "--set", "dataLayers.other.settings.object_store.url=s3://l"
+        helm, "--set", "dataLayers.default=null", "--set-json", f"dataLayers.other.settings={json.dumps(SETTINGS)}"
     )
     (document_,) = [resource for resource in objects(done.stdout) if "operator.yaml" in (resource.get("data") or {})]
 
@@ -222,7 +246,9 @@ def test_a_release_may_have_other_data_layers_than_default(helm: str) -> None:
 
 def test_names_that_are_too_long_are_those_that_the_operator_makes(helm: str) -> None:
     layer = "a-data-layer-of-thirty-two-chars"
-    done = render(helm, "--set", f"dataLayers.default=null,dataLayers.{layer}.settings.object_store.url=s3://l")
+    done = render(
+        helm, "--set", "dataLayers.default=null", "--set-json", f"dataLayers.{layer}.settings={json.dumps(SETTINGS)}"
+    )
     (pod,) = [resource for resource in objects(done.stdout) if resource["kind"] == "Pod"]
 
     assert len(f"bearlake-{layer}-compactor") > labels.NAME_LENGTH_MAX

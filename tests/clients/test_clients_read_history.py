@@ -17,7 +17,7 @@ from bearlake.streams.catalog import StreamView
 from clients.messages import Message, by_content
 from clients.registry import CLIENTS, Unavailable, obtain
 from fixtures.deployment import NOW_MS, Deployment
-from fixtures.history import Compactor
+from fixtures.history import PlanningWorker
 from fixtures.kafka_server import Cluster, kafka_cluster  # noqa: F401 - a fixture
 
 pytestmark = [
@@ -73,7 +73,7 @@ async def test_a_client_reads_segments_and_then_the_tail(kafka_cluster, tmp_path
         pytest.skip(str(error))
     await cluster[0].create("history")
     view = await cluster[0].streams.catalog.find("history")
-    compactor = Compactor(Deployment(cluster.metadata, cluster.store, ManualClock(NOW_MS)))
+    compactor = PlanningWorker(Deployment(cluster.metadata, cluster.store, ManualClock(NOW_MS)))
     expected = [message for number in range(4) for message in await commit(cluster, view, number, list(Compression))]
     result = await compactor.compact(view)
     await compactor.sweep()

@@ -87,7 +87,7 @@ def _produce(case: Case) -> float:
 
 
 def _metric(text: str, name: str) -> float:
-    """The value of a client's metric, as the performance tools print it; not a number counts as 0."""
+    """The value of a client's metric, as the performance tools print it; NaN counts as 0."""
     values = [float(value) for value in re.findall(rf"{name}:\S* *: *(\S+)", text)]
     check(bool(values), f"no metric {name}: {text[-300:]}")
     return max((value for value in values if value == value), default=0.0)

@@ -1,7 +1,7 @@
 """Run a third-party program with a time limit and its output in a file; leave no process behind.
 
-A program gets its own process group. When its time is over the whole group ends, so that a tool which starts children
-(test runners, `mvn`, `go`) leaves none.
+A program gets its own process group. At the time limit, the whole group is ended: tools such as test runners, `mvn` and `go`
+start children, and none of them may stay.
 """
 
 import contextlib
@@ -49,8 +49,8 @@ def run(
 ) -> Finished:
     """Run `command` to its end, for at most `timeout_s` seconds, with its output in `log`.
 
-    `env` is added to the present environment; `stdin` is empty when not given; standard error goes to `errors` when
-    the output itself is to be read.
+    `env` is added to the environment of this process. Without `stdin`, the input is empty. With `errors`, standard error
+    goes to that file, so that `log` has only the output.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()

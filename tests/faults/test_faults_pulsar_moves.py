@@ -77,11 +77,11 @@ class PythonTraffic:
         return len(self._consumer.read) > 0
 
     def mark(self) -> None:
-        """See `Traffic`."""
+        """Measure gaps from now on."""
         self._since_s = time.monotonic()
 
     def stop(self) -> Outcome:
-        """See `Traffic`."""
+        """Stop sending, receive the rest, and return the counts."""
         self._producer.stop()
         numbers: set[int] = set()
 
@@ -107,7 +107,7 @@ class PythonTraffic:
         )
 
     def close(self) -> None:
-        """See `Traffic`."""
+        """Let the clients end without waiting for them."""
         self._producer.begin_stop()
         self._consumer.begin_stop()
 
@@ -138,7 +138,7 @@ class JavaTraffic:
         return self._process.stdout.readline().strip()
 
     def mark(self) -> None:
-        """See `Traffic`."""
+        """Measure gaps from now on."""
         self._tell("mark")
 
     def _tell(self, order: str) -> None:
@@ -146,14 +146,14 @@ class JavaTraffic:
         self._process.stdin.write(f"{order}\n")
 
     def stop(self) -> Outcome:
-        """See `Traffic`."""
+        """Stop sending, receive the rest, and return the counts."""
         self._tell("stop")
         words = self._said().split()
         counts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
         return Outcome(**{name.replace("-", "_"): count for name, count in counts.items()})
 
     def close(self) -> None:
-        """See `Traffic`."""
+        """Let the clients end without waiting for them."""
         with self._process as process:
             process.kill()
 

@@ -1,4 +1,4 @@
-"""Columns to batches: the same bytes where most producers wrote them, the same records where others did."""
+"""Columns to batches: canonical batches come back byte for byte, other batches with the same records."""
 
 import threading
 from array import array

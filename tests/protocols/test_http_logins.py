@@ -29,6 +29,7 @@ from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.server import RestServer
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.authentication.settings import FailureSettings
+from bearlake.serving.http.handlers import GatedHandler
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
@@ -46,6 +47,10 @@ ERROR_BODIES: dict[str, Callable[[Any], bool]] = {
     "registry": lambda body: body["error_code"] == 40101 and bool(body["message"]),
     "pulsar_http": lambda body: bool(body["reason"]),
 }
+
+
+CUT_OFF = (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)
+"""What the client sees when the server ends the connection of an answer, after its head and before."""
 
 
 class Seen(Authorizer):
@@ -273,6 +278,40 @@ async def test_a_certificate_names_the_client_until_its_session_ends(
             assert answer.status == 200
             assert (answer.headers.get("Connection") != "close") == is_kept
         assert seen.names == {"User:CN=alice"}
+
+
+async def read_events(session: aiohttp.ClientSession, url: str) -> None:
+    async with session.get(url, headers={"Accept": "text/event-stream"}) as answer:
+        assert answer.status == 200
+        await answer.read()
+
+
+@pytest.mark.parametrize("age_s", [3599.9, 3601.0])
+async def test_an_answer_by_certificate_ends_with_the_session_of_its_connection(
+    rest_servers: MakeServers,
+    logins: Logins,
+    certificates: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    age_s: float,
+) -> None:
+    """A request that comes later, as the last one of its connection, has the time of any request."""
+    listening = ListenerSettings(
+        tls_certificate_file=str(certificates["server"]),
+        tls_key_file=str(certificates["server_key"]),
+        tls_client_ca_file=str(certificates["authority"]),
+    )
+    settings = logins.settings(session_ms_max=3_600_000)
+    (node,) = await rest_servers(1, listening=listening, authentication=settings, request_timeout_ms=3_000)
+    await node.create("s")
+    monkeypatch.setattr(GatedHandler, "age_s", age_s)
+    context = ssl.create_default_context(cafile=str(certificates["authority"]))
+    context.load_cert_chain(certificates["client"], certificates["client_key"])
+    url = node.url.replace("127.0.0.1", "localhost") + "/v1/stream/s?offset=-1&live=sse"
+
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session:
+        with pytest.raises(CUT_OFF):
+            await read_events(session, url)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -41,7 +41,7 @@ def prefixed(found: AccessRule) -> AccessRule:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_many_patterns_decide_as_few_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_patterns_give_the_same_decisions_as_few(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random_ = random.Random(seed)
     rules = [rule(random_, group) for group in range(6) for _ in range(random_.randint(0, 3))]
     rules = [found if random_.random() < 0.5 else prefixed(found) for found in rules]

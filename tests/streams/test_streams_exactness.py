@@ -1,4 +1,5 @@
-"""I5 and I6 as a property: what consumers get for an offset is the same before and after compaction, and so is where times are found."""
+"""I5 and I6 as a property: what consumers get for an offset is the same before and after compaction, and so are the offsets
+that times are resolved to."""
 
 import asyncio
 import struct
@@ -23,7 +24,7 @@ from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
 from fixtures.deployment import Deployment, create, deployment, fetch
-from fixtures.history import COLD, Compactor
+from fixtures.history import COLD, PlanningWorker
 from simulator.loop import virtual_time
 
 STAMP_MS = 1_700_000_000_500
@@ -183,7 +184,7 @@ def test_consumers_see_the_same_before_and_after(
         async with deployment() as stores:
             streams = await stores.serve(COLD)
             view = await create(streams, partition_count=3)
-            compactor = Compactor(stores, row_group_bytes=row_group_bytes, file_bytes_max=file_bytes_max)
+            compactor = PlanningWorker(stores, row_group_bytes=row_group_bytes, file_bytes_max=file_bytes_max)
             sequences: dict[tuple[int, int], int] = {}
             for number, batches in enumerate(objects):
                 made = []
@@ -236,7 +237,7 @@ async def test_records_without_timestamps_have_no_largest_one() -> None:
         asked = [OffsetQuestion(view.partition(0), OffsetSpec.MAX_TIMESTAMP)]
 
         before = await streams.offsets(asked)
-        await Compactor(stores).compact(view)
+        await PlanningWorker(stores).compact(view)
         await asyncio.sleep(1)
 
         assert before == await streams.offsets(asked) == [OffsetAnswer(-1, -1)]
@@ -256,7 +257,7 @@ async def test_an_offset_without_rows_is_passed_although_its_row_group_and_the_n
         # offset 3 has no row; offsets 4 and 5 have rows, but are kept; row group 1 belongs to two partitions
         first = [(0, made("plain", 3)), (0, made("control", 1)), (0, made("inexact", 1)), (0, made("plain", 2))]
         await commit(stores, streams, view, "wal/0", [*first, (1, made("plain", 1)), (1, made("plain", 3))])
-        await Compactor(stores, row_group_bytes=1_750).compact(view)
+        await PlanningWorker(stores, row_group_bytes=1_750).compact(view)
         await asyncio.sleep(1)
 
         (empty, *_), *_ = [

@@ -22,7 +22,7 @@ from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.table.blocks import Block
 from bearlake.table.reader import DataFileSettings
 from fixtures.deployment import NOW_MS, append, batch_of, create, deployment, fetch, values_of
-from fixtures.history import COLD, Compactor
+from fixtures.history import COLD, PlanningWorker
 from simulator.loop import virtual_time
 
 
@@ -69,7 +69,7 @@ async def test_a_consumer_from_the_beginning_gets_everything_from_segments_and_t
         streams = await stores.serve(COLD)
         view = await create(streams)
         await fill(streams, view, 40)
-        await Compactor(stores).compact(view, end=60)
+        await PlanningWorker(stores).compact(view, end=60)
         await asyncio.sleep(1)
 
         assert await read_all(streams, view) == expected(40)
@@ -81,7 +81,7 @@ async def test_a_server_that_starts_later_reads_segments() -> None:
         streams = await stores.serve(COLD)
         view = await create(streams)
         await fill(streams, view, 20)
-        compactor = Compactor(stores)
+        compactor = PlanningWorker(stores)
         await compactor.compact(view)
         await compactor.sweep()
 
@@ -108,7 +108,7 @@ async def test_batches_are_read_as_they_were_written() -> None:
         ]
         await append(streams, view, *batches)
         before = b"".join(bytes(part) for part in (await fetch(streams, view)).views)
-        await Compactor(stores).compact(view)
+        await PlanningWorker(stores).compact(view)
         await asyncio.sleep(1)
 
         after = b"".join(bytes(part) for part in (await fetch(streams, view)).views)
@@ -122,7 +122,7 @@ async def test_a_fetch_inside_a_batch_of_a_segment_returns_the_whole_batch() -> 
         streams = await stores.serve(COLD)
         view = await create(streams)
         await append(streams, view, batch_of(b"a"), batch_of(b"b", b"c", b"d"), batch_of(b"e"))
-        await Compactor(stores).compact(view)
+        await PlanningWorker(stores).compact(view)
         await asyncio.sleep(1)
 
         assert values_of(await fetch(streams, view, 2)) == [(1, b"b"), (2, b"c"), (3, b"d"), (4, b"e")]
@@ -135,7 +135,7 @@ async def test_out_of_range_is_reported_for_segments_too_and_a_trim_is_seen() ->
         streams = await stores.serve(COLD)
         view = await create(streams)
         await fill(streams, view, 20)
-        await Compactor(stores).compact(view)
+        await PlanningWorker(stores).compact(view)
         assert len(await read_all(streams, view)) == 40
         await streams.trim(ANONYMOUS, "orders", 0, 7)
         await asyncio.sleep(1)
@@ -150,7 +150,7 @@ async def test_a_reader_asks_the_metadata_store_once_for_many_segments() -> None
     async with deployment() as stores:
         streams = await stores.serve(COLD)
         view = await create(streams)
-        compactor = Compactor(stores)
+        compactor = PlanningWorker(stores)
         for start in range(0, 40, 4):
             await fill(streams, view, 4, start=start)
             await compactor.compact(view)
@@ -176,7 +176,7 @@ async def test_partitions_that_share_row_groups_are_read_each_for_itself() -> No
         view = await create(streams, partition_count=30)
         for index in range(30):
             await fill(streams, view, 1 + index % 5, index=index)
-        await Compactor(stores, row_group_bytes=1_000).compact(view)
+        await PlanningWorker(stores, row_group_bytes=1_000).compact(view)
         await asyncio.sleep(1)
 
         for index in range(30):
@@ -194,7 +194,7 @@ async def test_kept_batches_between_segments_are_read_in_their_place() -> None:
         odd = encode([Record(value=b"odd", headers=(("caf\udce9", b"1"),), timestamp=NOW_MS)])
         await append(streams, view, batch_of(b"a"), odd, batch_of(b"b", b"c"), odd)
         before = [bytes(part) for part in (await fetch(streams, view)).views]
-        compactor = Compactor(stores)
+        compactor = PlanningWorker(stores)
         result = await compactor.compact(view)
         await compactor.sweep()
         await asyncio.sleep(1)
@@ -213,7 +213,7 @@ async def test_a_large_batch_that_came_compressed_is_sent_compressed() -> None:
         view = await create(streams, max_message_bytes="9000000")
         for codec in Compression:
             await append(streams, view, encode([Record(value=b"x" * 2_000_000, timestamp=NOW_MS)], codec=codec))
-        await Compactor(stores).compact(view)
+        await PlanningWorker(stores).compact(view)
         await asyncio.sleep(1)
         sizes = []
         for offset, codec in enumerate(Compression):
@@ -233,7 +233,7 @@ async def test_a_file_that_a_merge_has_replaced_is_resolved_again() -> None:
     async with deployment() as stores:
         streams = await stores.serve(COLD)
         view = await create(streams)
-        compactor = Compactor(stores)
+        compactor = PlanningWorker(stores)
         for start in range(0, 20, 5):
             await fill(streams, view, 5, start=start)
             await compactor.compact(view)
@@ -253,7 +253,7 @@ async def test_a_file_that_is_gone_although_the_index_names_it_is_unavailable_no
         streams = await stores.serve(COLD)
         view = await create(streams)
         await fill(streams, view, 5)
-        result = await Compactor(stores).compact(view)
+        result = await PlanningWorker(stores).compact(view)
         await stores.store.delete([written.file.key for written in result.files])
         await asyncio.sleep(1)
 
@@ -268,7 +268,7 @@ def test_a_reader_sees_every_offset_once_while_swaps_merges_sweeps_and_trims_hap
         async with deployment() as stores:
             streams, other = await stores.serve(COLD), await stores.serve(COLD)
             view = await create(streams, partition_count=2)
-            compactor = Compactor(stores, row_group_bytes=draw.choice([300, 1_000, 5_000]))
+            compactor = PlanningWorker(stores, row_group_bytes=draw.choice([300, 1_000, 5_000]))
             total = 60
 
             async def produce() -> None:
@@ -346,7 +346,7 @@ async def test_row_groups_are_read_ahead_and_once_for_all_readers() -> None:
         streams = await stores.serve(COLD)
         view = await create(streams)
         await fill(streams, view, 30)
-        compactor = Compactor(stores)
+        compactor = PlanningWorker(stores)
         result = await compactor.compact(view)
         await asyncio.sleep(1)
         reader = await stores.serve(COLD)
@@ -379,7 +379,7 @@ async def test_decoded_row_groups_stay_within_their_bound() -> None:
         view = await create(streams, partition_count=4)
         for index in range(4):
             await fill(streams, view, 30, index=index)
-        await Compactor(stores).compact(view)
+        await PlanningWorker(stores).compact(view)
         await asyncio.sleep(1)
         held = []
 
@@ -403,7 +403,7 @@ async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_a
         view, other = await create(streams), await create(streams, "other")
         await fill(streams, view, 5)
         await fill(streams, other, 5)
-        result = await Compactor(stores).compact(view)
+        result = await PlanningWorker(stores).compact(view)
         (written,) = result.files
         (whole,) = await stores.store.read(written.file.key, [ByteRange(0, written.file.size)])
         await stores.store.delete([written.file.key])

@@ -199,7 +199,7 @@ def test_with_too_many_holes_nothing_new_is_read_but_the_holes_are_read_again() 
     assert sink.bases[11:] == list(range(6, 20))
 
 
-def test_lengths_of_more_entries_than_allowed_are_forgotten_oldest_first() -> None:
+def test_entry_lengths_above_the_limit_are_forgotten_oldest_first() -> None:
     log = log_of(10)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log, settings=replace(SETTINGS, known_entry_count_max=4))
     consumer, _ = join(machine, permits=100)

@@ -129,6 +129,23 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/*
+Not empty if a data layer says how clients log in, or that they need not, or if it could: by settings of its listeners, a tier's settings, or
+variables.
+*/}}
+{{- define "bearlake.logins.areSet" -}}
+{{- $settings := .settings | default dict -}}
+{{- $found := or (dig "authentication" "mechanisms" "" $settings) (dig "authentication" "anonymous" "" $settings) $settings.listeners -}}
+{{- range $variable := .environment -}}
+  {{- $found = or $found (regexMatch "^BEARLAKE_(AUTHENTICATION|LISTENERS)__" $variable.name) -}}
+{{- end -}}
+{{- range $tier := .tiers -}}
+  {{- $own := ($tier | default dict).settings | default dict -}}
+  {{- $found = or $found $own.authentication $own.listeners -}}
+{{- end -}}
+{{- if $found -}}true{{- end -}}
+{{- end }}
+
 {{/* The operator's settings document (operator/bearlake_operator/settings.py). */}}
 {{- define "bearlake.operator.settings" -}}
 {{- $layers := dict -}}
@@ -138,12 +155,17 @@ capabilities: {drop: [ALL]}
   {{- if $.Values.quickstart.enabled -}}
     {{- $store := dict "url" (printf "s3://%s/%s" $.Values.quickstart.bucket $name) "cloud" (dict "endpoint" (printf "http://%s-objects.%s.svc:7070" $.Release.Name $.Release.Namespace) "region" "us-east-1") -}}
     {{- $settings = mergeOverwrite (dict "object_store" $store) $settings -}}
+    {{- if not (include "bearlake.logins.areSet" $layer) -}}
+      {{- $settings = mergeOverwrite (dict "authentication" (dict "anonymous" true)) $settings -}}
+    {{- end -}}
     {{- $secret := printf "%s-quickstart" $.Release.Name -}}
     {{- range $variable, $key := dict "BEARLAKE_METADATA__URL" "metadata-url" "BEARLAKE_TABLES__CATALOG_URL" "catalog-url" "AWS_ACCESS_KEY_ID" "access-key-id" "AWS_SECRET_ACCESS_KEY" "secret-access-key" -}}
       {{- $environment = append $environment (dict "name" $variable "secret" $secret "key" $key) -}}
     {{- end -}}
   {{- else if not (and $settings.object_store ($settings.object_store).url) -}}
     {{- fail (printf "dataLayers.%s.settings.object_store.url is not set. Set the URL of a bucket, or quickstart.enabled=true" $name) -}}
+  {{- else if not (include "bearlake.logins.areSet" $layer) -}}
+    {{- fail (printf "dataLayers.%s.settings.authentication does not say how clients log in, so its servers would not start: set mechanisms, or anonymous: true to serve everybody who reaches their ports" $name) -}}
   {{- end -}}
   {{- if include "bearlake.admin.byAccount" (dict "context" $ "layer" $layer) -}}
     {{- $settings = mergeOverwrite (deepCopy $settings) (include "bearlake.admin.accountSettings" (dict "context" $ "layer" $layer) | fromYaml) -}}

@@ -7,7 +7,7 @@ from typing_extensions import override
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.protocols.grpc.login import GrpcListenerLogin
 from bearlake.protocols.grpc.server import GrpcServer
-from bearlake.serving.authentication.peer import login_rules
+from bearlake.serving.authentication.peer import check_openness, login_rules
 from bearlake.serving.authentication.presented import require_one_message
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
@@ -26,6 +26,7 @@ class GrpcRole(Role):
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
+        check_openness("grpc", settings.listeners.grpc, settings.authentication)
         require_one_message("grpc", settings.listeners.grpc, settings.authentication)
         self._server = GrpcServer(settings.grpc, settings.listeners.grpc)
         return self._server.endpoints

@@ -30,7 +30,7 @@ from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes, admin_endpoint
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
-from bearlake.serving.authentication.peer import LoginRules, is_open_to_others
+from bearlake.serving.authentication.peer import LoginRules, check_openness
 from bearlake.serving.authentication.presented import MECHANISMS, require_one_message
 from bearlake.serving.authentication.settings import OAUTHBEARER
 from bearlake.serving.certificates import Certificates
@@ -72,7 +72,6 @@ async def run_process(
         trust = PeerTrust(settings.admin.tls_ca_file, settings.admin.tls_server_name)
         certificates = Certificates()
         endpoints: dict[str, str] = {}
-        _warn_of_open_listeners(settings)
         for role in roles:
             endpoints |= role.bind(
                 settings, lambda settings_, what: _open_one(settings_, what, settings, certificates, closing)
@@ -143,22 +142,15 @@ def _open_one(
     certificates: Certificates,
     closing: AsyncExitStack,
 ) -> Listener:
-    if what in ONE_MESSAGE and isinstance(listener_settings, ListenerSettings):
-        require_one_message(what, listener_settings, settings.authentication)
+    if isinstance(listener_settings, ListenerSettings):
+        check_openness(what, listener_settings, settings.authentication)
+        if what in ONE_MESSAGE:
+            require_one_message(what, listener_settings, settings.authentication)
     listener = open_listener(listener_settings, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:
         certificates.watch(listener_settings, what, listener.tls)
     return listener
-
-
-def _warn_of_open_listeners(settings: Settings) -> None:
-    for listener in settings.listeners.all():
-        if is_open_to_others(listener, settings.authentication):
-            log.warning(
-                "clients from other machines need no login here: set anonymous: true on the listener if that is intended",
-                extra={"host": listener.host, "port": listener.port, "listener": listener.name},
-            )
 
 
 def _admin_server(parts: Parts, listener: Listener) -> AdminServer:

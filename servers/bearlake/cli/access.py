@@ -3,13 +3,12 @@
 A resource is written as `Kind:name`, such as `Topic:orders` or `Subject:orders-value`; the name `*` means all resources of the kind.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from bearlake.cli.extras import server_module
+from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table
 from bearlake.errors import Invalid
@@ -73,7 +72,7 @@ def deny(principal: str, operation: Sequence[str], resource: str, host: str, pre
 def list_rules(as_json: bool, **given: Any) -> int:
     """List the rules that match all the options."""
     selected, settings = _selected(given), chosen(given, extra="kafka")
-    found = asyncio.run(server_module("bearlake.app.access").listed(settings, selected))
+    found = run_async(server_module("bearlake.app.access").listed(settings, selected))
     _show(found.rules, as_json)
     for row in sorted(found.unknown):
         click.echo(f"a rule of a later version, which only restricts here: {' '.join(map(repr, row))}", err=True)
@@ -91,7 +90,7 @@ def delete(is_for_all: bool, as_json: bool, **given: Any) -> int:
     if not any(fields) and not is_for_all:
         raise Invalid("no option selects rules: --all deletes all access rules")
     selected, settings = _selected(given), chosen(given, extra="kafka")
-    _show(asyncio.run(server_module("bearlake.app.access").delete(settings, selected)), as_json)
+    _show(run_async(server_module("bearlake.app.access").delete(settings, selected)), as_json)
     return 0
 
 
@@ -120,7 +119,7 @@ def _create(
     ]
     for rule in rules:
         model.check_rule(rule)
-    asyncio.run(server_module("bearlake.app.access").create(chosen(given, extra="kafka"), rules))
+    run_async(server_module("bearlake.app.access").create(chosen(given, extra="kafka"), rules))
     _show(rules, as_json=False)
     return 0
 

@@ -1,9 +1,12 @@
-"""Commands that need an extra say so: the base install is the command line alone."""
+"""Imports that only some commands need: the base install is the command line alone, and its start is short."""
 
+from collections.abc import Coroutine
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from bearlake.errors import Invalid
+
+T = TypeVar("T")
 
 
 def server_module(name: str, extra: str = "kafka") -> Any:  # a module
@@ -16,3 +19,10 @@ def server_module(name: str, extra: str = "kafka") -> Any:  # a module
         raise Invalid(
             f"this command needs {error.name}, which is not installed: pip install 'bearlake[{extra}]'"
         ) from error
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine in a new event loop. Only commands that need asyncio import it: it would take a third of every command's start."""
+    import asyncio
+
+    return asyncio.run(work)

@@ -1,12 +1,11 @@
 """`bearlake quota`: set, delete and list quotas. It opens the metadata store itself."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from bearlake.cli.extras import server_module
+from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table
 from bearlake.errors import Invalid
@@ -75,7 +74,7 @@ def delete(keys: tuple[str, ...], **given: Any) -> int:
 @json_option
 def list_quotas(as_json: bool, **given: Any) -> int:
     """List all quotas."""
-    found = asyncio.run(server_module("bearlake.app.quotas").listed(chosen(given, extra="kafka")))
+    found = run_async(server_module("bearlake.app.quotas").listed(chosen(given, extra="kafka")))
     rows = [{**_shown(limit.entity), "quota": limit.key.value, "value": limit.value} for limit in found]
     if as_json:
         print_json(rows)
@@ -88,7 +87,7 @@ def list_quotas(as_json: bool, **given: Any) -> int:
 def _change(changes: Sequence[Any], given: dict[str, Any]) -> int:
     model = server_module("bearlake.metadata.quotas")
     model.check_quota_changes(changes)
-    asyncio.run(server_module("bearlake.app.quotas").change(chosen(given, extra="kafka"), changes))
+    run_async(server_module("bearlake.app.quotas").change(chosen(given, extra="kafka"), changes))
     return 0
 
 

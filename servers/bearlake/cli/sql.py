@@ -1,6 +1,5 @@
 """`bearlake sql`: one statement over the tables of streams."""
 
-import asyncio
 import base64
 import datetime
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from uuid import UUID
 
 import click
 
-from bearlake.cli.extras import server_module
+from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import print_json, print_table
 
@@ -34,7 +33,7 @@ def sql(statement: str, as_json: bool, **given: Any) -> int:
     bearlake sql "select _offset, _timestamp, decode(_value) as value from orders order by 2 desc limit 5"
     """
     lake = server_module("bearlake.app.lake", extra="sql")
-    found = asyncio.run(lake.query(chosen(given), statement))
+    found = run_async(lake.query(chosen(given), statement))
     rows = [dict(zip(found.columns, map(plain, row), strict=True)) for row in found.rows]
     if as_json:
         print_json(rows)

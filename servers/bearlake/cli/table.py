@@ -1,13 +1,12 @@
 """`bearlake table`: the Iceberg table of a stream, as its catalog has it now."""
 
-import asyncio
 import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from bearlake.cli.extras import server_module
+from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table
 
@@ -31,7 +30,7 @@ def table() -> None:
 def describe(stream: str, timeline: bool, snapshots: int, as_json: bool, **given: Any) -> int:
     """Show a stream's table: files, rows, sizes, lag and freshness per partition, snapshots."""
     lake = server_module("bearlake.app.lake", extra="sql")
-    found = asyncio.run(lake.describe(chosen(given), stream))
+    found = run_async(lake.describe(chosen(given), stream))
     if as_json:
         print_json(found)
         return 0

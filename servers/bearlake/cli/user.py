@@ -4,7 +4,6 @@ A password comes from a prompt, a file or the variable BEARLAKE_USER_PASSWORD, n
 can read.
 """
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import click
 
-from bearlake.cli.extras import server_module
+from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import PATH, chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table
 from bearlake.errors import Invalid
@@ -45,7 +44,7 @@ def user() -> None:
 def create(name: str, password_file: Path | None, iterations: int, replace: bool, **given: Any) -> int:
     """Create a user."""
     users, settings = _users(given)
-    asyncio.run(users.create(settings, name, _password(password_file), iterations, replaces=replace))
+    run_async(users.create(settings, name, _password(password_file), iterations, replaces=replace))
     click.echo(f"{name}: {'saved' if replace else 'created'}")
     return 0
 
@@ -56,7 +55,7 @@ def create(name: str, password_file: Path | None, iterations: int, replace: bool
 def delete(name: str, **given: Any) -> int:
     """Delete a user. Its open connections end with their sessions (authentication.session_ms_max)."""
     users, settings = _users(given)
-    asyncio.run(users.delete(settings, name))
+    run_async(users.delete(settings, name))
     click.echo(f"{name}: deleted")
     return 0
 
@@ -73,7 +72,7 @@ def list_users(as_json: bool, **given: Any) -> int:
             "mechanisms": [credential.mechanism for credential in stored.credentials],
             "iterations": [credential.iterations for credential in stored.credentials],
         }
-        for stored in asyncio.run(users.all_users(settings))
+        for stored in run_async(users.all_users(settings))
     ]
     if as_json:
         print_json(rows)

@@ -1,4 +1,4 @@
-"""Runs a work item: read, compute (`compaction/compactor.py`, `compaction/merge.py`), store. The only state is in objects.
+"""Runs a work item: read, compute (`compaction/converter.py`, `compaction/merge.py`), store. The only state is in objects.
 
 Spark's executors, tests and the simulation all run this code. An item may be stopped at any point and run again, even concurrently: every
 attempt writes under its own keys, and only the result that reaches `TaskQueue.prepare` counts.
@@ -7,8 +7,8 @@ attempt writes under its own keys, and only the result that reaches `TaskQueue.p
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from bearlake.compaction.compactor import Compactor, Loaded
 from bearlake.compaction.concurrency import run_all, run_both
+from bearlake.compaction.converter import Converter, Loaded
 from bearlake.compaction.kept_batches import KeptBatches
 from bearlake.compaction.merge import merge
 from bearlake.compaction.model import ItemResult, WorkItem
@@ -39,7 +39,7 @@ async def run(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemR
 async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:
     limits = workbench.limits
     keys = KeySource(workbench.clock, workbench.random_bits, item.kept_prefix)
-    compactor = Compactor(
+    converter = Converter(
         Output(item.output_prefix, workbench.random_bits),
         KeptBatches(item.stream_id.bytes, keys, limits.kept_bytes),
         row_group_bytes=item.row_group_bytes,
@@ -51,9 +51,9 @@ async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> 
     loaded = await read_window(next(rest, ()), store, limits.read_concurrent_count)
     while loaded:
         reading = read_window(next(rest, ()), store, limits.read_concurrent_count)
-        loaded, _ = await run_both(reading, put_all(compactor.feed(loaded), store, workbench))
-    await put_all(compactor.finish(), store, workbench)
-    return compactor.result()
+        loaded, _ = await run_both(reading, put_all(converter.feed(loaded), store, workbench))
+    await put_all(converter.finish(), store, workbench)
+    return converter.result()
 
 
 def windows(slices: Sequence[LocatedSlice], bytes_max: int) -> Iterator[Sequence[LocatedSlice]]:

@@ -186,14 +186,14 @@ class TailIndex:
         tails = self._tails
         slices = list(entry.slices)
         for item in map(_tail_slice, zip(slices, repeat(ref))):
-            partition, base, count, _, _, _ = item[0]
+            partition, base, count, _, length, _ = item[0]
             tail = tails.get(partition)
             if tail is None:
                 tail = tails[partition] = PartitionTail(base, base)
             if base == tail.end:
                 tail.append(item, base, base + count)
                 if tail.waiters:
-                    tail.wake(item[0].length)
+                    tail.wake(length)
             elif base + count > tail.end:
                 self._on_gap(partition)
                 self.forget(partition)

@@ -11,9 +11,11 @@ from bearlake.kernel.columns.builder import ColumnBuilder
 from bearlake.kernel.columns.encode import encode_columns
 from bearlake.kernel.files.put import put_file
 from bearlake.kernel.kafka.admission import admit_plain
-from bearlake.kernel.kafka.fetch import encode_fetch, parse_fetch
-from bearlake.kernel.kafka.intake import ProduceResults, take_produces
+from bearlake.kernel.kafka.fetch import parse_fetch
+from bearlake.kernel.kafka.fetch_response import encode_fetch
+from bearlake.kernel.kafka.intake import take_produces
 from bearlake.kernel.kafka.produce import parse_produce
+from bearlake.kernel.kafka.produce_results import ProduceResults
 from bearlake.kernel.kafka.respond import encode_produce_response
 from bearlake.kernel.log.buffer import WriteBuffer
 from bearlake.kernel.log.offsets import OffsetAssignment

@@ -3,10 +3,10 @@
 #include "columns/columns.h"
 #include "files/files.h"
 #include "kafka/kafka.h"
-#include "log/buffer.h"
+#include "log/write_buffer.h"
 #include "pulsar/pulsar.h"
 
-#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))kernel_##name, METH_FASTCALL, "See bearlake.kernel.fallback." #name "."}
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))kernel_##name, METH_FASTCALL, "Native twin of bearlake.kernel.fallback." #name "."}
 
 static PyMethodDef functions[] = {
     FUNCTION(admit_plain),

@@ -60,7 +60,7 @@ class Operation(Enum):
     bit: int
 
     def __new__(cls, text: str, number: int) -> "Operation":
-        """Make a member whose value is `text`."""
+        """Create the operation whose value is `text`."""
         member = object.__new__(cls)
         member._value_ = text
         member.number = number
@@ -260,7 +260,7 @@ def restrictions(row: Row) -> Sequence[AccessRule]:
 
     An unknown kind of resource stands for all kinds, an unknown pattern for all names, an unknown operation for all operations, and an
     unknown kind of principal for every caller. An unknown permission denies. A rule that allows something unknown allows nothing here, but
-    its resources are still ruled: the default for resources without a rule does not apply to them.
+    its resources count as resources with a rule: the default does not apply to them.
     """
     resource, name, pattern, principal, host, operation, permission = row
     is_kind_known = resource in _RESOURCES

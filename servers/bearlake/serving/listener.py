@@ -67,7 +67,7 @@ class ListenerSettings(BoundSettings):
     """How clients log in, as `authentication.mechanisms`. Empty: by their certificate if `tls_client_ca_file` is set, or else by the
     mechanisms of `authentication.mechanisms`."""
     anonymous: bool = False
-    """Clients need not log in, whatever `authentication` says."""
+    """Clients need not log in, whatever `authentication` says, also those from other machines."""
 
     def __post_init__(self) -> None:
         BoundSettings.__post_init__(self)

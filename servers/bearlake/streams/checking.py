@@ -39,8 +39,8 @@ class CheckSettings:
     thread_count: int = field(default=2, metadata={"min": 1})
     """Threads that check large batches, decode and encode large bodies of gRPC and REST, and decompress large Pulsar entries."""
     loop_bytes_max: int = field(default=1024 * 1024, metadata={"min": 0})
-    """Uncompressed bytes that are checked, or read for Pulsar clients, on the event loop per turn; more costs other clients latency, less
-    costs a thread's switch."""
+    """Uncompressed bytes that are checked, or read for Pulsar clients, on the event loop per turn. A larger budget
+    costs other clients latency, a smaller budget needs more switches to threads."""
 
 
 class BadRecord(Invalid):

@@ -7,7 +7,7 @@ import org.apache.pulsar.client.api.*;
 
 /** Seeking, readers and table views. */
 class PositionSteps extends Steps {
-    /** A time behind all that is there and before all that comes. */
+    /** A time after all present messages and before all later ones. */
     static long between() {
         long now = System.currentTimeMillis() + 1;
         while (System.currentTimeMillis() <= now) {
@@ -97,7 +97,7 @@ class PositionSteps extends Steps {
         }
     }
 
-    /** A view has the last value of each key, hears of what comes later, and forgets keys whose value is null. */
+    /** A view has the last value of each key, reports later values, and forgets keys whose value is null. */
     static void tableView() throws Exception {
         String topic = topic("table");
         fill(topic, 20, true);

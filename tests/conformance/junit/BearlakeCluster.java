@@ -18,6 +18,7 @@ import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.ScramCredentialInfo;
 import org.apache.kafka.clients.admin.ScramMechanism;
 import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
@@ -80,6 +81,19 @@ final class BearlakeCluster implements ClusterInstance {
     var users = USERS.entrySet().stream().map(user -> credential(user.getKey(), user.getValue())).toList();
     harness.alterUserScramCredentials(List.copyOf(users)).all().get(TIMEOUT_S, TimeUnit.SECONDS);
     waitForReadyBrokers();
+    createOffsetsTopic();
+  }
+
+  /**
+   * Creates the topic of offsets, if the test says how many partitions it has: such tests ask who leads it. Bearlake uses
+   * no such topic, and does not create it on demand.
+   */
+  private void createOffsetsTopic() throws Exception {
+    String count = config.serverProperties().get("offsets.topic.num.partitions");
+    if (count != null) {
+      var topic = new NewTopic(Topic.GROUP_METADATA_TOPIC_NAME, Optional.of(Integer.valueOf(count)), Optional.empty());
+      harness.createTopics(List.of(topic)).all().get(TIMEOUT_S, TimeUnit.SECONDS);
+    }
   }
 
   private Admin harness(Tokens tokens) throws IOException, JoseException {
@@ -202,7 +216,7 @@ final class BearlakeCluster implements ClusterInstance {
     return changed;
   }
 
-  /** Waits until the topic has its partitions. Bearlake creates no internal topics; there is nothing to wait for. */
+  /** Waits until the topic has its partitions. Bearlake creates no internal topics by itself; there is nothing to wait for. */
   @Override
   public void waitTopicCreation(String topic, int partitionCount) throws InterruptedException {
     if (!Topic.isInternal(topic)) {

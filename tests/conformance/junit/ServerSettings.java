@@ -24,7 +24,7 @@ final class ServerSettings {
   /** A super user, so that the harness may create users and access rules whatever the test's own rules are. */
   static final KafkaPrincipal HARNESS = new KafkaPrincipal(KafkaPrincipal.USER_TYPE, "harness");
 
-  /** Settings of internal topics and of connections among brokers: Bearlake has neither. */
+  /** Settings of internal topics ({@link BearlakeCluster} creates one of them) and of connections among brokers. */
   private static final Set<String> IGNORED =
       Set.of(
           "offsets.topic.num.partitions",

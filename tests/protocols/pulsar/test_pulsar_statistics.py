@@ -93,7 +93,7 @@ async def test_statistics_of_partitions_need_a_partitioned_topic(call: Call) -> 
         assert (await call("GET", f"/admin/v2/persistent/public/default/missing/{what}"))[0] == 404
 
 
-async def test_a_dispatcher_that_does_not_answer_makes_the_whole_unavailable(
+async def test_statistics_are_unavailable_if_a_dispatcher_does_not_answer(
     pulsar_cluster: Make, session: aiohttp.ClientSession
 ) -> None:
     cluster = await pulsar_cluster(2)

@@ -31,7 +31,7 @@ class Java:
         self._command = ["java", "-cp", f"{jars}/*", str(SOURCES / "RegistryClient.java"), url]
 
     async def run(self, *arguments: str) -> dict[str, str]:
-        """Its output, by name."""
+        """Return the values that the program prints, by name."""
         done = await asyncio.to_thread(
             subprocess.run, [*self._command, *arguments], capture_output=True, timeout=RUN_TIMEOUT_S, check=False
         )
@@ -96,7 +96,7 @@ async def test_java_and_rest_read_each_others_avro(java: Java, rest: RestNode) -
 
 
 async def values(rest: RestNode, kind: str) -> list[object]:
-    """The values of the topic, by a consumer of that format."""
+    """The values of the topic, read by a REST consumer of this format."""
     made = await rest.post(f"/consumers/{kind}", {"format": kind, "auto.offset.reset": "earliest"})
     base = made.body["base_uri"]
     await rest.post(f"{base}/assignments", {"partitions": [{"topic": "orders", "partition": 0}]})

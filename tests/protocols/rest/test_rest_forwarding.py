@@ -1,4 +1,4 @@
-"""Consumer instances behind a load balancer: any server answers for any instance, on whichever server it is."""
+"""Consumer instances behind a load balancer: any server answers for any instance, wherever the instance is."""
 
 import asyncio
 import gzip
@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from bearlake.protocols.rest.proxy import forwarding
-from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, told, values
+from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, status_and_code, values
 from fixtures.rest_server import MakeServers, RestNode
 from fixtures.waiting import WAIT_S, until
 
@@ -33,7 +33,7 @@ async def test_every_request_of_an_instance_may_go_to_another_server(rest_server
     assert sorted(counts) == [0, 0, 1]
     assert assigned == [[("t", 0), ("t", 1)]] * 3
     assert offsets == [[2]] * 3
-    assert [told(answer) for answer in gone] == [(404, 40403)] * 3
+    assert [status_and_code(answer) for answer in gone] == [(404, 40403)] * 3
 
 
 async def test_the_server_of_an_instance_serves_it_without_forwarding(rest_servers: MakeServers) -> None:
@@ -56,7 +56,7 @@ async def test_a_single_server_asks_no_other_server(rest: RestNode) -> None:
     unknown = await rest.get("/consumers/g/instances/two/records")
     twice = await rest.post("/consumers/g", {"name": "one"})
 
-    assert (told(unknown), told(twice)) == ((404, 40403), (409, 40902))
+    assert (status_and_code(unknown), status_and_code(twice)) == ((404, 40403), (409, 40902))
     assert sent_count() == before
 
 
@@ -118,7 +118,7 @@ async def test_a_name_is_taken_whichever_servers_are_asked(rest_servers: MakeSer
     both = await asyncio.gather(*(node.post("/consumers/g", {"name": "two"}) for node in nodes))
 
     assert [answer.status for answer in made] == [200, 200]
-    assert [told(answer) for answer in answers] == [(409, 40902)] * 6
+    assert [status_and_code(answer) for answer in answers] == [(409, 40902)] * 6
     assert sorted(answer.status for answer in both) == [200, 409, 409]
 
 
@@ -135,11 +135,11 @@ async def test_groups_have_instances_of_their_own_under_one_name(rest_servers: M
     await first.delete()
 
     assert read == ([b"t"], [b"u"])
-    assert told(await first.poll()) == (404, 40403)
+    assert status_and_code(await first.poll()) == (404, 40403)
     assert await second.assigned() == [("u", 0)]
 
 
-async def test_instances_are_found_and_their_names_taken_when_a_new_server_would_have_them(
+async def test_instances_are_found_and_keep_their_names_when_a_new_server_would_be_chosen_for_them(
     rest_servers: MakeServers,
 ) -> None:
     (first_server,) = await rest_servers(1, consumer_places_max=1)
@@ -157,7 +157,7 @@ async def test_instances_are_found_and_their_names_taken_when_a_new_server_would
         assert (answer.status, answer.body) == (200, {"partitions": []})
         costs.append(sent_count() - before)
 
-    assert [told(answer) for answer in taken] == [(409, 40902)] * 2
+    assert [status_and_code(answer) for answer in taken] == [(409, 40902)] * 2
     assert costs == [2, 1, 2, 2]  # one question each, except where the place of the last instance is known
 
 
@@ -195,12 +195,12 @@ async def test_an_unknown_name_costs_one_request_and_one_question_to_each_other_
     before = sent_count()
     marked = await nodes[0].get(f"{path}/records", headers={"Bearlake-Forwarded": "0"})
 
-    assert (told(poll), head.status, told(marked)) == ((404, 40403), 404, (404, 40403))
+    assert (status_and_code(poll), head.status, status_and_code(marked)) == ((404, 40403), 404, (404, 40403))
     assert cost == 3
-    assert sent_count() == before  # what a server has passed on is not passed on again
+    assert sent_count() == before  # a forwarded request is not forwarded again
 
 
-async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServers) -> None:
+async def test_other_errors_and_bodies_are_forwarded_unchanged(rest_servers: MakeServers) -> None:
     first, second = await rest_servers(2, request_bytes_max=1_000)
     client = await Client.create(first)
     there = f"{second.url}/consumers/g/instances/{client.base.rpartition('/')[2]}"
@@ -217,15 +217,17 @@ async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServer
     query = await second.get(f"{there}/records?timeout=soon")
     accept = await second.get(f"{there}/records", headers={"Accept": "application/vnd.kafka.json.v2+json"})
 
-    assert [told(answer) for answer in (nothing, stranger, kind)] == [(409, 409), (404, 40401), (415, 415)]
-    assert [told(answer) for answer in (query, accept)] == [(422, 422), (406, 40601)]
+    assert [status_and_code(answer) for answer in (nothing, stranger, kind)] == [(409, 409), (404, 40401), (415, 415)]
+    assert [status_and_code(answer) for answer in (query, accept)] == [(422, 422), (406, 40601)]
     assert nothing.headers["Content-Type"] == (await first.get(f"{client.base}/records")).headers["Content-Type"]
     assert (packed.status, large.status, found.status) == (204, 413, 204)
 
 
 async def test_a_long_poll_through_another_server_ends_when_records_arrive(rest_servers: MakeServers) -> None:
     first, *_ = await rest_servers(1)
-    second, *_ = await rest_servers(1, request_timeout_ms=1)  # which does not limit requests that follow a stream
+    second, *_ = await rest_servers(
+        1, request_timeout_ms=1
+    )  # this limit does not apply to requests that follow a stream
     await first.create("t")
     client = await Client.create(first)
     await client.subscribe("t")
@@ -249,7 +251,7 @@ async def subscribed(rest: RestNode) -> Client:
     return client
 
 
-async def test_a_long_wait_is_asked_for_in_pieces_and_loses_no_record(
+async def test_a_long_wait_is_split_into_several_requests_and_loses_no_record(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "_SLICE_MS", 10)
@@ -267,7 +269,7 @@ async def test_a_long_wait_is_asked_for_in_pieces_and_loses_no_record(
     assert (read, values(over)) == ([b"a"], [])
 
 
-async def test_a_server_that_drains_ends_the_long_polls_that_it_has_passed_on(
+async def test_a_draining_server_ends_the_long_polls_that_it_has_forwarded(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "_SLICE_MS", 10)

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from bearlake.serving.listener import ListenerSettings
-from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, told, values
+from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, status_and_code, values
 from fixtures.rest_server import MakeServers
 from fixtures.waiting import until
 
@@ -43,7 +43,7 @@ async def test_a_draining_server_creates_instances_on_other_servers_and_ends_its
     await draining
 
     assert (kept.status, kept.headers.get("Connection"), committed.status) == (200, None, 200)
-    assert [told(answer) for answer in gone] == [(404, 40403)] * 2
+    assert [status_and_code(answer) for answer in gone] == [(404, 40403)] * 2
     assert again.base == client.base
     assert (count(first), count(second) + count(third)) == (0, 3)
     assert read == [b"b"]
@@ -57,7 +57,7 @@ async def test_a_drained_server_has_no_instances(rest_servers: MakeServers) -> N
     await first.server.drain(600_000)
     await first.server.close()
 
-    assert told(await second.get(f"{client.base.replace(first.url, second.url)}/records")) == (404, 40403)
+    assert status_and_code(await second.get(f"{client.base.replace(first.url, second.url)}/records")) == (404, 40403)
 
 
 async def test_an_overloaded_server_does_not_count_as_a_server_without_the_instance(
@@ -70,7 +70,7 @@ async def test_an_overloaded_server_does_not_count_as_a_server_without_the_insta
     unknown = await second.get(f"/consumers/g/instances/{name_of(second, [first, second, busy])}/assignments")
 
     assert here.status == 200
-    assert told(unknown) == (503, 50003)
+    assert status_and_code(unknown) == (503, 50003)
 
 
 async def test_the_last_server_creates_no_instance_while_it_drains(rest_servers: MakeServers) -> None:
@@ -83,7 +83,7 @@ async def test_the_last_server_creates_no_instance_while_it_drains(rest_servers:
         await client.delete()
     await asyncio.gather(*draining)
 
-    assert [told(answer) for answer in answers] == [(503, 50003)] * 2
+    assert [status_and_code(answer) for answer in answers] == [(503, 50003)] * 2
 
 
 async def test_the_death_of_a_server_is_reported_at_once_and_then_its_instances_are_created_again(
@@ -111,10 +111,10 @@ async def test_the_death_of_a_server_is_reported_at_once_and_then_its_instances_
         await node.member.refresh()
     gone = [await client.poll() for _ in range(2)]
 
-    assert [told(answer) for answer in (under_way, lost, *still_live)] == [(503, 50003)] * 4
+    assert [status_and_code(answer) for answer in (under_way, lost, *still_live)] == [(503, 50003)] * 4
     assert under_way.headers["Retry-After"] == "1"
     assert (made.status, found) == (200, [[], []])
-    assert [told(answer) for answer in gone] == [(404, 40403)] * 2
+    assert [status_and_code(answer) for answer in gone] == [(404, 40403)] * 2
     logged = [record for record in caplog.records if "cannot reach another REST server" in record.message]
     assert len(logged) == 2, "each of the two logs this once"
 
@@ -157,5 +157,5 @@ async def test_with_tls_only_verifiable_servers_are_asked_and_never_for_clients_
     assert client.base.startswith(second.url if is_shared else first.url)
     assert counts == ((0, 1) if is_shared else (1, 0))
     assert [answer.status for answer in answers] == ([200, 200] if is_shared else [200, 404])
-    assert told(unknown) == (404, 40403)
+    assert status_and_code(unknown) == (404, 40403)
     assert (sent_count() == before) is is_personal

@@ -278,12 +278,12 @@ def test_a_listener_says_how_its_clients_log_in(
         (ListenerSettings(), False),
         (ListenerSettings(host="0.0.0.0"), True),
         (ListenerSettings(host="192.0.2.1"), True),
-        (ListenerSettings(host="0.0.0.0", anonymous=True), False),
+        (ListenerSettings(host="0.0.0.0", anonymous=True), True),
         (ListenerSettings(host="0.0.0.0", mechanisms=["PLAIN"]), False),
         (replace(TLS, host="0.0.0.0"), False),
     ],
 )
-def test_a_listener_that_other_machines_reach_without_a_login_is_reported(
+def test_a_listener_is_open_if_other_machines_reach_it_without_a_login(
     listener: ListenerSettings, is_open: bool
 ) -> None:
     assert is_open_to_others(listener, AuthenticationSettings()) == is_open

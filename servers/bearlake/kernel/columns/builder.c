@@ -319,8 +319,8 @@ static void builder_dealloc(PyObject *self)
 PyObject *make_column_builder_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        {"append", (PyCFunction)(void (*)(void))builder_append, METH_FASTCALL, "See bearlake.kernel.fallback.ColumnBuilder."},
-        {"take", builder_take, METH_NOARGS, "See bearlake.kernel.fallback.ColumnBuilder."},
+        {"append", (PyCFunction)(void (*)(void))builder_append, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.ColumnBuilder."},
+        {"take", builder_take, METH_NOARGS, "Native twin of bearlake.kernel.fallback.ColumnBuilder."},
         {NULL, NULL, 0, NULL},
     };
     static PyGetSetDef properties[] = {

@@ -1,35 +1,14 @@
-/* Takes Produce requests from a receive buffer into the write buffer, and encodes their responses, without a Python object per request or
-   batch. Contract: intake.py. */
+/* Takes Produce requests from a receive buffer into the write buffer, without a Python object per request or batch. Contract: intake.py. */
+#include "kafka/produce_results.h"
 #include "kafka/reader.h"
-#include "log/buffer.h"
 
 #define SIZE_BYTES 4
 #define LEAD_AT 8 /* in a request: after API key, version and correlation id */
 #define ALL_REPLICAS -1
 #define LEADER 1
 
-/* What a response names of a batch. */
-typedef struct {
-    uint32_t topic; /* in the list of topics */
-    int32_t index;
-} Place;
-
-typedef struct {
-    int32_t correlation_id;
-    uint32_t batch_count;
-} Request;
-
-/* intake.ProduceResults */
-typedef struct {
-    Results base;
-    int version;
-    Py_ssize_t request_count;
-    Request *requests;
-    Place *places;
-    PyObject *topics; /* a list, of runs of equal topics */
-} ProduceResults;
-
-/* The requests that are being taken. The arrays grow with `room`; batches of a request that is not taken lie behind `batch_count`. */
+/* The requests taken so far. The arrays grow with `room`. Batches from `batch_count` on belong to the request that is parsed now; they are
+   dropped if it is not taken. */
 typedef struct {
     Py_ssize_t request_count, request_room, batch_count, batch_room;
     Request *requests;
@@ -52,7 +31,7 @@ typedef struct {
     bool has_rules; /* of the newest topic */
     Rules rules;
     uint8_t stream_id[STREAM_ID_BYTES];
-    bool has_failed; /* the admission, whose errors are the caller's */
+    bool has_failed; /* an exception of the admission is set, which the caller raises */
 } Intake;
 
 /* -- parse ----------------------------------------------------------------------------------------------------------------------------- */
@@ -77,8 +56,8 @@ static int make_room(Taken *taken, Py_ssize_t batch_count)
     return 0;
 }
 
-/* Reads the topic and its number of partitions, and asks for its rules if it is another one and has any: 1; 0 if its batches need special
-   handling; -1 with an exception set. */
+/* Reads the topic and its number of partitions. If the topic differs from the topic before, asks the admission for its rules. Returns 1; 0 if
+   its batches need special handling; -1 with an exception set. */
 static int take_topic(Intake *intake, Reader *reader, Taken *taken, int64_t *partitions)
 {
     PyObject *topic = read_topic(reader);
@@ -171,7 +150,7 @@ static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize
     return 1;
 }
 
-/* Reads the topics and admits their batches from number `*at` on: as take_partition. */
+/* Reads the topics and admits their batches from number `*at` on. Returns as take_partition does. */
 static int take_topics(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t *at)
 {
     int64_t topics, partitions;
@@ -192,7 +171,7 @@ static int take_topics(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t 
     return skip_tags(reader) < 0 ? -1 : 1;
 }
 
-/* Reads the body of a request: as take_partition. */
+/* Reads the body of a request. Returns as take_partition does. */
 static int take_body(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t *at)
 {
     int64_t length;
@@ -276,30 +255,11 @@ static int take_request(Intake *intake, const WriteBuffer *buffer, Taken *taken,
 
 /* -- take ------------------------------------------------------------------------------------------------------------------------------ */
 
-static int check_unused(const ProduceResults *call)
-{
-    if (call->request_count == 0)
-        return 0;
-    PyErr_SetString(PyExc_ValueError, "the call has requests");
-    return -1;
-}
-
-static void clear_requests(ProduceResults *call)
-{
-    PyMem_Free(call->requests);
-    PyMem_Free(call->places);
-    call->requests = NULL;
-    call->places = NULL;
-    call->request_count = 0;
-    Py_CLEAR(call->topics);
-    results_reset(&call->base, 0);
-}
-
-/* Gives the requests to the call and their batches to the buffer. The admission ran Python code, and acquiring the hold does, which may use
-   both: the call belongs to these requests from before that on, and the buffer is looked at after it. */
+/* Moves the requests to the call, and their batches to the buffer. The admission and the acquiring of the hold run Python code, which may use
+   both objects. So the call is checked and gets the requests before the hold is acquired, and the buffer is checked afterwards. */
 static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, Py_buffer *view, PyObject *hold, int version, int64_t seen)
 {
-    if (check_unused(call) < 0 || results_reset(&call->base, taken->batch_count) < 0)
+    if (produce_results_check_unused(call) < 0 || results_reset(&call->base, taken->batch_count) < 0)
         return -1;
     call->version = version;
     call->request_count = taken->request_count;
@@ -309,7 +269,7 @@ static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, Py
     taken->requests = NULL;
     taken->places = NULL;
     if (write_buffer_reserve(buffer, taken->batch_count) < 0 || write_buffer_keep(buffer, view, hold, taken->batch_count) < 0) {
-        clear_requests(call);
+        produce_results_clear(call);
         return -1;
     }
     for (Py_ssize_t at = 0; at < taken->batch_count; at++)
@@ -318,7 +278,8 @@ static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, Py
     return 0;
 }
 
-static PyObject *take(Intake *intake, WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t at, Py_ssize_t end, int64_t seen)
+static PyObject *take_requests(Intake *intake, WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t at, Py_ssize_t end,
+                               int64_t seen)
 {
     Taken taken = {.topics = PyList_New(0)};
     bool is_full = false;
@@ -355,7 +316,7 @@ KERNEL_FUNCTION(kernel_take_produces)
     if (!PyObject_TypeCheck(arguments[CALL], (PyTypeObject *)state->produce_results_type))
         return PyErr_Format(PyExc_TypeError, "take_produces() takes ProduceResults");
     intake.call = (ProduceResults *)arguments[CALL];
-    if (check_unused(intake.call) < 0)
+    if (produce_results_check_unused(intake.call) < 0)
         return NULL;
     if (PyObject_GetBuffer(arguments[MEMORY], &frames, PyBUF_SIMPLE) < 0)
         return NULL;
@@ -366,137 +327,9 @@ KERNEL_FUNCTION(kernel_take_produces)
         intake.version = (int)version;
         intake.admission = arguments[ADMISSION];
         if (to_range(arguments[FROM], arguments[TO], frames.len, &at, &end) == 0)
-            result = take(&intake, buffer, &frames, arguments[HOLD], at, end, seen);
+            result = take_requests(&intake, buffer, &frames, arguments[HOLD], at, end, seen);
         PyBuffer_Release(&lead);
     }
     PyBuffer_Release(&frames); /* nothing, if the buffer keeps it */
     return result;
-}
-
-/* -- answer ---------------------------------------------------------------------------------------------------------------------------- */
-
-static int get_answer(const void *source, Py_ssize_t at, Answer *answer)
-{
-    const ProduceResults *call = source;
-    const Outcome *outcome = &call->base.outcomes[at];
-    *answer = (Answer){
-        .topic = PyList_GET_ITEM(call->topics, call->places[at].topic),
-        .index = call->places[at].index,
-        .base_offset = outcome->base_offset,
-        .append_time = -1,
-        .log_start = outcome->start_offset,
-    };
-    return 0;
-}
-
-static PyObject *produce_frames(PyObject *self, PyObject *unused)
-{
-    const ProduceResults *call = (ProduceResults *)self;
-    for (Py_ssize_t at = 0; at < call->base.count; at++)
-        if (call->base.outcomes[at].verdict != 0)
-            Py_RETURN_NONE;
-    ResponseWriter *writer = responses_new();
-    PyObject *frames = NULL;
-    Answers answers = {call, get_answer, 0, 0};
-    Py_ssize_t at = 0;
-    for (; writer != NULL && at < call->request_count; at++) {
-        answers.end = answers.start + call->requests[at].batch_count;
-        if (responses_add(writer, call->version, call->requests[at].correlation_id, &answers, 0) < 0)
-            break;
-        answers.start = answers.end;
-    }
-    if (writer != NULL && at == call->request_count)
-        frames = responses_bytes(writer);
-    if (writer != NULL)
-        responses_free(writer);
-    return frames;
-}
-
-/* The request's correlation id, places and outcomes, or NULL with an exception set. */
-static PyObject *request_at(const ProduceResults *call, const Request *request, Py_ssize_t start)
-{
-    PyObject *places = PyList_New(request->batch_count), *outcomes = PyList_New(request->batch_count);
-    for (Py_ssize_t at = 0; places != NULL && outcomes != NULL && at < request->batch_count; at++) {
-        const Place *place = &call->places[start + at];
-        PyObject *named = Py_BuildValue("Oi", PyList_GET_ITEM(call->topics, place->topic), place->index);
-        PyObject *outcome = PySequence_GetItem((PyObject *)call, start + at);
-        if (named == NULL || outcome == NULL) {
-            Py_XDECREF(named);
-            Py_XDECREF(outcome);
-            Py_CLEAR(places);
-            break;
-        }
-        PyList_SET_ITEM(places, at, named);
-        PyList_SET_ITEM(outcomes, at, outcome);
-    }
-    if (places != NULL && outcomes != NULL)
-        return Py_BuildValue("iNN", request->correlation_id, places, outcomes);
-    Py_XDECREF(places);
-    Py_XDECREF(outcomes);
-    return NULL;
-}
-
-static PyObject *produce_requests(PyObject *self, PyObject *unused)
-{
-    const ProduceResults *call = (ProduceResults *)self;
-    PyObject *requests = PyList_New(call->request_count);
-    Py_ssize_t start = 0;
-    for (Py_ssize_t at = 0; requests != NULL && at < call->request_count; at++) {
-        PyObject *request = request_at(call, &call->requests[at], start);
-        start += call->requests[at].batch_count;
-        if (request == NULL)
-            Py_CLEAR(requests);
-        else
-            PyList_SET_ITEM(requests, at, request);
-    }
-    return requests;
-}
-
-static int produce_init(PyObject *self, PyObject *arguments, PyObject *keywords)
-{
-    if (((ProduceResults *)self)->request_count > 0 || PyTuple_GET_SIZE(arguments) != 1) {
-        PyErr_SetString(PyExc_TypeError, "ProduceResults() takes the outcome of batches that have none");
-        return -1;
-    }
-    PyObject *base = Py_BuildValue("iO", 0, PyTuple_GET_ITEM(arguments, 0));
-    const int outcome = base == NULL ? -1 : results_init(self, base, keywords);
-    Py_XDECREF(base);
-    return outcome;
-}
-
-static void produce_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    clear_requests((ProduceResults *)self);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-static PyObject *get_request_count(PyObject *self, void *unused)
-{
-    return PyLong_FromSsize_t(((ProduceResults *)self)->request_count);
-}
-
-PyObject *make_produce_results_type(PyObject *module)
-{
-    static PyMethodDef methods[] = {
-        {"frames", produce_frames, METH_NOARGS, "See bearlake.kernel.fallback.ProduceResults."},
-        {"requests", produce_requests, METH_NOARGS, "See bearlake.kernel.fallback.ProduceResults."},
-        {NULL, NULL, 0, NULL},
-    };
-    static PyGetSetDef properties[] = {
-        {"request_count", get_request_count, NULL, "Requests that were taken.", NULL},
-        {NULL, NULL, NULL, NULL, NULL},
-    };
-    static PyType_Slot slots[] = {
-        {Py_tp_init, (void *)produce_init}, {Py_tp_dealloc, (void *)produce_dealloc}, {Py_tp_methods, methods},
-        {Py_tp_getset, properties},         {0, NULL},
-    };
-    static PyType_Spec spec = {
-        .name = "bearlake.kernel._native.ProduceResults",
-        .basicsize = sizeof(ProduceResults),
-        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-        .slots = slots,
-    };
-    return PyType_FromModuleAndSpec(module, &spec, state_of(module)->results_type);
 }

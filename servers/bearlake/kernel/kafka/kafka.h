@@ -67,7 +67,7 @@ int responses_add(ResponseWriter *writer, int version, int32_t correlation_id, c
 PyObject *responses_bytes(ResponseWriter *writer); /* NULL with an exception set */
 void responses_free(ResponseWriter *writer);
 
-/* intake.c */
+/* produce_results.c */
 PyObject *make_produce_results_type(PyObject *module);
 
 KERNEL_FUNCTION(kernel_admit_plain);

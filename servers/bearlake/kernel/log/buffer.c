@@ -1,5 +1,5 @@
 /* The batches of one WAL object, from their arrival to their outcomes. Contract: buffer.py. */
-#include "log/buffer.h"
+#include "log/write_buffer.h"
 
 /* -- batches ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -9,14 +9,6 @@ int64_t write_buffer_size_max(const WriteBuffer *buffer) { return buffer->size_m
 int write_buffer_reserve(WriteBuffer *buffer, Py_ssize_t count)
 {
     return write_buffer_grow(&buffer->batches, sizeof(Batch), (size_t)buffer->batch_count + (size_t)count);
-}
-
-int write_buffer_check_open(const WriteBuffer *buffer)
-{
-    if (!buffer->is_joined)
-        return 0;
-    PyErr_SetString(PyExc_ValueError, "the buffer is joined already");
-    return -1;
 }
 
 int write_buffer_keep(WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t count)
@@ -290,18 +282,18 @@ static int set_seen(PyObject *self, PyObject *value, void *unused)
 PyObject *make_write_buffer_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        {"add", (PyCFunction)(void (*)(void))buffer_add, METH_FASTCALL, "See bearlake.kernel.fallback.WriteBuffer."},
-        {"join", (PyCFunction)(void (*)(void))write_buffer_join, METH_FASTCALL, "See bearlake.kernel.fallback.WriteBuffer."},
-        {"index", write_buffer_index, METH_O, "See bearlake.kernel.fallback.WriteBuffer."},
-        {"commits", write_buffer_commits, METH_NOARGS, "See bearlake.kernel.fallback.WriteBuffer."},
-        {"resolve", buffer_resolve, METH_O, "See bearlake.kernel.fallback.WriteBuffer."},
+        {"add", (PyCFunction)(void (*)(void))buffer_add, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"join", (PyCFunction)(void (*)(void))write_buffer_join, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"index", write_buffer_index, METH_O, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"commits", write_buffer_commits, METH_NOARGS, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"resolve", buffer_resolve, METH_O, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
         {NULL, NULL, 0, NULL},
     };
     static PyGetSetDef properties[] = {
         {"size", get_size, NULL, "Bytes of the batches.", NULL},
         {"count", get_count, NULL, "Batches.", NULL},
         {"slice_count", get_slice_count, NULL, "Partitions.", NULL},
-        {"seen", get_seen, set_seen, "See bearlake.kernel.fallback.WriteBuffer.", NULL},
+        {"seen", get_seen, set_seen, "Native twin of bearlake.kernel.fallback.WriteBuffer.", NULL},
         {NULL, NULL, NULL, NULL, NULL},
     };
     static PyType_Slot slots[] = {

@@ -1,6 +1,6 @@
 /* A write buffer becomes an object: its bytes, its index and its commits. Contract: buffer.py. */
 #include "batch/batch.h"
-#include "log/buffer.h"
+#include "log/write_buffer.h"
 
 #define ENTRY_BYTES 40
 
@@ -63,7 +63,7 @@ PyObject *write_buffer_join(PyObject *self, PyObject *const *arguments, Py_ssize
     WriteBuffer *buffer = (WriteBuffer *)self;
     int64_t front, back;
     if (check_arguments("join", count, 2, 2) < 0 || to_int64(arguments[0], &front) < 0 || to_int64(arguments[1], &back) < 0
-        || to_write_buffer(PyType_GetModuleState(Py_TYPE(self)), self) == NULL)
+        || write_buffer_check_open(buffer) < 0)
         return NULL;
     if (front < 0 || front > INT32_MAX || back < 0 || back > INT32_MAX || buffer->batch_count == 0)
         return PyErr_Format(PyExc_ValueError, "join() takes sizes, and the buffer must have batches");

@@ -1,5 +1,5 @@
 /* The partitions of a write buffer: found by a hash table when a batch arrives. Contract: buffer.py. */
-#include "log/buffer.h"
+#include "log/write_buffer.h"
 
 #define TABLE_MIN 16
 

@@ -1,5 +1,5 @@
 /* The outcomes of the batches of one call. Contract: results.py. */
-#include "log/buffer.h"
+#include "log/write_buffer.h"
 
 #include <structmember.h>
 
@@ -109,8 +109,8 @@ static PyObject *results_close(PyObject *self, PyObject *unused)
 PyObject *make_results_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        {"close", results_close, METH_NOARGS, "See bearlake.kernel.fallback.Results."},
-        {"fill", results_fill, METH_O, "See bearlake.kernel.fallback.Results."},
+        {"close", results_close, METH_NOARGS, "Native twin of bearlake.kernel.fallback.Results."},
+        {"fill", results_fill, METH_O, "Native twin of bearlake.kernel.fallback.Results."},
         {NULL, NULL, 0, NULL},
     };
     static PyMemberDef members[] = {

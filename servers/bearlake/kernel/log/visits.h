@@ -2,7 +2,7 @@
 #ifndef BEARLAKE_LOG_VISITS_H
 #define BEARLAKE_LOG_VISITS_H
 
-#include "log/buffer.h"
+#include "log/write_buffer.h"
 
 /* The state before, and the end, size and changed producers after the batches decided so far. */
 typedef struct {

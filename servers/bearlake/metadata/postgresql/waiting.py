@@ -38,7 +38,7 @@ select format('a synchronous standby: synchronous_standby_names is ''%s'', conne
   from pg_stat_activity a
  where a.wait_event = 'SyncRep' and (a.pid = $1 or a.pid = any (pg_blocking_pids($1)))
  limit 1"""
-"""The standbys for which the commit of process $1, or the commit of a process whose lock $1 awaits, is waiting. No row: none."""
+"""The standbys that delay the commit of process $1, or of a process whose lock $1 awaits. No row: none."""
 
 AWAITED = (LOCKS, STANDBYS)
 """What process $1 waits for, as text."""

@@ -23,7 +23,7 @@ class Upkeep:
         self._follower = follower
 
     async def maintain(self, entry_count_min: int) -> int:
-        """See `CommitLog.maintain`."""
+        """Roll up and truncate the log, in the short transactions that `CommitLog.maintain` promises; returns the number of entries."""
         head, total = await self._database.run_read(entries.head, self._database), 0
         while True:
             count, rolled = await self.roll_up()

@@ -1,7 +1,7 @@
 """The Fetch requests of one connection, which run one at a time: a client that does not read holds one response in memory.
 
-A request counts as running until its response is passed to the transport. The next one is held while the client does not take what it
-was sent, and while it owes some of its quota.
+A request counts as running until its response is passed to the transport. The next request is held while the client does not read
+the responses, and while the client owes a quota.
 """
 
 from collections import deque
@@ -23,12 +23,12 @@ class Owner(Fetcher, Protocol):
 
 
 class FetchLane:
-    """Requests that wait, undecoded, behind the one that runs."""
+    """Undecoded requests that wait behind the running request."""
 
     __slots__ = ("_is_held", "_is_running", "_owner", "_running", "_throttling", "_waiting", "waiting_bytes")
 
     def __init__(self, owner: Owner, throttling: Throttling, is_held: Callable[[], bool]) -> None:
-        """`is_held`: whether the client does not take what it was sent."""
+        """`is_held`: whether the client does not read the responses."""
         self._owner = owner
         self._throttling = throttling
         self._is_held = is_held

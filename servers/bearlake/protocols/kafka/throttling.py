@@ -1,27 +1,28 @@
 """Quotas of one Kafka connection: when its next request may begin, and how long its client waits after a request.
 
-    before   requests wait, unread, while the client owes what limits them, whatever connection used it: Produce and Fetch wait for
-             bytes and time, all other requests for time, except logins, ApiVersions and requests about groups
+    before   a request waits, unread, while its client owes a quota that limits the request, whichever connection used that quota. Produce
+             and Fetch wait for bytes and time, other requests for time. Logins, ApiVersions and requests about groups do not wait
     after    the response says how long the client should wait (`throttle_time_ms`), and the socket is not read meanwhile (KIP-219)
 
-A Produce request is charged when it begins to arrive, other requests when they are done. So a Produce request that must wait holds no
-memory: its connection has read no more than its head. While a client's Produce requests are limited, they are read and taken one by one,
-so that each response can say how long to wait.
+A Produce request is charged when it begins to arrive, other requests when they are done. So a waiting Produce request holds no memory:
+its connection has read only its head. While a client's Produce requests are limited, they are read and handled one by one, so that each
+response can say how long to wait.
 
-A client may give up a Produce request that waits, close its connection and send the request again. What it gave up is not taken: it would
-be stored twice, and use the quota that the repeated request needs. Only a client with acks=0 may close without an answer.
+A client may give up a waiting Produce request, close its connection and send the request again. The abandoned request is dropped: it would
+be stored twice, and use the quota that the repeated request needs. Only a client with acks=0 may close its connection without an answer.
 
-Several requests may have been read while nothing was owed. Each is held again when its turn comes. Requests that are held continue one
-after another, over all connections of their client (`streams/quotas/lines.py`).
+Requests that were read while nothing was owed are checked again before they begin. Waiting requests continue one after another, over all
+connections of their client (`streams/quotas/lines.py`).
 
-Time is charged for all that the event loop does for a connection: it takes requests from the socket, handles them, and writes answers.
-What is left out is what the loop itself and the kernel do before they call the connection, and the flush that many clients share.
+Time is charged for everything that the event loop does for a connection: it takes requests from the socket, handles them, and writes
+answers. Two things are not charged: the work of the loop and the operating system before they call the connection, and the flush, which
+many clients share.
 
-A Fetch request is paid for in advance by as many bytes as the last one of its connection found, and corrected at its end. So those who
-read at the same time do so in turn, and none reads again and again for an answer that is empty because another one was faster.
+A Fetch request pays in advance for as many bytes as its connection's previous Fetch request found; the charge is corrected at its end. So
+concurrent readers take turns, and no reader repeats its reads for answers that are empty because another reader was faster.
 
-Requests about a group wait for time only after their answers, `MEMBER_WAIT_S_MAX` at most, and so do all requests on the connection of a
-group's member: a client that uses much time must not make the group lose its user's members.
+Requests about a group wait for time only after their answers, for at most `MEMBER_WAIT_S_MAX`. So do all requests on the connection of a
+group's member: a client that uses much time must not make the group expel members of the same user.
 
 Source: KIP-13, KIP-124 (time), KIP-219, KIP-599 (mutations).
 """
@@ -293,7 +294,7 @@ class Throttling:
 
     @contextmanager
     def _advanced(self, usage: Usage, who: Principal, size: int) -> Iterator[None]:
-        """Let a Fetch request pay for so many bytes in advance; gives them back, and lets those who wait look at that in the next pass."""
+        """Let a Fetch request pay in advance. At the end, give the bytes back, and let waiting requests check the quota soon."""
         try:
             with usage.advanced(who, QuotaKey.CONSUMER_BYTE_RATE, size):
                 yield

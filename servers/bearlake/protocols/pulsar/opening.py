@@ -57,7 +57,7 @@ class Opener:
             raise
 
     async def opened(self, batch: memoryview, work: Work[T]) -> T:
-        """As `at_once`, however much work it is: waits for another turn of the loop, or for a thread. `batch` must not change meanwhile."""
+        """As `at_once`, for any amount of work: waits for the next turn of the loop, or a thread. `batch` must not change meanwhile."""
         if self._budget.left < AT_ONCE_BYTES:
             await asyncio.sleep(0)
         result = self.at_once(batch, work)

@@ -93,9 +93,9 @@ async def parse_many(
 
 def check_values(body: bytes, value_count_max: int) -> None:
     """Raise `TooLarge` if a JSON text has more than `value_count_max` values, before a parser makes an object of each."""
-    marks = sum(map(body.count, _MARKS))
-    if marks > value_count_max and has_more_values(body, value_count_max):
-        raise TooLarge("JSON values of the request body", marks, value_count_max)
+    separators = sum(map(body.count, _SEPARATORS))
+    if separators > value_count_max and has_more_values(body, value_count_max):
+        raise TooLarge("JSON values of the request body", separators, value_count_max)
 
 
 def _parse_counted(reader: Reader[T], body: bytes, value_count_max: int, status: int, code: int) -> T:
@@ -103,17 +103,17 @@ def _parse_counted(reader: Reader[T], body: bytes, value_count_max: int, status:
     return parse(reader, body, status=status, code=code)
 
 
-_MARKS = (b",", b"[", b"{")
-"""Outside texts, each of these adds at most one value."""
+_SEPARATORS = (b",", b"[", b"{")
+"""Outside texts, each of these characters adds at most one value."""
 
 
 def has_more_values(body: bytes, count_max: int) -> bool:
-    """Return whether a JSON text has more values than that, without parsing it. Marks inside texts do not count."""
+    """Return whether a JSON text has more values than that, without parsing it. Separators inside texts do not count."""
     at = count = 0
     while at < len(body):
         quote = body.find(b'"', at, at + _PIECE_BYTES)
         end = min(len(body), at + _PIECE_BYTES) if quote < 0 else quote
-        count += sum(body.count(mark, at, end) for mark in _MARKS)
+        count += sum(body.count(character, at, end) for character in _SEPARATORS)
         if count > count_max:
             return True
         at = end if quote < 0 else _after_text(body, quote + 1)

@@ -1,4 +1,4 @@
-"""What a route takes and answers with, beside its path: one entry per method and path."""
+"""The requests and responses of all routes: one entry per method and path."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ JSON = "application/json"
 ANY = "*/*"
 
 PARAMETERS: Mapping[str, Schema] = {"partition": INDEX, "broker": INDEX}
-"""Schemas of path parameters that are not any text."""
+"""Schemas of path parameters that do not accept every text."""
 
 _LOOK = (400, 404, 429, 503)
 _WRITE = (400, 403, 404, 408, 409, 413, 415, 422, 429, 503)

@@ -1,11 +1,15 @@
 """The client of a connection before it has logged in: where it is, and how its listener lets it log in."""
 
 import ipaddress
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bearlake.errors import Invalid
 from bearlake.serving.authentication.settings import AuthenticationSettings
-from bearlake.serving.listener import ListenerSettings, is_loopback
+from bearlake.serving.listener import ListenerSettings, is_loopback, join_address
+
+log = logging.getLogger(__name__)
 
 IPV6_PREFIX_BITS = 64
 """A client usually has all addresses of such a network, so failed logins are counted for the network."""
@@ -52,10 +56,26 @@ def login_rules(listener: ListenerSettings, settings: AuthenticationSettings) ->
 
 
 def is_open_to_others(listener: ListenerSettings, settings: AuthenticationSettings) -> bool:
-    """Return whether other machines reach `listener` without a login, and no setting says that this is intended."""
+    """Return whether other machines reach `listener` without a login."""
     needs_certificate = bool(listener.tls_client_ca_file)
-    is_safe = is_loopback(listener.host) or needs_certificate or login_rules(listener, settings).is_required
-    return not is_safe and not listener.anonymous
+    return not (is_loopback(listener.host) or needs_certificate or login_rules(listener, settings).is_required)
+
+
+def check_openness(protocol: str, listener: ListenerSettings, settings: AuthenticationSettings) -> None:
+    """Report a listener that other machines reach without a login (WARNING).
+
+    Raises:
+        Invalid: no setting says that this is intended.
+    """
+    if not is_open_to_others(listener, settings):
+        return
+    place = join_address(listener.host, listener.port)
+    if not (listener.anonymous or settings.anonymous):
+        raise Invalid(
+            f"listeners.{protocol}: other machines reach {place}, and its clients need not log in:"
+            " set authentication.mechanisms, or authentication.anonymous: true if everyone shall be served"
+        )
+    log.warning("clients from other machines need no login", extra={"protocol": protocol, "address": place})
 
 
 @dataclass(frozen=True, slots=True)

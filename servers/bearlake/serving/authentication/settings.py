@@ -65,6 +65,9 @@ class AuthenticationSettings:
     """Mechanisms of listeners that name none of their own: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER. Only Kafka has SCRAM; PLAIN
     and OAUTHBEARER also mean Basic and Bearer (HTTP, gRPC), and basic and token (Pulsar). Empty: clients of such a listener need not log
     in, unless it asks for client certificates."""
+    anonymous: bool = False
+    """Clients from other machines need not log in either, on listeners without mechanisms and client certificates. Without it, a server
+    does not start such a listener on an address that other machines reach, unless the listener itself is `anonymous`."""
     plain_without_tls: bool = False
     """Also accept passwords and tokens on connections without TLS from other machines. Anyone on the network path can read them."""
     certificate_rules: list[str] = field(default_factory=lambda: ["DEFAULT"])
@@ -87,6 +90,8 @@ class AuthenticationSettings:
 
     def __post_init__(self) -> None:
         check_mechanisms(self.mechanisms, self)
+        if self.anonymous and self.mechanisms:
+            raise ValueError("anonymous: true contradicts mechanisms")
 
 
 def check_mechanisms(mechanisms: list[str], settings: AuthenticationSettings) -> None:

@@ -147,7 +147,7 @@ class HttpGuard(ABC):
             return None
         who = await self.login.admit(request, self.listener)
         self.origins.check_ambient(request)
-        return self.login.left_s(who)
+        return self.login.left_s(who, _age_s(request) if self._is_by_certificate(request) else 0.0)
 
     def limit_by(self, quotas: QuotaControl) -> None:
         """Apply these quotas from now on."""
@@ -204,12 +204,7 @@ class HttpGuard(ABC):
 
     def _is_outdated(self, request: web.Request) -> bool:
         """Whether the connection's login has ended, so that its next answer closes it."""
-        connection = request.protocol
-        return (
-            self.login is not None
-            and isinstance(connection, GatedHandler)
-            and self.login.must_reconnect(connection.age_s)
-        )
+        return self.login is not None and self.login.must_reconnect(_age_s(request))
 
     def _is_full(self) -> bool:
         most = self._connection_count_max
@@ -230,7 +225,7 @@ class HttpGuard(ABC):
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 left_s = await self.admit(request)
-            async with asyncio.timeout(left_s if has_own_time(request) else limit_ms / 1000):
+            async with asyncio.timeout(self._time_s(request, left_s)):
                 return await charged(self.quotas, principal_of(request), lambda: handler(request))
         except TimeoutError:
             if left_s is not None and has_own_time(request):
@@ -251,9 +246,25 @@ class HttpGuard(ABC):
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             return self._certain_answer(request, InternalError())
 
+    def _time_s(self, request: web.Request, left_s: float | None) -> float | None:
+        """Return how long (s) the handler may take, when the login ends in `left_s`; None: as long as it likes.
+
+        The last request of a connection by certificate has the time of any other request, so that only long answers are cut off.
+        """
+        limit_s = self._limits.request_timeout_ms / 1000
+        if not has_own_time(request):
+            return limit_s
+        return max(left_s, limit_s) if left_s is not None and self._is_by_certificate(request) else left_s
+
+    def _is_by_certificate(self, request: web.Request) -> bool:
+        return self.login is not None and self.login.is_by_certificate(request)
+
     def _ended(self, request: web.Request) -> web.StreamResponse:
-        """End a request whose login has ended: an answer that has begun is cut off, so that its client does not take it for complete."""
-        if request.get(_HAS_BEGUN, False):
+        """End a request whose login has ended: an answer that has begun is cut off, so that its client does not take it for complete.
+
+        A client that logs in by certificate does so again only by a new connection.
+        """
+        if self._is_by_certificate(request) or request.get(_HAS_BEGUN, False):
             if request.transport is not None:
                 request.transport.abort()
             raise ConnectionResetError("the login has ended")
@@ -265,6 +276,11 @@ class HttpGuard(ABC):
         answer = self.answer(request, error)
         assert answer is not None, error
         return answer
+
+
+def _age_s(request: web.Request) -> float:
+    """Return the age (s) of the request's connection."""
+    return request.protocol.age_s if isinstance(request.protocol, GatedHandler) else 0.0
 
 
 def _is_abandoned(request: web.Request) -> bool:

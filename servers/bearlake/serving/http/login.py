@@ -84,9 +84,11 @@ class HttpListenerLogin:
         note_principal(request, who)
         return who
 
-    def left_s(self, who: Principal) -> float | None:
-        """Return the time (s) until the login ends; None: never. Answers that take longer end then."""
-        return self.authenticator.left_s(who, self.now_s())
+    def left_s(self, who: Principal, age_s: float = 0.0) -> float | None:
+        """Return the time (s) until a login that began `age_s` ago ends; None: never. Answers that take longer end then."""
+        now_s = self.now_s()
+        ends_s = self.authenticator.ends_s(who, now_s - age_s)
+        return None if ends_s == math.inf else max(0.0, ends_s - now_s)
 
     def must_reconnect(self, age_s: float) -> bool:
         """Whether a connection of this age (s) must end. A certificate is verified only when a connection begins."""

@@ -1,14 +1,14 @@
-"""Lines: all who wait for the same quota continue one after another, in the order in which they came.
+"""Lines: connections that wait for the same quota continue one after another, in the order of their arrival.
 
 Without lines, all connections of a client would continue at the moment when the client owes nothing, and begin requests before the first
-of them is charged. The same connection could come first each time.
+of them is charged. The same connection could also come first each time.
 
-    nothing is owed ──> begin             a client that owes nothing, and has not owed lately, meets no line
+    nothing is owed ──> begin             a client that owes nothing, and is not recovering, does not wait in a line
     else            ──> [first|second|…]  the first one begins when nothing is owed. The line looks again in the next pass of the event
-                                          loop: by then, the first step of the request that began is charged
+                                          loop: by then, the first step of that request is charged
 
-A client has owed lately until half of its burst is saved again: until then it begins one request in each pass, because clients that were
-told to wait come back together. A waiter has one place in a line at most, so lines are bounded by the numbers of connections and streams.
+A client is recovering until half of its burst is saved again. Until then it begins one request per pass, because connections that had to
+wait come back at the same time. A waiter has at most one place in a line, so the numbers of connections and streams bound the lines.
 
 Source: start-time fair queueing, for items of unknown cost: one at a time, first come, first served.
 """
@@ -33,7 +33,7 @@ class Use(Protocol):
         """Return how long (s) the client should wait; 0: it may begin."""
 
     def is_recovering(self, who: Principal, *keys: QuotaKey) -> bool:
-        """Whether the client has owed lately."""
+        """Whether the client owed recently: half of its burst is not saved yet."""
 
 
 class Timer(Protocol):
@@ -108,34 +108,34 @@ class Lines:
         return False
 
     def look_at(self, who: Principal, keys: tuple[QuotaKey, ...]) -> None:
-        """The client got some of these quotas back: let its line look whether someone may continue."""
+        """The client got some of these quotas back: let its line check whether its first waiter may continue."""
         use = self.use()
         line = self._lines.get(tuple(limit.name for limit in use.limits_of(who, *keys))) if use is not None else None
         if line is not None:
             line.look_soon()
 
     def look(self) -> None:
-        """Quotas have changed: let all lines look whether someone may continue."""
+        """Quotas have changed: let all lines check whether their first waiters may continue."""
         for line in self._lines.values():
             line.look_soon()
 
 
 class _Line:
-    """Those who wait for the same quotas."""
+    """Waiters for the same quotas."""
 
     __slots__ = ("_called", "_end", "_is_passing", "_lines", "_timer", "_waiting")
 
     def __init__(self, lines: Lines, end: Callable[[], object]) -> None:
-        """`end` is called when nobody waits any more."""
+        """`end` is called when the line is empty."""
         self._lines = lines
         self._end = end
         self._waiting: OrderedDict[Waiter, tuple[Principal, tuple[QuotaKey, ...]]] = OrderedDict()
         self._called: Waiter | None = None
-        """Whose turn it is."""
+        """The waiter that may begin now."""
         self._is_passing = False
-        """Whether someone has its turn in this pass of the event loop."""
+        """Whether a waiter may begin, or has begun, in this pass of the event loop."""
         self._timer: Timer | None = None
-        """When the line looks again; None only before anybody has come."""
+        """When the line looks again; None only before the first waiter."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -145,7 +145,7 @@ class _Line:
         return self._called is waiter or not (self._is_passing or self._waiting)
 
     def begun(self) -> None:
-        """Whoever had its turn begins a request: the next one follows when the first step of that has run."""
+        """The waiter that had its turn begins a request. The next waiter follows after the first step of that request."""
         self._called = None
         if not self._is_passing:
             self._is_passing = True

@@ -154,14 +154,14 @@ class SubscriptionService(Subscriptions):
                 held, subscription, spec.position, spec.subscription_properties
             )
         except Fenced as error:
-            # Not again from here: the subscription may have been deleted since it was created.
+            # The client attaches again, not this call: the subscription may have been deleted since it was created.
             raise Unavailable(f"this server has released partition {partition} meanwhile") from error
         await self._check_readable(found, lambda: None if held.is_left else held.subscriptions.get(subscription))
         return self._attach(found, spec, consumer, reader)
 
     @staticmethod
     async def _check_readable(found: Subscription, current: Callable[[], Subscription | None]) -> None:
-        """See `Subscription.check_readable`; `current` returns the subscription that has the name now."""
+        """Check that the subscription is readable and still the `current` one of its name. Raises `Damaged`, `Unavailable`."""
         await found.check_readable()
         if current() is not found:
             raise Unavailable("the subscription was closed while its entries were read; attach again")

@@ -191,7 +191,7 @@ async def test_a_bug_while_answers_are_sent_closes_the_connection_and_is_counted
     assert await is_well(kafka)
 
 
-async def test_a_connection_that_can_be_neither_checked_nor_closed_keeps_no_other_from_being_checked(
+async def test_a_connection_that_can_be_neither_checked_nor_closed_does_not_stop_the_checks_of_others(
     kafka, monkeypatch
 ):
     for _ in range(4):
@@ -379,7 +379,7 @@ async def test_a_client_that_floods_is_not_read_beyond_its_requests_in_flight(ka
     for _ in range(20_000):
         flooder.send(m.MetadataRequest(topics=[]), 12)
     await until(lambda: taken.value - before == 7)
-    for _ in range(20):  # what the flooder's socket holds would be read meanwhile
+    for _ in range(20):  # time in which a server without the limit would read the rest of the flooder's bytes
         await other.list_offset("t", -1)
 
     assert taken.value - before == 7
@@ -412,7 +412,7 @@ async def test_while_the_store_stalls_produce_waits_and_other_requests_are_answe
             producer.send(produce_request("t", batch_of(bytes([at]) * 500_000, b"%d" % number)), 9)
     await until(lambda: kafka.streams.is_over_budget)
     other = await kafka.client()
-    for _ in range(20):  # what the producers' sockets hold would be read meanwhile
+    for _ in range(20):  # time in which a server without the limit would read the rest of the producers' bytes
         assert (await other.ask(m.MetadataRequest(topics=[]), 12)).brokers
 
     # No metric counts the bytes that wait.

@@ -1,5 +1,5 @@
 -- Drops the functions of former layouts that this layout does not have, or has with another signature. It runs before the other files of
--- this folder. A name goes in when a function goes, and stays: a store may come from any layout that can be upgraded.
+-- this folder. Add a function when you remove it, and never take it out again: a store may have any layout that can be upgraded.
 
 -- Layout 26. Its programs do not call them; programs of earlier layouts did.
 drop function if exists bearlake.commit_object(
@@ -17,13 +17,13 @@ drop function if exists bearlake.save_cursors(
     bigint[], text[], bigint[], integer[], bigint[], integer[], text[], bigint[], bytea[], bigint[], text[]
 );
 
--- Layout 26. Dropped only to be made again with other names of parameters; its programs call it by position.
+-- Layout 26. Dropped only to be created again with other parameter names; its programs call it by position.
 drop function if exists bearlake.swap_rows(
     bigint, bigint, integer, bigint, boolean, text[], bigint[], integer[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[],
     integer[], bigint[], bigint[], bigint[], integer[], integer[], integer[], integer, integer, integer
 );
 
--- Layout 31. Its programs do not call them; its commit_object did, and is replaced. A commit that began with the former commit_object fails
+-- Layout 31. Its programs do not call them; its commit_object called them, and is replaced. A commit that began with the former commit_object fails
 -- without effect (decision 107) and is repeated.
 drop function if exists bearlake.judge_named(bearlake.producer_state, bigint, boolean, bigint, bigint, bigint, bigint);
 drop function if exists bearlake.judge_idempotent(bearlake.producer_state, bigint, bigint, bigint, bigint, bigint, bigint);

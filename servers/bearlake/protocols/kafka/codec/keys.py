@@ -58,7 +58,7 @@ class ApiKey(IntEnum):
 
     @classmethod
     def of(cls, key: int) -> Self:
-        """The member with this number.
+        """The API key with this number.
 
         Raises:
             Unsupported: the API has no schema.

@@ -42,8 +42,8 @@ class Composer:
         """Build the records; a `Problem` stands for a record that cannot be built. Raises `Overloaded`, `Unavailable`."""
         keys = await self._parts([item.key for item in asked], "key")
         values = await self._parts([item.value for item in asked], "value")
-        together = zip(asked, keys, values, strict=True)
-        composed: list[Composed | Problem] = await self._worked(len(asked), lambda: list(starmap(_composed, together)))
+        items = zip(asked, keys, values, strict=True)
+        composed: list[Composed | Problem] = await self._worked(len(asked), lambda: list(starmap(_composed, items)))
         return composed
 
     async def _parts(self, parts: Sequence[Part], name: str) -> Sequence["_Written | Problem"]:

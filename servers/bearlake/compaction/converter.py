@@ -63,7 +63,7 @@ class _Run:
         return last.position + last.span.length
 
 
-class Compactor:
+class Converter:
     """Converts the slices of one item into files and objects. Not thread-safe."""
 
     def __init__(

@@ -1,6 +1,7 @@
-/* The write buffer, for the rooms above: outcomes of calls, and batches on their way into a WAL object. Contract: buffer.py. */
-#ifndef BEARLAKE_LOG_BUFFER_H
-#define BEARLAKE_LOG_BUFFER_H
+/* Types shared by the files of the write buffer and by the rooms above: outcomes of calls, and batches on their way into a WAL object.
+   Contract: buffer.py. */
+#ifndef BEARLAKE_LOG_WRITE_BUFFER_H
+#define BEARLAKE_LOG_WRITE_BUFFER_H
 
 #include "log/log.h"
 
@@ -76,6 +77,15 @@ static inline Batch *batch_at(const WriteBuffer *buffer, uint32_t at) { return (
 static inline Slice *slice_at(const WriteBuffer *buffer, uint32_t at) { return (Slice *)buffer->slices.items + at; }
 static inline Source *source_at(const WriteBuffer *buffer, uint32_t at) { return (Source *)buffer->sources.items + at; }
 
+/* -1 with ValueError set if the buffer is joined. */
+static inline int write_buffer_check_open(const WriteBuffer *buffer)
+{
+    if (!buffer->is_joined)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "the buffer is joined already");
+    return -1;
+}
+
 PyObject *make_write_buffer_type(PyObject *module);
 WriteBuffer *to_write_buffer(KernelState *state, PyObject *value); /* borrowed; NULL with an exception set if it is none, or sealed */
 int64_t write_buffer_room(const WriteBuffer *buffer);              /* bytes until it is full */
@@ -85,9 +95,7 @@ int64_t write_buffer_size_max(const WriteBuffer *buffer);
 int write_buffer_keep(WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t count);
 /* Adds a batch, whose memory is kept. `seen`: as in WriteBuffer.add. -1 with an exception set. */
 int write_buffer_push(WriteBuffer *buffer, const Batch *batch, int64_t seen);
-int write_buffer_check_open(const WriteBuffer *buffer);                  /* -1 with ValueError set if it is joined */
 int write_buffer_reserve(WriteBuffer *buffer, Py_ssize_t count); /* makes room for `count` batches */
-
 
 /* partitions.c */
 int write_buffer_grow(Array *array, size_t item_bytes, size_t count); /* room for `count` items; -1 with an exception set */
