@@ -194,7 +194,6 @@ class Streams(Management):
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
         self.transactions = TransactionService(metadata, settings.transactions)
-        """Transactional ids; any server serves any of them."""
         self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
         self._expose()
 
