@@ -139,6 +139,10 @@ class Settings:
                 groups.coordinator_wait_ms,
             ),
         ]
+        ordered += [
+            (f"streams.groups.consumer.{smaller}", low, f"streams.groups.consumer.{larger}", high)
+            for smaller, low, larger, high in groups.consumer.ordered()
+        ]
         session_ms = self.authentication.session_ms_max
         if self.listeners.grpc.tls_client_ca_file and session_ms:  # a connection verifies its certificate only once
             age_ms = self.grpc.connection_age_ms

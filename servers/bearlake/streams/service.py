@@ -40,6 +40,7 @@ from bearlake.streams.committed import Isolating
 from bearlake.streams.fetch import Reader, ReaderSettings
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
+from bearlake.streams.groups.consumer.configs import GroupConfigs
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.peers import Alone, Peers
@@ -174,7 +175,9 @@ class Streams(Management):
         peers = peers or Alone(server)
         self._owns_tenure = tenure is None
         tenure = self.tenure = tenure or Tenure(metadata.servers, server)
-        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure)
+        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure, self.catalog)
+        self.group_configs = GroupConfigs(metadata.defaults, settings.groups.consumer)
+        ownership.protocols.configured = self.group_configs.of
         self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, server, peers)
@@ -208,6 +211,7 @@ class Streams(Management):
             group.create_task(self._upkeep.run(), name="keep the commit log short")
             group.create_task(self.coordinator.ownership.run(), name="release idle groups")
             group.create_task(self.groups.run(), name="hand groups over")
+            group.create_task(self.group_configs.run(), name="read the configs of groups")
             group.create_task(self._subscriptions.run(), name="dispatch subscriptions")
 
     async def drain(self) -> None:

@@ -302,7 +302,9 @@ GROUP_REVISIONS = gauge(
     "bearlake_group_revisions",
     "Members and partitions whose last request is remembered, over all groups that this server coordinates.",
 )
-GROUP_REBALANCES = counter("bearlake_group_rebalances_total", "Completed rebalances.")
+GROUP_REBALANCES = counter(
+    "bearlake_group_rebalances_total", "Completed rebalances of classic groups, and new epochs of consumer groups."
+)
 GROUP_OFFSET_COMMITS = counter("bearlake_group_offset_commits_total", "Offset commits stored.")
 GROUP_PEER_REQUESTS = counters(
     "bearlake_group_peer_requests_total",

@@ -19,6 +19,12 @@ _CODES: dict[Problem, tuple[grpc.StatusCode, bool]] = {
     Problem.NON_EMPTY: (_Code.FAILED_PRECONDITION, False),
     Problem.NOT_FOUND: (_Code.NOT_FOUND, False),
     Problem.SUBSCRIBED: (_Code.FAILED_PRECONDITION, False),
+    Problem.FENCED_MEMBER_EPOCH: (_Code.ABORTED, False),
+    Problem.UNRELEASED_INSTANCE: (_Code.ABORTED, True),
+    Problem.UNSUPPORTED_ASSIGNOR: (_Code.INVALID_ARGUMENT, False),
+    Problem.STALE_MEMBER_EPOCH: (_Code.ABORTED, True),
+    Problem.INVALID_PATTERN: (_Code.INVALID_ARGUMENT, False),
+    Problem.UNSUPPORTED_VERSION: (_Code.UNIMPLEMENTED, False),
     Problem.NOT_COORDINATOR: (_Code.UNAVAILABLE, True),
     Problem.COORDINATOR_UNAVAILABLE: (_Code.UNAVAILABLE, True),
 }

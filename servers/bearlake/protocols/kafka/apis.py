@@ -2,8 +2,8 @@
 
 The ranges match current brokers (Apache Kafka 4.x). Produce is advertised from version 0 although the server rejects 0-2: otherwise
 librdkafka silently drops compression (KAFKA-18659). SaslHandshake is advertised from version 0 although the server
-rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. KIP-848 and share groups are not
-implemented yet.
+rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Share groups are not implemented
+yet.
 """
 
 from typing import NamedTuple
@@ -73,9 +73,30 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2),
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
     Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     *(TRANSACTIONS if SERVES_TRANSACTIONS else ()),
 )
+
+
+class Feature(NamedTuple):
+    """A feature that clients look for: its versions, and the one that is in use (KIP-584)."""
+
+    name: str
+    version_min: int
+    version_max: int
+    version: int
+
+
+FEATURES: tuple[Feature, ...] = (
+    Feature("group.version", 0, 1, 1),
+    *((Feature("transaction.version", 0, TRANSACTION_VERSION, TRANSACTION_VERSION),) if SERVES_TRANSACTIONS else ()),
+)
+"""Version 1 of `group.version`: groups of the consumer protocol (KIP-848). `transaction.version`: see `TRANSACTION_VERSION`."""
+
+FEATURES_EPOCH = 0
+"""The version of the set of features: it never changes."""
 
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

@@ -15,6 +15,7 @@ from bearlake.protocols.kafka.rendered import Renderings
 from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving.live_servers import LiveServers
+from bearlake.streams.groups.consumer.patterns import Patterns
 from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
@@ -33,6 +34,10 @@ class KafkaContext:
         self.streams = streams
         self.servers = servers
         self.groups = streams.coordinator
+        self.patterns = Patterns(
+            streams.catalog, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop
+        )
+        """The topics that match the patterns of consumer groups' members."""
         self.settings = settings
         self.is_redirecting = False
         """Draining: Produce and Fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients switch to other servers."""

@@ -22,7 +22,7 @@ def _bits(*operations: Operation) -> int:
 _CHANGES = (Operation.CREATE, Operation.DELETE, Operation.ALTER)
 _CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 TOPIC_OPERATIONS = _bits(Operation.READ, Operation.WRITE, Operation.DESCRIBE, *_CHANGES, *_CONFIGS)
-GROUP_OPERATIONS = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+GROUP_OPERATIONS = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_CONFIGS)
 CLUSTER_OPERATIONS = _bits(
     Operation.CREATE,
     Operation.ALTER,
@@ -60,13 +60,15 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.DESCRIBE_ACLS: on(_CLUSTER, Operation.DESCRIBE),
     ApiKey.CREATE_ACLS: on(_CLUSTER, Operation.ALTER),
     ApiKey.DELETE_ACLS: on(_CLUSTER, Operation.ALTER),
-    ApiKey.DESCRIBE_CONFIGS: on(_TOPIC, Operation.DESCRIBE_CONFIGS) + on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
-    ApiKey.ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_CONFIGS: on(_TOPIC, Operation.DESCRIBE_CONFIGS)
+    + on(_GROUP, Operation.DESCRIBE_CONFIGS)
+    + on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS) + on(_GROUP, Operation.ALTER_CONFIGS),
     ApiKey.DESCRIBE_LOG_DIRS: on(_CLUSTER, Operation.DESCRIBE),  # lists topics with DESCRIBE
     ApiKey.SASL_AUTHENTICATE: (),
     ApiKey.CREATE_PARTITIONS: on(_TOPIC, Operation.ALTER),
     ApiKey.DELETE_GROUPS: on(_GROUP, Operation.DELETE),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS) + on(_GROUP, Operation.ALTER_CONFIGS),
     ApiKey.OFFSET_DELETE: on(_GROUP, Operation.DELETE) + on(_TOPIC, Operation.READ),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
     ApiKey.ALTER_CLIENT_QUOTAS: on(_CLUSTER, Operation.ALTER_CONFIGS),
@@ -74,6 +76,8 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: (),
     ApiKey.DESCRIBE_PRODUCERS: on(_TOPIC, Operation.READ),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
     ApiKey.LIST_CONFIG_RESOURCES: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: on(_TOPIC, Operation.DESCRIBE),
     ApiKey.ADD_PARTITIONS_TO_TXN: on(_TRANSACTION, Operation.WRITE) + on(_TOPIC, Operation.WRITE),
@@ -86,7 +90,7 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: on(_TRANSACTION, Operation.DESCRIBE),
     ApiKey.LIST_TRANSACTIONS: on(_TRANSACTION, Operation.DESCRIBE),
 }
-"""The rights that a request needs: all of them, for the resources that it names (DescribeConfigs: topics, or brokers of the cluster)."""
+"""The rights that a request needs: all of them, for the resources that it names (configs: topics, groups, or brokers of the cluster)."""
 
 
 def topic_operations(context: KafkaContext, caller: Caller, name: str) -> int:

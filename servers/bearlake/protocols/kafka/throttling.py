@@ -55,6 +55,7 @@ _BYTES = {ApiKey.PRODUCE.value: (QuotaKey.PRODUCER_BYTE_RATE,), ApiKey.FETCH.val
 _PRODUCE = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
 _OF_MEMBERS = frozenset(
     {
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.FIND_COORDINATOR,
         ApiKey.HEARTBEAT,
         ApiKey.JOIN_GROUP,
@@ -66,7 +67,7 @@ _OF_MEMBERS = frozenset(
 )
 _UNHELD = _OF_MEMBERS | LOGIN | {ApiKey.API_VERSIONS}
 """Requests that may begin while time is owed."""
-_JOINED = frozenset({ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+_JOINED = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Requests whose success proves that the client is a member of a group."""
 MEMBER_WAIT_S_MAX = 1.0
 """Longest wait (s) after a request about a group, as Kafka's longest wait for time. The shortest session of a member has six seconds."""

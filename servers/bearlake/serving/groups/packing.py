@@ -7,7 +7,7 @@
     POST /v1/groups/leave      {"group", "member_id", "instance_id"}                                → {"member_id"}
     POST /v1/groups/commit     {"group", "member_id", "instance_id", "generation",
                                 "offsets": [[partition, offset, leader_epoch, metadata]]}           → {}
-    POST /v1/groups/describe   {"group"}                                                            → {"state", "protocol_type", "snapshot"}
+    POST /v1/groups/describe   {"group"}                                   → {"kind", "state", "protocol_type", "snapshot"}
 
 A refusal is status 409, {"problem", "detail", "member_id"}. If a join or sync must wait longer than one request may, the status is 202:
 the sender repeats the request, with the member id that it has by then.
@@ -25,7 +25,16 @@ from dataclasses import asdict
 from typing import Any
 
 from bearlake.metadata.model import CommittedOffset, PartitionKey
-from bearlake.streams.groups.model import Group, GroupState, Joined, JoinedMember, JoinRequest, MemberRef, Synced
+from bearlake.streams.groups.model import (
+    Group,
+    GroupKind,
+    GroupState,
+    Joined,
+    JoinedMember,
+    JoinRequest,
+    MemberRef,
+    Synced,
+)
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
 Document = dict[str, Any]
@@ -79,12 +88,18 @@ def pack_offsets(offsets: Mapping[PartitionKey, CommittedOffset]) -> Sequence[Se
 
 def pack_group(group: Group) -> Document:
     """Encode a group as its coordinator has it."""
-    return {"state": group.state.value, "protocol_type": group.protocol_type, "snapshot": text(group.encode())}
+    return {
+        "kind": group.kind.value,
+        "state": group.state.value,
+        "protocol_type": group.protocol_type,
+        "snapshot": text(group.encode()),
+    }
 
 
 def unpack_group(name: str, document: Document) -> Group:
     """Decode a group, without timers, futures and pending member ids. Raises as `unpack_joined`, and `Corrupt`."""
     group = Group.decode(name, document["protocol_type"], octets(document["snapshot"]))
+    group.kind = GroupKind(document.get("kind", GroupKind.CLASSIC.value))
     group.state = GroupState(document["state"])
     return group
 

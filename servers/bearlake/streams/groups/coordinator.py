@@ -17,7 +17,10 @@ from dataclasses import replace
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, GroupListing, Lease, PartitionKey, ServerRef
-from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, MemberRef, Synced
+from bearlake.streams.groups.consumer.heartbeats import check_assignor
+from bearlake.streams.groups.consumer.machine import ConsumerMachine
+from bearlake.streams.groups.consumer.model import ConsumerGroup, Heartbeat, HeartbeatAnswer
+from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, MemberRef, Summary, Synced
 from bearlake.streams.groups.owned import Owned, lease_name
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -52,7 +55,8 @@ class Coordinator:
         owned = await self.ownership.open_confirmed(name, request.member_id)
         await self.ownership.abandoned_writes.finish(name)
         owned.revisions.take(_subjects(owned, request.sender(name)), revision)
-        joining = owned.rebalancer.join(request)
+        self.ownership.protocols.before_join(name, owned, request)
+        joining = owned.machine.join(request)
         if joining.done():
             return joining.result()
         joined = await asyncio.shield(joining)
@@ -75,17 +79,72 @@ class Coordinator:
         owned = await self._open_for(member)
         if revision is not None:
             owned.revisions.check(_subjects(owned, member), revision)
-        return await asyncio.shield(owned.rebalancer.sync(member, protocol, assignments))
+        return await asyncio.shield(owned.machine.sync(member, protocol, assignments))
 
     async def heartbeat(self, member: MemberRef) -> None:
         """Renew a member's session. Raises `GroupRefusal`."""
-        (await self._open_for(member)).rebalancer.heartbeat(member)
+        (await self._open_for(member)).machine.heartbeat(member)
 
     async def leave(self, member: MemberRef, *, revision: str | None = None) -> str:
         """Remove a member; returns its id. Raises `GroupRefusal`, and `Outdated` as `join`."""
         owned = await self._open_for(member)
         owned.revisions.take(_subjects(owned, member), revision)
-        return owned.rebalancer.leave(member)
+        return owned.machine.leave(member)
+
+    # -- members of the consumer protocol ------------------------------------------------------------------------
+
+    async def beat(self, name: str, asked: Heartbeat) -> HeartbeatAnswer:
+        """Join a consumer group, stay in it, or leave it (KIP-848); waits until what changed is saved. Raises `GroupRefusal`."""
+        if asked.epoch == 0:
+            owned = await self.ownership.open_confirmed(name, asked.member_id)
+        else:
+            try:
+                owned = await self.ownership.open_existing(name)
+            except GroupRefusal as refusal:
+                if refusal.problem is not Problem.NOT_FOUND:
+                    raise
+                kind = "Consumer group" if asked.epoch > 0 else "Group"
+                raise GroupRefusal(Problem.NOT_FOUND, f"{kind} {name} not found.") from refusal
+            owned.machine.renew_session(asked.member_id)
+            await self.ownership.confirm(name, owned)
+        await self.ownership.abandoned_writes.finish(name)
+        protocols = self.ownership.protocols
+        check_assignor(asked, protocols.configured(name))  # before a refused request could change the group's protocol
+        machine = protocols.as_consumer(name, owned, may_create=asked.epoch == 0)
+        if asked.epoch <= 0:
+            sender = MemberRef(group=name, member_id=asked.member_id, instance_id=asked.instance_id)
+            owned.revisions.take(_subjects(owned, sender), None)
+        return await asyncio.shield(machine.beat(asked))
+
+    def pattern_of(self, name: str, member_id: str) -> str:
+        """Return the topic pattern of a member of the consumer protocol, if this server knows it; else an empty one."""
+        owned = self.ownership.owned.get(name)
+        machine = None if owned is None else owned.machine
+        member = machine.group.members.get(member_id) if isinstance(machine, ConsumerMachine) else None
+        return "" if member is None else member.pattern
+
+    async def describe_consumer(self, name: str) -> ConsumerGroup:
+        """Return the current group; the caller must not change it. Raises `GroupRefusal` (NOT_FOUND: no such group, or a classic one)."""
+        try:
+            owned = await self.ownership.open_existing(name)
+        except GroupRefusal as refusal:
+            if refusal.problem is not Problem.NOT_FOUND:
+                raise
+            raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} not found.") from refusal
+        await self.ownership.confirm(name, owned)
+        return self.ownership.protocols.as_consumer(name, owned, may_create=False).group
+
+    async def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
+        """Raise `GroupRefusal` unless a member may read the group's offsets in this epoch; anyone may read those of a classic group."""
+        try:
+            owned = await self.ownership.open_existing(name)
+        except GroupRefusal as refusal:
+            if refusal.problem is Problem.NOT_FOUND:
+                return
+            raise
+        await self.ownership.confirm(name, owned)
+        if isinstance(owned.machine, ConsumerMachine):
+            owned.machine.check_fetch(member_id, epoch)
 
     async def _open_for(self, member: MemberRef) -> Owned:
         _require_name(member.group)
@@ -104,15 +163,17 @@ class Coordinator:
         offsets: Mapping[PartitionKey, CommittedOffset],
         *,
         revision: str | None = None,
+        knows_epochs: bool = False,
     ) -> None:
         """Commit offsets as a member, or, with generation -1 and no member id, as a client outside the group protocol.
 
-        Raises `GroupRefusal`, and `Outdated` as `join`.
+        `knows_epochs`: the member may be one of a consumer group, and its generation is its epoch. Raises `GroupRefusal`, and `Outdated`
+        as `join`.
         """
         name = member.group
         owned = await self.ownership.open(name)
         try:
-            owned.rebalancer.check_commit(member)
+            owned.machine.check_commit(member, offsets, knows_epochs=knows_epochs)
         except GroupRefusal:
             await self.ownership.confirm(name, owned)  # I14: another coordinator may know the member
             raise
@@ -126,8 +187,13 @@ class Coordinator:
             )
             metrics.GROUP_OFFSET_COMMITS.inc()
 
-    async def write_offsets(self, member: MemberRef, write: Callable[[Lease], Awaitable[None]]) -> None:
-        """Run a write of offsets that belong to a transaction, as a member (KIP-447).
+    async def write_offsets(
+        self,
+        member: MemberRef,
+        offsets: Mapping[PartitionKey, CommittedOffset],
+        write: Callable[[Lease], Awaitable[None]],
+    ) -> None:
+        """Run a write of these offsets that belong to a transaction, as a member (KIP-447).
 
         A client that names neither a generation nor a member is not checked, as in Kafka. Raises `GroupRefusal`.
         """
@@ -135,7 +201,7 @@ class Coordinator:
         owned = await self.ownership.open(name)
         if member.generation >= 0 or member.member_id or member.instance_id is not None:
             try:
-                owned.rebalancer.check_commit(member)
+                owned.machine.check_commit(member, offsets, knows_epochs=True)
             except GroupRefusal:
                 await self.ownership.confirm(name, owned)  # I14, as in `commit`
                 raise
@@ -176,15 +242,18 @@ class Coordinator:
     # -- administration ------------------------------------------------------------------------------------------
 
     async def describe(self, name: str) -> Group:
-        """Return the current group; the caller must not change it. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
+        """Return the current group, a consumer group as a classic one; the caller must not change it.
+
+        Raises `GroupRefusal` (NOT_FOUND: no such group).
+        """
         owned = await self.ownership.open_existing(name)
         await self.ownership.confirm(name, owned)
-        return owned.rebalancer.group
+        return owned.machine.view()
 
     async def delete(self, name: str) -> None:
         """Delete an empty group and its offsets. Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND)."""
         owned = await self.ownership.open_existing(name)
-        if owned.rebalancer.group.state is not GroupState.EMPTY:
+        if owned.machine.summary().state is not GroupState.EMPTY:
             await self.ownership.confirm(name, owned)
             raise GroupRefusal(Problem.NON_EMPTY)
         try:
@@ -208,7 +277,11 @@ class Coordinator:
 
     def owned(self) -> Mapping[str, Group]:
         """Groups that this server coordinates now; the caller must not change them."""
-        return {name: owned.rebalancer.group for name, owned in self.ownership.owned.items()}
+        return {name: owned.machine.view() for name, owned in self.ownership.owned.items()}
+
+    def summaries(self) -> Mapping[str, Summary]:
+        """What lists show of the groups that this server coordinates now."""
+        return {name: owned.machine.summary() for name, owned in self.ownership.owned.items()}
 
     def has(self, name: str) -> bool:
         """Whether this server coordinates the group now."""
@@ -224,9 +297,8 @@ def _subjects(owned: Owned, sender: MemberRef) -> list[str]:
     """Return the member as a subject of revisions; empty for a client outside the group protocol or without a member id."""
     if sender.is_anonymous:
         return []
-    member = owned.rebalancer.group.members.get(sender.member_id)
-    if sender.instance_id is None and member is not None:
-        sender = replace(sender, instance_id=member.instance_id)  # a static member may leave by its member id alone
+    if sender.instance_id is None:  # a static member may leave by its member id alone
+        sender = replace(sender, instance_id=owned.machine.static_id(sender.member_id))
     return [member_subject(sender)]
 
 

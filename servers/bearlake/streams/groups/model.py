@@ -18,10 +18,23 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 SNAPSHOT_VERSION = 1
 
 
+class GroupKind(Enum):
+    """The protocol that a group uses; clients see the values."""
+
+    CLASSIC = "classic"
+    """The leader among the members assigns the partitions."""
+    CONSUMER = "consumer"
+    """The coordinator assigns the partitions (KIP-848, `streams/groups/consumer`)."""
+
+
 class GroupState(Enum):
-    """States of a classic group; clients see the values."""
+    """States of a group; clients see the values."""
 
     EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """Only consumer groups: the target assignment is older than the group's last change."""
+    RECONCILING = "Reconciling"
+    """Only consumer groups: members are on the way to the target assignment."""
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
@@ -135,11 +148,31 @@ class Member:
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What lists show of a group."""
+
+    kind: GroupKind
+    protocol_type: str
+    state: GroupState
+    generation: int
+    """The generation, or the epoch of a consumer group."""
+    member_count: int
+    pending_count: int = 0
+    """Clients that must join again with the member id that they got."""
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the group never had a generation, and nobody is about to join."""
+        return not (self.generation or self.member_count or self.pending_count)
+
+
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """One group in its coordinator's memory."""
+    """One group in its coordinator's memory; for readers, also a consumer group (`consumer/view.py`)."""
 
     name: str
+    kind: GroupKind = GroupKind.CLASSIC
     state: GroupState = GroupState.EMPTY
     generation: int = 0
     protocol_type: str = ""

@@ -3,8 +3,11 @@
 import asyncio
 
 from bearlake.metadata.model import GroupSnapshot
+from bearlake.streams.groups.consumer import snapshot as consumer_snapshot
+from bearlake.streams.groups.consumer import view
+from bearlake.streams.groups.consumer.model import ConsumerGroup
+from bearlake.streams.groups.machines import GroupMachine
 from bearlake.streams.groups.model import Group
-from bearlake.streams.groups.rebalance import Rebalancer
 from bearlake.streams.groups.revisions import Revisions
 from bearlake.streams.tenure import HeldLease
 
@@ -17,19 +20,30 @@ def lease_name(group: str) -> str:
 class Owned:
     """A group that this server coordinates."""
 
-    def __init__(self, held: HeldLease, rebalancer: Rebalancer, revisions: Revisions) -> None:
+    machine: GroupMachine
+    """Runs the group's protocol; replaced when the group changes its protocol."""
+
+    def __init__(self, held: HeldLease, revisions: Revisions) -> None:
+        """The caller sets `machine`."""
         self.held = held
         """Confirms, before each answer, that this server still owns the group."""
         self.lease = held.lease
-        self.rebalancer = rebalancer
         self.revisions = revisions
         """Revisions of the group's members and partitions; each take-over starts a new term."""
         self.lock = asyncio.Lock()  # writes of the group run one at a time, in order
         self.last_used = asyncio.get_running_loop().time()
 
 
-def restore(name: str, snapshot: GroupSnapshot | None) -> Group:
-    """Restore a group from its snapshot; a new group if there is no snapshot."""
+def restore(name: str, snapshot: GroupSnapshot | None) -> Group | ConsumerGroup:
+    """Restore a group from its snapshot; a new classic group if there is no snapshot. Raises `Corrupt`."""
     if snapshot is None:
         return Group(name=name)
+    if consumer_snapshot.is_consumer(snapshot.state):
+        return consumer_snapshot.decode(name, snapshot.state)
     return Group.decode(name, snapshot.protocol_type, snapshot.state)
+
+
+def viewed(name: str, snapshot: GroupSnapshot | None, session_timeout_ms: int) -> Group:
+    """Return a stored group as a classic one, for readers; `session_timeout_ms` as in `classic_view`. Raises `Corrupt`."""
+    group = restore(name, snapshot)
+    return view.classic_view(group, session_timeout_ms) if isinstance(group, ConsumerGroup) else group

@@ -12,17 +12,21 @@ an abandoned write, this server does not return its offsets and lets no member j
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
-from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound
+from bearlake.errors import BearlakeError, Conflict, Corrupt, Fenced, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import GroupSnapshot, Lease, ServerRef
 from bearlake.streams.groups import departures
 from bearlake.streams.groups.abandoned_writes import AbandonedWrites
-from bearlake.streams.groups.model import GroupState
+from bearlake.streams.groups.consumer.model import ConsumerGroup
+from bearlake.streams.groups.consumer.subscriptions import Topics
+from bearlake.streams.groups.machines import GroupMachine
+from bearlake.streams.groups.model import Group, GroupKind, GroupState
 from bearlake.streams.groups.owned import Owned, lease_name, restore
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.groups.rebalance import Rebalancer
+from bearlake.streams.groups.protocols import Protocols
 from bearlake.streams.groups.revisions import Revisions
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.tenure import HeldLease, Tenure
@@ -45,10 +49,11 @@ class Ownership:
         settings: GroupSettings,
         may_take: Callable[[], bool] = lambda: True,
         tenure: Tenure | None = None,
+        topics: Topics | None = None,
     ) -> None:
         """`may_take` says whether this server may take groups now; the server keeps the groups it owns until `hand_over`.
 
-        The caller closes `tenure`; None: this object creates its own and closes it.
+        The caller closes `tenure`; None: this object creates its own and closes it. `topics`: what members may subscribe to.
         """
         self._tenure = tenure or Tenure(metadata.servers, server)
         self._own_tenure = self._tenure if tenure is None else None
@@ -56,6 +61,8 @@ class Ownership:
         self.server = server
         self._may_take = may_take
         self.settings = settings
+        self.protocols = Protocols(settings, topics, self._save, self._tenure.is_sure)
+        """Makes the groups' machines."""
         self.owned: dict[str, Owned] = {}
         """The groups that this server owns now, by name; only this object changes it."""
         self._opening: dict[str, asyncio.Task[Owned]] = {}
@@ -66,7 +73,7 @@ class Ownership:
         metrics.GROUPS_OWNED.set_function(lambda: len(self.owned))
         metrics.GROUP_REVISIONS.set_function(lambda: sum(len(owned.revisions) for owned in self.owned.values()))
         metrics.GROUP_MEMBERS.set_function(
-            lambda: sum(len(owned.rebalancer.group.members) for owned in self.owned.values())
+            lambda: sum(owned.machine.summary().member_count for owned in self.owned.values())
         )
 
     async def run(self) -> None:
@@ -86,8 +93,8 @@ class Ownership:
                 fault(log, "release an idle group", error)
 
     async def _release_if_idle(self, name: str, owned: Owned, now: float) -> None:
-        group = owned.rebalancer.group
-        is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
+        group = owned.machine.summary()
+        is_idle = group.state is GroupState.EMPTY and not group.pending_count and not owned.lock.locked()
         if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
             async with owned.lock:
                 await self._delete_unused(name, owned)
@@ -129,7 +136,7 @@ class Ownership:
     async def close(self) -> None:
         """Stop all timers and tasks."""
         for owned in self.owned.values():
-            owned.rebalancer.rounds.close(Problem.NOT_COORDINATOR)
+            owned.machine.close(Problem.NOT_COORDINATOR)
         self.owned.clear()
         tasks = [*self._tasks, *self._opening.values(), *self._releasing.values()]
         for task in tasks:
@@ -168,15 +175,14 @@ class Ownership:
     async def open_existing(self, name: str) -> Owned:
         """Return a group that has a generation, members or offsets. Raises `GroupRefusal` (NOT_FOUND: there is no such group)."""
         owned = await self.open(name)
-        group = owned.rebalancer.group
-        if group.generation == 0 and not group.members and not group.pending:
+        if owned.machine.summary().is_unused:
             try:
                 is_stored = bool(await self._metadata.groups.offsets(name))
             except BearlakeError as error:
                 raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
             if not is_stored:
                 await self.confirm(name, owned)
-                if group.state is GroupState.EMPTY and not group.pending:
+                if owned.machine.summary().is_unused:
                     await self.release(name, owned)  # a request for a group that does not exist must not leave a lease
                 raise GroupRefusal(Problem.NOT_FOUND)
         return owned
@@ -201,7 +207,7 @@ class Ownership:
     async def open_confirmed(self, name: str, member_id: str) -> Owned:
         """Renew the member's session, confirm ownership, and return the group. Raises `GroupRefusal`."""
         owned = await self.open(name)
-        owned.rebalancer.rounds.renew_session(member_id)
+        owned.machine.renew_session(member_id)
         await self.confirm(name, owned)
         return owned
 
@@ -211,7 +217,7 @@ class Ownership:
             await asyncio.wait([releasing])  # otherwise that release would free the lease that we take now
         try:
             held = await HeldLease.take(self._tenure, self._metadata.leases, lease_name(name))
-            group = restore(name, await self._metadata.groups.load(name))
+            group = await self._load(name, held.lease)
         except (Conflict, Fenced) as error:
             metrics.LEASE_ACQUIRES.labels("refused").inc()
             raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
@@ -219,41 +225,47 @@ class Ownership:
             log.warning("cannot load a group", extra={"group": name, "error": repr(error)})
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
         metrics.LEASE_ACQUIRES.labels("taken").inc()
-        rebalancer = Rebalancer(
-            group,
-            initial_delay_ms=self.settings.initial_rebalance_delay_ms,
-            size_max=self.settings.size_max,
-            on_save=lambda ticket: self._save(name, owned, ticket),
-            may_expire=self._tenure.is_sure,
-        )
-        owned = Owned(held, rebalancer, Revisions(self.settings.revision_count_max))
+        owned = Owned(held, Revisions(self.settings.revision_count_max))
+        owned.machine = self.protocols.machine(name, owned, group)
         if self._is_draining:
             await self.release(name, owned)
             raise GroupRefusal(Problem.NOT_COORDINATOR)
         self.owned[name] = owned
         return owned
 
+    async def _load(self, name: str, lease: Lease) -> Group | ConsumerGroup:
+        """Load the last snapshot. If this version cannot read it, give the lease back: a server of a newer version may."""
+        try:
+            return restore(name, await self._metadata.groups.load(name))
+        except Corrupt:
+            with suppress(BearlakeError):
+                await self._metadata.leases.release(lease)
+            raise
+
+    # -- saves ---------------------------------------------------------------------------------------------------
+
     def _save(self, name: str, owned: Owned, ticket: int) -> None:
         """Save the group's current state, then answer the members that wait for the save."""
-        group = owned.rebalancer.group
-        snapshot = GroupSnapshot(group=name, protocol_type=group.protocol_type, state=group.encode())
-        task = asyncio.get_running_loop().create_task(self._save_snapshot(owned, snapshot, ticket))
+        machine = owned.machine
+        protocol_type, state = machine.encode()
+        snapshot = GroupSnapshot(group=name, protocol_type=protocol_type, state=state)
+        task = asyncio.get_running_loop().create_task(self._save_snapshot(owned, machine, snapshot, ticket))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(noticed(log, "answer members after a save"))
 
-    async def _save_snapshot(self, owned: Owned, snapshot: GroupSnapshot, ticket: int) -> None:
+    async def _save_snapshot(self, owned: Owned, machine: GroupMachine, snapshot: GroupSnapshot, ticket: int) -> None:
         name = snapshot.group
         try:
             await self.write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
         except GroupRefusal as refusal:
             log.warning("cannot save a group", extra={"group": name, "why": str(refusal)})
-            owned.rebalancer.rounds.save_failed(ticket)
+            machine.save_failed(ticket)
         except Exception as error:  # noqa: BLE001 - boundary: one group, whose members wait for an answer
             fault(log, "save a group", error)
-            owned.rebalancer.rounds.save_failed(ticket)
+            machine.save_failed(ticket)
         else:
-            owned.rebalancer.rounds.saved(ticket)
+            machine.saved(ticket)
 
     async def write(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one write with the lease. Raises `GroupRefusal`; passes `NotFound` on."""
@@ -285,7 +297,8 @@ class Ownership:
 
     async def release(self, name: str, owned: Owned) -> None:
         """Forget the group and release its lease; returns once the store has answered or failed."""
-        present = departures.present_in(owned.rebalancer.group)
+        is_classic = owned.machine.summary().kind is GroupKind.CLASSIC  # consumer groups are saved after each change
+        present = departures.present_in(owned.machine.view()) if is_classic else None
         self._forget(name, owned)
         release = self._release_lease(name, owned.lease, present)
         task = self._releasing[name] = asyncio.get_running_loop().create_task(release)
@@ -320,4 +333,4 @@ class Ownership:
     def _forget(self, name: str, owned: Owned) -> None:
         if self.owned.get(name) is owned:
             del self.owned[name]
-            owned.rebalancer.rounds.close(Problem.NOT_COORDINATOR)
+            owned.machine.close(Problem.NOT_COORDINATOR)

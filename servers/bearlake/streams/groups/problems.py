@@ -1,6 +1,6 @@
 """Errors of group requests; each protocol maps them to its own codes.
 
-Source: Apache Kafka's classic group protocol, whose error codes have these names.
+Source: Apache Kafka's group protocols, whose error codes have these names.
 """
 
 from enum import Enum, auto
@@ -21,6 +21,12 @@ class Problem(Enum):
     NON_EMPTY = auto()
     NOT_FOUND = auto()
     SUBSCRIBED = auto()
+    FENCED_MEMBER_EPOCH = auto()
+    UNRELEASED_INSTANCE = auto()
+    UNSUPPORTED_ASSIGNOR = auto()
+    STALE_MEMBER_EPOCH = auto()
+    INVALID_PATTERN = auto()
+    UNSUPPORTED_VERSION = auto()
     NOT_COORDINATOR = auto()
     COORDINATOR_UNAVAILABLE = auto()
 

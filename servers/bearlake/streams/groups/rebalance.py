@@ -12,17 +12,31 @@ KIP-394 (member ids), KIP-345 (static members), KIP-814 (a static leader skips t
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Member, MemberRef, Synced
+from typing_extensions import override
+
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.groups.machines import GroupMachine
+from bearlake.streams.groups.model import (
+    Group,
+    GroupKind,
+    GroupState,
+    Joined,
+    JoinRequest,
+    Member,
+    MemberRef,
+    Summary,
+    Synced,
+)
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.rebalance_rounds import RebalanceRounds
 from bearlake.streams.groups.waiting import done_join, done_sync, refuse_all, refuse_join, refuse_sync
 
 
-class Rebalancer:
-    """Runs one group's protocol."""
+class Rebalancer(GroupMachine):
+    """Runs one classic group's protocol."""
 
     def __init__(
         self,
@@ -42,6 +56,7 @@ class Rebalancer:
 
     # -- join ----------------------------------------------------------------------------------------------------
 
+    @override
     def join(self, request: JoinRequest) -> asyncio.Future[Joined]:
         """Join or rejoin; the future completes with the round. Raises `GroupRefusal`."""
         group = self.group
@@ -151,6 +166,7 @@ class Rebalancer:
 
     # -- sync ----------------------------------------------------------------------------------------------------
 
+    @override
     def sync(
         self,
         ref: MemberRef,
@@ -182,6 +198,7 @@ class Rebalancer:
 
     # -- heartbeat, commit, leave --------------------------------------------------------------------------------
 
+    @override
     def heartbeat(self, ref: MemberRef) -> None:
         """Renew the member's session. Raises `GroupRefusal`; REBALANCE_IN_PROGRESS asks the member to join again."""
         self._check_alive()
@@ -191,7 +208,10 @@ class Rebalancer:
         if self.group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
 
-    def check_commit(self, ref: MemberRef) -> None:
+    @override
+    def check_commit(
+        self, ref: MemberRef, partitions: Collection[PartitionKey] = (), *, knows_epochs: bool = False
+    ) -> None:
         """Raise `GroupRefusal` unless the member may commit offsets now; generation -1 means a client outside the group protocol."""
         self._check_alive()
         group = self.group
@@ -206,6 +226,7 @@ class Rebalancer:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
         self.rounds.expect(member)
 
+    @override
     def leave(self, ref: MemberRef) -> str:
         """Remove a member, by its instance id alone if `ref.member_id` is empty; returns its id. Raises `GroupRefusal`."""
         self._check_alive()
@@ -217,6 +238,49 @@ class Rebalancer:
             ref = replace(ref, member_id=group.static.get(ref.instance_id, ""))
         self.rounds.remove(group.member(ref))
         return ref.member_id
+
+    # -- the group -----------------------------------------------------------------------------------------------
+
+    @override
+    def renew_session(self, member_id: str) -> None:
+        self.rounds.renew_session(member_id)
+
+    @override
+    def close(self, problem: Problem) -> None:
+        self.rounds.close(problem)
+
+    @override
+    def saved(self, ticket: int) -> None:
+        self.rounds.saved(ticket)
+
+    @override
+    def save_failed(self, ticket: int) -> None:
+        self.rounds.save_failed(ticket)
+
+    @override
+    def encode(self) -> tuple[str, bytes]:
+        return self.group.protocol_type, self.group.encode()
+
+    @override
+    def view(self) -> Group:
+        return self.group
+
+    @override
+    def summary(self) -> Summary:
+        group = self.group
+        return Summary(
+            kind=GroupKind.CLASSIC,
+            protocol_type=group.protocol_type,
+            state=group.state,
+            generation=group.generation,
+            member_count=len(group.members),
+            pending_count=len(group.pending),
+        )
+
+    @override
+    def static_id(self, member_id: str) -> str | None:
+        member = self.group.members.get(member_id)
+        return None if member is None else member.instance_id
 
     def _check_alive(self) -> None:
         if self.group.state is GroupState.DEAD:  # released since the look-up

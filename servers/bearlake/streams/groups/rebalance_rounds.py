@@ -212,6 +212,10 @@ class RebalanceRounds:
         self._replaced[member.member_id] = answer
         self._save()
 
+    def save(self) -> None:
+        """Save the group as it is now."""
+        self._save()
+
     def _save(self) -> int:
         self._ticket += 1
         self._on_save(self._ticket)

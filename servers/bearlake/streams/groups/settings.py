@@ -1,6 +1,8 @@
 """Settings of consumer groups."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +34,5 @@ class GroupSettings:
     them to wait."""
     peer_waits_max: int = 1_024
     """Joins and syncs of members on this server that wait at one other server at once."""
+    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
+    """Groups whose coordinator assigns the partitions (KIP-848)."""

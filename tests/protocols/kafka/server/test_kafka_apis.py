@@ -52,7 +52,7 @@ async def test_every_advertised_version_has_a_schema():
         assert schema[0] <= api.version_min <= api.version_max <= schema[-1]
 
 
-async def test_api_versions_lists_the_served_apis_and_features(kafka):
+async def test_api_versions_lists_the_served_apis_and_their_features(kafka):
     client = await kafka.client()
 
     answer = await client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
@@ -60,10 +60,23 @@ async def test_api_versions_lists_the_served_apis_and_features(kafka):
     listed = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
     assert listed == {int(api.key): (api.version_min, api.version_max) for api in apis.APIS}
     assert listed[ApiKey.PRODUCE][0] == 0  # KAFKA-18659
-    assert not set(listed) & {68, 69, 76, 77, 78, 79}  # KIP-848, share groups: not yet
-    finalized = [(item.name, item.max_version_level) for item in answer.finalized_features]
-    assert finalized == [("transaction.version", 2)]  # KIP-890
-    assert answer.finalized_features_epoch >= 0  # below 0, clients ignore the features
+    assert not set(listed) & {76, 77, 78, 79}  # share groups: not yet
+    assert {item.name: item.max_version_level for item in answer.finalized_features} == {
+        "group.version": 1,
+        "transaction.version": 2,
+    }
+    assert {item.name: item.min_version for item in answer.supported_features} == {
+        "group.version": 0,
+        "transaction.version": 0,
+    }
+
+
+async def test_a_client_that_refuses_features_from_version_0_on_gets_none_of_them_kafka_17011(kafka):
+    client = await kafka.client()
+
+    answer = await client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+
+    assert answer.supported_features == []
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767])

@@ -14,10 +14,10 @@ from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.messages import ApiVersionsRequest, ApiVersionsResponse
 
-log = logging.getLogger(__name__)
+_ZERO_FROM = 4
+"""Older clients refuse a feature whose smallest version is 0 (KAFKA-17011)."""
 
-TRANSACTIONS = "transaction.version"
-"""The feature that decides which transactions a client uses (KIP-890)."""
+log = logging.getLogger(__name__)
 
 
 async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -31,15 +31,21 @@ async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequ
                 "server_version": __version__,
             },
         )
-    if not apis.SERVES_TRANSACTIONS:
-        return ApiVersionsResponse(api_keys=[_range(api) for api in apis.APIS])
-    level = apis.TRANSACTION_VERSION
     return ApiVersionsResponse(
         api_keys=[_range(api) for api in apis.APIS],
-        supported_features=[ApiVersionsResponse.SupportedFeature(name=TRANSACTIONS, min_version=0, max_version=level)],
-        finalized_features_epoch=0,
+        supported_features=[
+            ApiVersionsResponse.SupportedFeature(
+                name=feature.name, min_version=feature.version_min, max_version=feature.version_max
+            )
+            for feature in apis.FEATURES
+            if feature.version_min > 0 or caller.version >= _ZERO_FROM
+        ],
+        finalized_features_epoch=apis.FEATURES_EPOCH,
         finalized_features=[
-            ApiVersionsResponse.FinalizedFeature(name=TRANSACTIONS, max_version_level=level, min_version_level=level)
+            ApiVersionsResponse.FinalizedFeature(
+                name=feature.name, max_version_level=feature.version, min_version_level=feature.version
+            )
+            for feature in apis.FEATURES
         ],
     )
 

@@ -1,7 +1,7 @@
 """Configs: describe, alter (replace all), alter incrementally, list resources.
 
-`streams/configs.py` defines the topic configs. Broker configs are this server's settings under Kafka's names. They are read-only,
-because settings come from the server's configuration file.
+`streams/configs.py` defines the topic configs; `group_configs.py` has those of groups. Broker configs are this server's settings under
+Kafka's names. They are read-only, because settings come from the server's configuration file.
 
 Source: KIP-133, KIP-226 (synonyms), KIP-339 (incremental), KIP-569 (types and documentation), KIP-1142 (ListConfigResources).
 """
@@ -14,6 +14,7 @@ from bearlake.errors import BearlakeError, Denied, Invalid
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.handlers import group_configs
 from bearlake.protocols.kafka.messages import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -95,7 +96,15 @@ async def _describe(
             if not on_cluster(context, caller, Operation.DESCRIBE_CONFIGS):
                 raise ClusterDenied(f"{caller.who} may not describe the configs of brokers")
             configs = _broker_configs(context, resource.resource_name)
-        elif resource.resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+        elif resource.resource_type == ResourceType.GROUP:
+            configs = await group_configs.describe(
+                context,
+                caller,
+                resource.resource_name,
+                with_synonyms=request.include_synonyms,
+                with_documentation=request.include_documentation,
+            )
+        elif resource.resource_type == ResourceType.CLIENT_METRICS:
             configs = []
         else:
             raise Invalid(f"resource type {resource.resource_type}: expected 2 (topic) or 4 (broker)")
@@ -163,6 +172,7 @@ def _broker_configs(context: KafkaContext, name: str) -> list[DescribeConfigsRes
         ("connections.max.idle.ms", str(settings.idle_ms), ConfigType.LONG),
         ("default.replication.factor", "1", ConfigType.INT),
         ("delete.topic.enable", "true", ConfigType.BOOLEAN),
+        *group_configs.broker_configs(groups.consumer),
         ("group.initial.rebalance.delay.ms", str(groups.initial_rebalance_delay_ms), ConfigType.INT),
         ("group.max.session.timeout.ms", str(groups.session_timeout_max_ms), ConfigType.INT),
         ("group.max.size", str(groups.size_max), ConfigType.INT),
@@ -194,7 +204,7 @@ def _broker_configs(context: KafkaContext, name: str) -> list[DescribeConfigsRes
 
 
 async def alter(context: KafkaContext, caller: Caller, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Replace all configs of each topic; configs not in the request return to their defaults."""
+    """Replace all configs of each topic or group; configs not in the request return to their defaults."""
     responses = []
     async for part in in_turns(request.resources, _AT_ONCE):
         for resource in part:
@@ -214,7 +224,7 @@ async def alter(context: KafkaContext, caller: Caller, request: AlterConfigsRequ
 async def incremental_alter(
     context: KafkaContext, caller: Caller, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Set, unset, append to and subtract from configs of each topic; other configs stay unchanged."""
+    """Set, unset, append to and subtract from configs of each topic or group; other configs stay unchanged."""
     responses = []
     async for part in in_turns(request.resources, _AT_ONCE):
         for resource in part:
@@ -260,7 +270,9 @@ def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: 
 def _edit_list(present: Mapping[str, str], change: IncrementalAlterConfigsRequest.Config) -> str:
     config = stream_configs.BY_NAME.get(change.name)
     if config is None or config.type is not ConfigType.LIST:
-        raise BadConfig(f"{change.name} is not a list; append and subtract require a list")
+        raise BadConfig(
+            f"Can't {ConfigOperation(change.config_operation).name} to key {change.name} because its type is not LIST."
+        )
     assert change.value is not None
     items = [item for item in stream_configs.value(present, change.name).split(",") if item]
     edits = [item.strip() for item in change.value.split(",") if item.strip()]
@@ -280,8 +292,13 @@ async def _change(
 
     Raises `BadConfig`, `Invalid`, and the errors of `Streams.change`.
     """
+    if resource.resource_type == ResourceType.GROUP:
+        await group_configs.change(context, caller, resource.resource_name, decide, is_trial=validate_only)
+        return
     if resource.resource_type != ResourceType.TOPIC:
-        raise Invalid("only topic configs can be altered: a server's settings come from its configuration file")
+        raise Invalid(
+            "only configs of topics and groups can be altered: a server's settings come from its configuration file"
+        )
     stream = (await context.streams.resolve(caller.who, Operation.ALTER_CONFIGS, resource.resource_name)).stream
     changed, unset = _checked(decide, stream.configs)
     if not validate_only and (changed or unset):
@@ -303,13 +320,19 @@ def _checked(decide: ConfigDecision, present: Mapping[str, str]) -> ConfigChange
 def _code(error: BearlakeError) -> ErrorCode:
     if isinstance(error, ClusterDenied):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ErrorCode.INVALID_CONFIG if isinstance(error, BadConfig) else code_of(error)
+    if isinstance(error, group_configs.GroupDenied):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    is_bad = isinstance(error, BadConfig | group_configs.BadGroupConfig)
+    return ErrorCode.INVALID_CONFIG if is_bad else code_of(error)
 
 
 async def list_resources(
     context: KafkaContext, caller: Caller, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Rendered:
-    """The names of brokers, and of topics that the caller may describe. Version 0 asks only for client metrics, which do not exist here."""
+    """The names of brokers, of groups with configs, and of topics that the caller may describe.
+
+    Version 0 asks only for client metrics, which do not exist here.
+    """
     if not on_cluster(context, caller, Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
     kinds = set(request.resource_types) if caller.version >= 1 else {int(ResourceType.CLIENT_METRICS)}
@@ -322,6 +345,9 @@ async def list_resources(
             found += [(name, ResourceType.TOPIC) for name in seen]
     if ResourceType.BROKER in kinds:
         found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(context)]
+
+    if ResourceType.GROUP in kinds:
+        found += [(name, ResourceType.GROUP) for name in context.streams.group_configs.groups()]
 
     def response() -> ListConfigResourcesResponse:
         resource = ListConfigResourcesResponse.ConfigResource

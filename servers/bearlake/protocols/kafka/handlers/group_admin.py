@@ -6,6 +6,7 @@ without a coordinator that it would take. Source: KIP-518 (state filter), KIP-84
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import Caller, KafkaContext
@@ -22,12 +23,11 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import NO_OPERATIONS, group_operations, on_group, sees_group
-from bearlake.streams.groups.model import Group, GroupState
+from bearlake.streams.groups.model import Group, GroupKind, GroupState, Summary
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.principal import Operation, Resource
 from bearlake.streams.turns import in_turns
 
-CLASSIC = "classic"
 _NOT_FOUND_FROM = 6
 _AT_ONCE = 16
 
@@ -58,18 +58,21 @@ async def _describe(
     if not may_describe(context, caller, name):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
+    missing = f"Group {name} not found."
     try:
         group = await context.groups.describe(name)
+        if group.kind is GroupKind.CLASSIC:
+            _fill(answer, group)
+            return answer
+        missing = f"Group {name} is not a classic group."
     except GroupRefusal as refusal:
         if refusal.problem is not Problem.NOT_FOUND:
             answer.error_code = code_of(refusal)
             return answer
-        answer.group_state = GroupState.DEAD.value
-        if caller.version >= _NOT_FOUND_FROM:
-            answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            answer.error_message = f"Group {name} not found."
-        return answer
-    _fill(answer, group)
+    answer.group_state = GroupState.DEAD.value
+    if caller.version >= _NOT_FOUND_FROM:
+        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        answer.error_message = missing
     return answer
 
 
@@ -99,11 +102,9 @@ async def list_groups(
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     sees_all = context.streams.authorizer.administers(caller.who, Operation.DESCRIBE)
-    owned = context.groups.owned()
-    found: dict[str, tuple[str, str]] = {
-        name: (group.protocol_type, group.state.value)
-        for name, group in owned.items()
-        if group.generation or group.members
+    owned = context.groups.summaries()
+    found: dict[str, _Listed] = {
+        name: _listed(group) for name, group in owned.items() if group.generation or group.member_count
     }
     try:
         own: list[str] = []
@@ -113,26 +114,38 @@ async def list_groups(
                     if coordinator_for(context, caller, listing.group).ref.node_id == context.node_id:
                         own.append(listing.group)
                 elif listing.group not in found:
-                    found[listing.group] = (listing.protocol_type, GroupState.EMPTY.value)
+                    found[listing.group] = _Listed(listing.protocol_type, GroupState.EMPTY.value, GroupKind.CLASSIC)
         found |= await _states_of(context, own)
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
         return answer
     async for several in in_turns(sorted(found.items())):
-        for name, (protocol_type, state) in several:
-            is_listed = (not states or state.lower() in states) and (not types or CLASSIC in types)
+        for name, (protocol_type, state, kind) in several:
+            is_listed = (not states or state.lower() in states) and (not types or kind.value in types)
             if is_listed and (sees_all or sees_group(context, caller, name)):
                 answer.groups.append(
                     ListGroupsResponse.Group(
-                        group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC
+                        group_id=name, protocol_type=protocol_type, group_state=state, group_type=kind.value
                     )
                 )
     return await render(context.workers, codec.ApiKey.LIST_GROUPS, caller.version, len(answer.groups), lambda: answer)
 
 
-async def _states_of(context: KafkaContext, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Protocol types and states of groups that may have no coordinator; omits deleted groups and groups of other coordinators."""
-    found: dict[str, tuple[str, str]] = {}
+class _Listed(NamedTuple):
+    """A group in a list."""
+
+    protocol_type: str
+    state: str
+    kind: GroupKind
+
+
+def _listed(group: Summary) -> _Listed:
+    return _Listed(group.protocol_type, group.state.value, group.kind)
+
+
+async def _states_of(context: KafkaContext, names: Sequence[str]) -> dict[str, _Listed]:
+    """Protocol types, states and kinds of groups that may have no coordinator; omits deleted groups and groups of other coordinators."""
+    found: dict[str, _Listed] = {}
 
     async def look(name: str) -> None:
         try:
@@ -141,7 +154,7 @@ async def _states_of(context: KafkaContext, names: Sequence[str]) -> dict[str, t
             if refusal.problem not in (Problem.NOT_COORDINATOR, Problem.NOT_FOUND):
                 raise
         else:
-            found[name] = (group.protocol_type, group.state.value)
+            found[name] = _Listed(group.protocol_type, group.state.value, group.kind)
 
     for start in range(0, len(names), _AT_ONCE):
         await asyncio.gather(*(look(name) for name in names[start : start + _AT_ONCE]))

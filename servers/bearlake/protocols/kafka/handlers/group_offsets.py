@@ -36,6 +36,7 @@ from bearlake.streams.principal import Operation, Resource
 from bearlake.streams.turns import Turns, in_turns
 
 _TOPIC_IDS_FROM = 10
+_MEMBER_EPOCH_FROM = 9
 _MANY_GROUPS_FROM = 8
 _GROUP_ERROR_FROM = 2
 _KEYS_AT_ONCE = 2_000
@@ -100,6 +101,7 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
                     generation=request.generation_id_or_member_epoch,
                 ),
                 offsets,
+                knows_epochs=caller.version >= _MEMBER_EPOCH_FROM,
             )
         except GroupRefusal as refusal:
             code = code_of(refusal)
@@ -177,6 +179,8 @@ async def _fetch_group(
         group.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _Answer(group, 0, list)
     try:
+        if asked.member_id is not None or asked.member_epoch >= 0:
+            await context.groups.check_fetch(asked.group_id, asked.member_id or "", asked.member_epoch)
         # Before the offsets: what is not pending now has its final offset in the answer.
         pending = await context.groups.pending(asked.group_id) if requires_stable else set()
         if asked.topics is None:

@@ -59,8 +59,14 @@ async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest
     return await _render(context, caller, request, described)
 
 
+def _name_of(topic: MetadataRequest.Topic) -> str | None:
+    """The name that is asked for; None if the topic is asked for by its id, beside which Java's consumers send an empty name."""
+    return topic.name if topic.topic_id == UUID_ZERO else None
+
+
 def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
-    return topic.topic_id if topic.name is None else topic.name
+    name = _name_of(topic)
+    return topic.topic_id if name is None else name
 
 
 async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
@@ -117,16 +123,18 @@ async def _find_all(
     for topic in topics:
         if turns.is_over():
             await asyncio.sleep(0)
-        if topic.name is None and caller.version < _IDS_FROM:
+        if _name_of(topic) is not None:
+            continue
+        if caller.version < _IDS_FROM:
             found[topic.topic_id] = ErrorCode.INVALID_REQUEST
-        elif topic.name is None:
+        else:
             view = catalog.peek_id(topic.topic_id)
             is_seen = view is not None and context.streams.may(caller.who, Operation.DESCRIBE, view.name)
             found[topic.topic_id] = view if view is not None and is_seen else ErrorCode.UNKNOWN_TOPIC_ID
     may_create = context.settings.auto_create_streams and request.allow_auto_topic_creation
     unknown: list[str] = []
     async for part in in_turns(topics):
-        for name in [topic.name for topic in part if topic.name is not None]:
+        for name in [name for topic in part if (name := _name_of(topic)) is not None]:
             if catalog.peek(name) is not None:
                 found[name] = await find_or_create(context, caller, name, may_create)
             else:
@@ -150,9 +158,9 @@ def _describe(
 ) -> MetadataResponse.Topic:
     if isinstance(view, ErrorCode):
         assert topic is not None
-        topic_id = topic.topic_id if topic.name is None else UUID_ZERO
-        name = topic.name if caller.version >= _IDS_FROM else topic.name or ""
-        return MetadataResponse.Topic(error_code=view, name=name, topic_id=topic_id)
+        name = _name_of(topic)
+        shown = name if caller.version >= _IDS_FROM else topic.name or ""
+        return MetadataResponse.Topic(error_code=view, name=shown, topic_id=topic.topic_id)
     operations = (
         topic_operations(context, caller, view.name) if request.include_topic_authorized_operations else NO_OPERATIONS
     )

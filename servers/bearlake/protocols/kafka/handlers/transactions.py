@@ -233,7 +233,7 @@ async def _keep_offsets(
             (request.producer_id, request.producer_epoch),
             request.group_id,
             offsets,
-            lambda write: context.groups.write_offsets(member, write),
+            lambda write: context.groups.write_offsets(member, offsets, write),
             begins=caller.version >= _BUMPS_FROM,
         )
     except GroupRefusal as refusal:

@@ -17,6 +17,7 @@ from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.groups import leading
 from bearlake.streams.groups.model import Group, GroupState, Member
+from bearlake.streams.groups.owned import viewed
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
 from bearlake.streams.principal import Operation, Resource
@@ -27,6 +28,8 @@ _GROUPS = CLUSTER + "/consumer-groups"
 _GROUP = _GROUPS + "/{group}"
 _STATES = {
     GroupState.EMPTY: "EMPTY",
+    GroupState.ASSIGNING: "ASSIGNING",
+    GroupState.RECONCILING: "RECONCILING",
     GroupState.PREPARING: "PREPARING_REBALANCE",
     GroupState.COMPLETING: "COMPLETING_REBALANCE",
     GroupState.STABLE: "STABLE",
@@ -153,7 +156,7 @@ class GroupRoutes:
             if refusal.problem is not GroupProblem.NOT_COORDINATOR:
                 raise
         saved = await self._streams.metadata.groups.load(name)
-        return Group(name=name) if saved is None else Group.decode(name, saved.protocol_type, saved.state)
+        return viewed(name, saved, self._streams.groups.settings.consumer.session_timeout_ms)
 
     async def _lags(
         self, request: web.Request, group: Group, partitions: Collection[PartitionKey] | None = None
@@ -192,7 +195,7 @@ def _group(site: Site, group: Group) -> dict[str, object]:
         "is_simple": group.protocol_type == "",
         "partition_assignor": group.protocol_name,
         "state": _STATES[group.state],
-        "type": "CLASSIC",
+        "type": group.kind.name,
         "consumers": site.related(f"{path}/consumers"),
         "lag_summary": site.related(f"{path}/lag-summary"),
     }

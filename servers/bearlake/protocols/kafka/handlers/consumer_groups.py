@@ -1,0 +1,231 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose coordinator assigns the partitions.
+
+Source: KIP-848, KIP-1082 (clients choose member ids), KIP-1099 (member types); Apache Kafka for the order of checks and their texts.
+"""
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from bearlake.errors import BearlakeError
+from bearlake.metadata.model import PartitionKey, partition_index, stream_number
+from bearlake.protocols.kafka.context import Caller, KafkaContext
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers.group_codes import code_of
+from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read
+from bearlake.protocols.kafka.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from bearlake.protocols.kafka.rights import NO_OPERATIONS, group_operations
+from bearlake.streams.groups.consumer.model import (
+    LEAVES,
+    LEAVES_FOR_A_WHILE,
+    ConsumerGroup,
+    ConsumerMember,
+    Heartbeat,
+    HeartbeatAnswer,
+)
+from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.principal import Operation
+from bearlake.streams.turns import in_turns
+
+_OWN_ID_FROM = 1
+_UNCHANGED_MS = -1
+_CONSUMER, _CLASSIC = 1, 0
+"""Member types."""
+
+
+class _Refused(Exception):
+    """The request is refused before a coordinator sees it."""
+
+    def __init__(self, code: ErrorCode, message: str | None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+async def heartbeat(
+    context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    """Join a group, stay in it, leave it; answers with the member's partitions if they changed."""
+    try:
+        if not may_read(context, caller, request.group_id):
+            raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+        await _check_topics(context, caller, request)
+        _check(caller, request)
+        asked = await _asked(context, caller, request)
+        return _answer(context, await context.groups.beat(request.group_id, asked))
+    except _Refused as refused:
+        return ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
+    except GroupRefusal as refusal:
+        return ConsumerGroupHeartbeatResponse(error_code=code_of(refusal), error_message=str(refusal))
+    except BearlakeError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=str(error))
+
+
+async def _check_topics(context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
+    async for part in in_turns(request.subscribed_topic_names or ()):
+        for name in part:
+            if not context.streams.may(caller.who, Operation.DESCRIBE, name):
+                raise _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+
+
+def _check(caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raise `_Refused` unless the request is well-formed."""
+    for name, value in (
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    ):
+        if value is not None and not value.strip():
+            _invalid(f"{name} can't be empty.")
+    if request.member_epoch < LEAVES_FOR_A_WHILE:
+        _invalid("MemberEpoch is invalid.")
+    if not request.member_id.strip() and (caller.version >= _OWN_ID_FROM or request.member_epoch != 0):
+        _invalid("MemberId can't be empty.")
+    if request.member_epoch == LEAVES_FOR_A_WHILE and request.instance_id is None:
+        _invalid("InstanceId can't be null.")
+    if request.member_epoch == 0:
+        if request.rebalance_timeout_ms == _UNCHANGED_MS:
+            _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            _invalid("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+
+
+def _invalid(message: str) -> NoReturn:
+    raise _Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+async def _asked(context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
+    """Return the request in the coordinator's terms. Raises `GroupRefusal` (INVALID_PATTERN)."""
+    pattern = request.subscribed_topic_regex
+    matches = None
+    if request.member_epoch > LEAVES:
+        known = pattern if pattern is not None else context.groups.pattern_of(request.group_id, request.member_id)
+        if known:
+            matches = await context.patterns.matches(known, caller.who)
+    return Heartbeat(
+        member_id=request.member_id,
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=None if request.rebalance_timeout_ms == _UNCHANGED_MS else request.rebalance_timeout_ms,
+        topics=request.subscribed_topic_names,
+        pattern=pattern,
+        matches=matches,
+        assignor=request.server_assignor,
+        owned=None if request.topic_partitions is None else _owned(context, request.topic_partitions),
+        client_id=caller.client_id or "",
+        client_host="/" + caller.peer.rpartition(":")[0],
+    )
+
+
+def _owned(
+    context: KafkaContext, topics: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]
+) -> list[PartitionKey]:
+    """The partitions that exist; a member cannot have others."""
+    keys = []
+    for topic in topics:
+        view = context.streams.catalog.peek_id(topic.topic_id)
+        if view is not None:
+            keys += [view.partition(index) for index in topic.partitions if 0 <= index < view.partition_count]
+    return keys
+
+
+def _answer(context: KafkaContext, answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if answer.assigned is not None:
+        topics: dict[int, ConsumerGroupHeartbeatResponse.TopicPartitions] = {}
+        for key in sorted(answer.assigned):
+            number = stream_number(key)
+            view = context.streams.catalog.peek_number(number)
+            if view is not None:
+                topic = topics.setdefault(
+                    number, ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=view.id_bytes, partitions=[])
+                )
+                topic.partitions.append(partition_index(key))
+        assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=list(topics.values()))
+    return ConsumerGroupHeartbeatResponse(
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=assignment,
+    )
+
+
+async def describe(
+    context: KafkaContext, caller: Caller, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    """Epochs and members of each group."""
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            await _describe(context, caller, name, request.include_authorized_operations)
+            async for part in in_turns(request.group_ids)
+            for name in part
+        ]
+    )
+
+
+async def _describe(
+    context: KafkaContext, caller: Caller, name: str, with_operations: bool
+) -> ConsumerGroupDescribeResponse.Group:
+    answer = ConsumerGroupDescribeResponse.Group(
+        group_id=name,
+        members=[],
+        authorized_operations=group_operations(context, caller, name) if with_operations else NO_OPERATIONS,
+    )
+    if not may_describe(context, caller, name):
+        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return answer
+    try:
+        group = await context.groups.describe_consumer(name)
+    except GroupRefusal as refusal:
+        answer.error_code, answer.error_message = code_of(refusal), str(refusal)
+        return answer
+    if not all(context.streams.sees(caller.who, Operation.DESCRIBE, topic) for topic in group.topics):
+        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        answer.error_message = "The group has described topic(s) that the client is not authorized to describe."
+        return answer
+    answer.group_state = group.state.value
+    answer.group_epoch, answer.assignment_epoch = group.epoch, group.assignment_epoch
+    answer.assignor_name = group.assignor
+    answer.members = [_member(context, group, member) for member in group.members.values()]
+    return answer
+
+
+def _member(
+    context: KafkaContext, group: ConsumerGroup, member: ConsumerMember
+) -> ConsumerGroupDescribeResponse.Member:
+    return ConsumerGroupDescribeResponse.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(context, (*member.assigned, *member.revoking)),
+        target_assignment=_assignment(context, group.target.get(member.member_id, ())),
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
+    )
+
+
+def _assignment(context: KafkaContext, keys: Iterable[PartitionKey]) -> ConsumerGroupDescribeResponse.Assignment:
+    topics: dict[int, ConsumerGroupDescribeResponse.TopicPartitions] = {}
+    for key in sorted(keys):
+        number = stream_number(key)
+        view = context.streams.catalog.peek_number(number)
+        if view is not None:
+            topic = topics.setdefault(
+                number,
+                ConsumerGroupDescribeResponse.TopicPartitions(
+                    topic_id=view.id_bytes, topic_name=view.name, partitions=[]
+                ),
+            )
+            topic.partitions.append(partition_index(key))
+    return ConsumerGroupDescribeResponse.Assignment(topic_partitions=list(topics.values()))

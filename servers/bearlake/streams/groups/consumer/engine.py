@@ -1,0 +1,266 @@
+"""What changes a consumer group, whichever protocol a member uses: members, epochs, the target assignment, sessions, and saves.
+
+Each change is in memory at once. An answer waits for the save that contains all changes until then (`answered`). One save runs at a time,
+and the next one takes what has changed meanwhile, so that many members share few saves. If a save fails, its changes stay in memory: the
+members that waited get COORDINATOR_UNAVAILABLE and repeat all they know, and the next request tries to save again.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.groups.consumer import assignors
+from bearlake.streams.groups.consumer.deadlines import Deadlines
+from bearlake.streams.groups.consumer.model import ConsumerGroup, ConsumerMember, MemberState
+from bearlake.streams.groups.consumer.reconciling import reconcile
+from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
+from bearlake.streams.groups.consumer.subscriptions import Subscriptions, Topics
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.telemetry import metrics
+
+T = TypeVar("T")
+
+
+class Engine:
+    """The state of one group, with its timers."""
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        *,
+        topics: Topics,
+        settings: Callable[[], ConsumerGroupSettings],
+        on_save: Callable[[int], None],
+        may_expire: Callable[[], bool],
+        on_expired: Callable[[ConsumerMember], None],
+    ) -> None:
+        """`settings` returns those of this group now. `on_save(ticket)` saves the group as it is; the caller then calls `saved` or
+        `save_failed`. `on_expired` gets a member whose session or rebalance timeout has passed, and removes it."""
+        self.group = group
+        self._settings = settings
+        self._on_save = on_save
+        self._on_expired = on_expired
+        self._loop = asyncio.get_running_loop()
+        self.subscriptions = Subscriptions(group, topics)
+        self.sessions = Deadlines(self._expired, may_expire)
+        self.rebalances = Deadlines(self._expired, may_expire)
+        """Members that must give up partitions, or join again, in their rebalance timeout."""
+        self._assigned_at: float | None = None
+        self._is_due = False
+        """A member or a subscription has changed, and the group's epoch has not yet."""
+        self._changed = 0
+        self._saved = 0
+        self._saving = 0
+        """Number of the last change; the number of changes that are saved; the ticket of the save that runs, 0 if none does."""
+        self._waiting: list[tuple[int, asyncio.Future[Any], Any]] = []
+        """Answers that wait for a save: the change, the future, its result (Any: of each request's type)."""
+        self.is_closed = False
+        for member in group.members.values():
+            self.renew(member)
+            if member.state is MemberState.UNREVOKED:
+                self.rebalances.set(member.member_id, member.rebalance_timeout_ms)
+
+    @property
+    def settings(self) -> ConsumerGroupSettings:
+        """The settings of this group now."""
+        return self._settings()
+
+    def close(self, problem: Problem) -> None:
+        """Stop all timers and refuse all waiting members."""
+        self.is_closed = True
+        self.sessions.close()
+        self.rebalances.close()
+        self._refuse(self._changed, problem)
+
+    # -- members and subscriptions -------------------------------------------------------------------------------
+
+    def add(self, member: ConsumerMember) -> None:
+        """Add a new member; the group gets a new epoch when the member advances."""
+        self.group.add(member)
+        self.subscriptions.add(member)
+        self._is_due = True
+
+    def subscribe(self, member: ConsumerMember, topics: Collection[str], pattern: str, matches: frozenset[str]) -> bool:
+        """Change the member's subscription; returns whether it now subscribes to other topics.
+
+        Then the group gets a new epoch when the member advances.
+        """
+        before = member.subscribed()
+        names = member.topics if topics is member.topics else tuple(sorted(set(topics)))
+        if (names, pattern, matches) == (member.topics, member.pattern, member.matches):
+            return False
+        self.subscriptions.remove(member)
+        member.topics, member.pattern, member.matches = names, pattern, matches
+        self.subscriptions.add(member)
+        self.touch(member)
+        if member.subscribed() == before:
+            return False
+        self._is_due = True
+        return True
+
+    def rename(self, member: ConsumerMember, member_id: str) -> None:
+        """Give a static member a new id; it starts anew in epoch 0 with what it had."""
+        group = self.group
+        target = group.target.get(member.member_id, frozenset())
+        self.forget(member)
+        member.member_id, member.epoch, member.previous_epoch = member_id, 0, 0
+        group.add(member)
+        group.target[member_id] = target
+        self.subscriptions.add(member)
+        self.touch(member)
+
+    def remove(self, member: ConsumerMember) -> None:
+        """Remove the member; the group gets a new epoch."""
+        self.forget(member)
+        self.subscriptions.refresh()
+        self._bump()
+
+    def forget(self, member: ConsumerMember) -> None:
+        """Remove the member without a new epoch."""
+        self.sessions.cancel(member.member_id)
+        self.rebalances.cancel(member.member_id)
+        self.subscriptions.remove(member)
+        self.group.remove(member)
+        self.touch()
+
+    def check_size(self) -> None:
+        """Raise `GroupRefusal` if the group is full."""
+        if len(self.group.members) >= self.settings.size_max:
+            raise GroupRefusal(
+                Problem.GROUP_FULL,
+                f"The consumer group has reached its maximum capacity of {self.settings.size_max} members.",
+            )
+
+    def _bump(self) -> None:
+        """Begin a new group epoch."""
+        self._is_due = False
+        self.group.epoch += 1
+        metrics.GROUP_REBALANCES.inc()
+        self.touch()
+
+    def touch(self, member: ConsumerMember | None = None) -> None:
+        """Record a change of the group, or of the member."""
+        if member is not None:
+            member.encoded = None
+        self._changed += 1
+
+    # -- assignment ----------------------------------------------------------------------------------------------
+
+    def advance(self, member: ConsumerMember, owned: Collection[PartitionKey] | None, *, is_new: bool = False) -> None:
+        """Assign if it is time, then move the member towards its target. `is_new`: its subscription has just changed."""
+        group = self.group
+        if self.subscriptions.refresh() or self._is_due:
+            self._bump()
+        self._assign()
+        assigned, revoking = member.assigned, member.revoking
+        is_behind = is_new or group.epoch > group.assignment_epoch
+        has_moved = reconcile(
+            member,
+            target=group.target.get(member.member_id, frozenset()),
+            epoch=group.assignment_epoch,
+            owners=group.owners,
+            owned=owned,
+            subscribed=member.streams if is_behind else None,
+        )
+        if has_moved:
+            for key in (*assigned, *revoking):
+                if key not in member.assigned and key not in member.revoking:
+                    del group.owners[key]
+            group.own(member)
+            self.touch(member)
+            if member.classic is None:
+                if member.state is MemberState.UNREVOKED:
+                    self.rebalances.set(member.member_id, member.rebalance_timeout_ms)
+                else:
+                    self.rebalances.cancel(member.member_id)
+
+    def _assign(self) -> None:
+        group, now = self.group, self._loop.time()
+        if group.epoch <= group.assignment_epoch:
+            return
+        settings = self.settings
+        if self._assigned_at is not None and (now - self._assigned_at) * 1000 < settings.assignment_interval_ms:
+            return
+        name = group.preferred_assignor(settings.assignors[0])
+        group.assignor = name if name in settings.assignors else settings.assignors[0]
+        members = [
+            assignors.Subscriber(member.member_id, _place(member), member.streams) for member in group.members.values()
+        ]
+        topics = {topic.number: topic for topic in group.topics.values()}
+        target = assignors.BY_NAME[group.assignor](members, topics, group.target)
+        for member_id, keys in target.items():
+            if group.target.get(member_id) != keys:
+                group.members[member_id].encoded = None
+        group.target = target
+        group.assignment_epoch = group.epoch
+        self._assigned_at = now
+        self.touch()
+
+    # -- sessions ------------------------------------------------------------------------------------------------
+
+    def renew(self, member: ConsumerMember) -> None:
+        """Start a new session timeout for the member."""
+        classic = member.classic
+        timeout_ms = self.settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+        self.sessions.set(member.member_id, timeout_ms)
+
+    def _expired(self, member_id: str) -> None:
+        member = self.group.members.get(member_id)
+        if member is not None:
+            self._on_expired(member)
+            self.save()
+
+    # -- saves ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the store has everything."""
+        return self._saved == self._changed
+
+    def answered(self, answer: T) -> asyncio.Future[T]:
+        """Return a future that is done with the answer when all changes until now are saved."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        if self.is_saved:
+            future.set_result(answer)
+        else:
+            self._waiting.append((self._changed, future, answer))
+            self.save()
+        return future
+
+    def save(self) -> None:
+        """Save what is not saved, now or when the save that runs is done."""
+        if not self._saving and not self.is_saved and not self.is_closed:
+            self._saving = self._changed
+            self._on_save(self._saving)
+
+    def saved(self, ticket: int) -> None:
+        """The save with this ticket succeeded: give the answers that waited for it."""
+        self._saving = 0
+        self._saved = max(self._saved, ticket)
+        done = [item for item in self._waiting if item[0] <= ticket]
+        self._waiting = [item for item in self._waiting if item[0] > ticket]
+        for _, future, answer in done:
+            if not future.done():
+                future.set_result(answer)
+        self.save()
+
+    def save_failed(self, ticket: int) -> None:
+        """The save with this ticket failed: refuse the members that waited for it."""
+        self._saving = 0
+        self._refuse(ticket, Problem.COORDINATOR_UNAVAILABLE)
+        if self._waiting:
+            self.save()
+
+    def _refuse(self, ticket: int, problem: Problem) -> None:
+        refused = [item for item in self._waiting if item[0] <= ticket]
+        self._waiting = [item for item in self._waiting if item[0] > ticket]
+        for _, future, _ in refused:
+            if not future.done():
+                future.set_exception(GroupRefusal(problem))
+                future.exception()
+
+
+def _place(member: ConsumerMember) -> str:
+    """Static members first, by instance id: their places outlive their member ids."""
+    return f"1{member.member_id}" if member.instance_id is None else f"0{member.instance_id}"

@@ -1,0 +1,145 @@
+"""Topic patterns of members: RE2, which Kafka's RE2/J follows, so that no pattern takes time exponential in its length.
+
+A pattern must match a whole topic name. What a pattern matches depends on who asks: members see only topics that they may describe. Answers
+are kept until topics change, but at most `pattern_refresh_ms`, because rights change too; and topics that change all the time cause one
+comparison per `pattern_interval_ms`. A pattern whose comparison takes too long is refused.
+
+Source: KIP-848 (SubscribedTopicRegex).
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import re2
+
+from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.turns import in_turns
+
+COUNT_MAX = 1_024
+"""Pairs of pattern and principal whose matches are kept."""
+NAME_COUNT_MAX = 1_000_000
+"""Names in all kept matches together; each takes about 50 bytes."""
+COMPARE_MS_MAX = 2_000
+"""CPU time (ms) of the longest comparison of one pattern with all topics."""
+_NAMES_AT_ONCE = 256
+
+OffLoop = Callable[..., Awaitable[Any]]
+"""`Checks.off_loop` (Any: what its work returns)."""
+
+
+class Names(Protocol):
+    """All streams that this server knows; `Catalog` is one."""
+
+    version: int
+    """Grows with every change."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all streams, sorted."""
+
+
+Sees = Callable[[Principal, Operation, str], bool]
+"""Whether a list shows the topic to the principal."""
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Known:
+    version: int
+    at: float
+    names: frozenset[str]
+
+
+class Patterns:
+    """The topics that match each pattern. Use it from the event loop's thread only."""
+
+    def __init__(self, topics: Names, sees: Sees, settings: ConsumerGroupSettings, off_loop: OffLoop) -> None:
+        self._topics = topics
+        self._sees = sees
+        self._settings = settings
+        self._off_loop = off_loop
+        self._known: OrderedDict[_Key, _Known] = OrderedDict()
+        self._name_count = 0
+        self._running: dict[_Key, asyncio.Task[frozenset[str]]] = {}
+
+    async def matches(self, pattern: str, who: Principal) -> frozenset[str]:
+        """Return the topics that match the pattern and that `who` may describe. Raises `GroupRefusal` (INVALID_PATTERN)."""
+        key = pattern, str(who), who.host
+        known = self._known.get(key)
+        if known is not None and self._is_fresh(known):
+            self._known.move_to_end(key)
+            return known.names
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = asyncio.get_running_loop().create_task(self._match(key, who))
+            running.add_done_callback(lambda task: self._done(key, task))
+        return await asyncio.shield(running)
+
+    def _is_fresh(self, known: _Known) -> bool:
+        age_ms = (asyncio.get_running_loop().time() - known.at) * 1000
+        limit_ms = self._settings.pattern_refresh_ms
+        if known.version != self._topics.version:
+            limit_ms = min(limit_ms, self._settings.pattern_interval_ms)
+        return age_ms < limit_ms
+
+    async def _match(self, key: _Key, who: Principal) -> frozenset[str]:
+        begun = asyncio.get_running_loop().time()
+        version, names = self._topics.version, self._topics.names()
+        found = await self._off_loop(compare, key[0], names, self._settings)
+        seen: list[str] = []
+        async for part in in_turns(found):
+            seen += [name for name in part if self._sees(who, Operation.DESCRIBE, name)]
+        before = self._known.get(key)
+        matched = frozenset(seen)
+        if before is not None and before.names == matched:
+            matched = before.names  # one object, so that members share it
+        self._known[key] = _Known(version, begun, matched)
+        self._known.move_to_end(key)
+        self._name_count += len(matched) - (0 if before is None else len(before.names))
+        while len(self._known) > COUNT_MAX or (self._name_count > NAME_COUNT_MAX and len(self._known) > 1):
+            self._name_count -= len(self._known.popitem(last=False)[1].names)
+        return matched
+
+    def _done(self, key: _Key, task: "asyncio.Task[frozenset[str]]") -> None:
+        del self._running[key]
+        if not task.cancelled():
+            task.exception()  # its callers have it
+
+
+def compare(pattern: str, names: Sequence[str], settings: ConsumerGroupSettings) -> list[str]:
+    """Return the names that the pattern matches as a whole. Raises `GroupRefusal` (INVALID_PATTERN); may run in a thread."""
+    if len(pattern.encode()) > settings.pattern_bytes_max:
+        raise _refusal(pattern[:64] + "…", f"longer than {settings.pattern_bytes_max} bytes")
+    compiled = _compiled(pattern, settings.pattern_memory_bytes)
+    deadline = time.thread_time() + COMPARE_MS_MAX / 1000
+    found: list[str] = []
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        found += [name for name in names[start : start + _NAMES_AT_ONCE] if compiled.fullmatch(name)]
+        if time.thread_time() > deadline:
+            raise _refusal(pattern, f"comparing it with all topics takes longer than {COMPARE_MS_MAX} ms")
+    return found
+
+
+@lru_cache(maxsize=COUNT_MAX)
+def _compiled(pattern: str, memory_bytes: int) -> Any:  # Any: re2 has no types
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = memory_bytes
+    try:
+        return re2.compile(pattern, options=options)
+    except re2.error as error:
+        why = error.args[0] if error.args else error
+        raise _refusal(pattern, why.decode(errors="replace") if isinstance(why, bytes) else str(why)) from error
+
+
+def _refusal(pattern: str, why: str) -> GroupRefusal:
+    return GroupRefusal(
+        Problem.INVALID_PATTERN, f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {why}."
+    )

@@ -1,0 +1,144 @@
+"""The protocols of groups: makes a group's state machine, and turns a classic group into a consumer group and back (KIP-848).
+
+The owner of a group goes on with its lease and its order of writes; only the machine is replaced. The former machine refuses its waiting
+members with REBALANCE_IN_PROGRESS, so that they ask the next one.
+"""
+
+import logging
+from collections.abc import Callable
+
+from bearlake.errors import Corrupt
+from bearlake.streams.groups.consumer import migration
+from bearlake.streams.groups.consumer.machine import ConsumerMachine
+from bearlake.streams.groups.consumer.model import ConsumerGroup
+from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
+from bearlake.streams.groups.consumer.subscriptions import NoTopics, Topics
+from bearlake.streams.groups.model import Group, GroupState, JoinRequest
+from bearlake.streams.groups.owned import Owned
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.rebalance import Rebalancer
+from bearlake.streams.groups.settings import GroupSettings
+
+log = logging.getLogger(__name__)
+
+
+class Protocols:
+    """Makes the machines of groups."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Topics | None,
+        save: Callable[[str, Owned, int], None],
+        may_expire: Callable[[], bool],
+    ) -> None:
+        """`topics`: what members may subscribe to; None: nothing. `save(name, owned, ticket)` saves a group, as `on_save` of the machines.
+
+        `may_expire`: see `RebalanceRounds`.
+        """
+        self.settings = settings
+        self.topics: Topics = NoTopics() if topics is None else topics
+        self.configured: Callable[[str], ConsumerGroupSettings] = lambda name: settings.consumer
+        """Returns the settings of a group, with its own configs."""
+        self._save = save
+        self._may_expire = may_expire
+
+    def machine(self, name: str, owned: Owned, group: Group | ConsumerGroup) -> Rebalancer | ConsumerMachine:
+        """Return the machine of a group."""
+        if isinstance(group, ConsumerGroup):
+            return self.consumer(name, owned, group)
+        return self.classic(name, owned, group)
+
+    def classic(self, name: str, owned: Owned, group: Group) -> Rebalancer:
+        """Return the machine of a classic group."""
+        return Rebalancer(
+            group,
+            initial_delay_ms=self.settings.initial_rebalance_delay_ms,
+            size_max=self.settings.size_max,
+            on_save=lambda ticket: self._save(name, owned, ticket),
+            may_expire=self._may_expire,
+        )
+
+    def consumer(self, name: str, owned: Owned, group: ConsumerGroup) -> ConsumerMachine:
+        """Return the machine of a consumer group."""
+        return ConsumerMachine(
+            group,
+            topics=self.topics,
+            settings=lambda: self.configured(name),
+            on_save=lambda ticket: self._save(name, owned, ticket),
+            on_downgrade=lambda: self.to_classic(name, owned),
+            may_expire=self._may_expire,
+        )
+
+    def as_consumer(self, name: str, owned: Owned, *, may_create: bool) -> ConsumerMachine:
+        """Return the machine of a consumer group. With `may_create`, a classic group becomes one first, if nothing forbids it.
+
+        Raises `GroupRefusal` (NOT_FOUND).
+        """
+        machine = owned.machine
+        if isinstance(machine, ConsumerMachine):
+            return machine
+        group, settings = machine.view(), self.configured(name)
+        if not may_create:
+            raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} is not a consumer group.")
+        is_empty = group.state is GroupState.EMPTY and not group.pending
+        obstacle = None if is_empty else _obstacle(group, settings)
+        if obstacle is not None:
+            text = f"Cannot upgrade classic group {name} to consumer group because {obstacle}."
+            raise GroupRefusal(Problem.NOT_FOUND, text)
+        try:
+            converted = migration.to_consumer(group, self.topics)
+        except Corrupt as error:
+            text = f"Cannot upgrade classic group {name} to consumer group because the embedded consumer protocol is malformed."
+            raise GroupRefusal(Problem.NOT_FOUND, text) from error
+        if group.members:
+            log.info("a classic group becomes a consumer group", extra={"group": name, "members": len(group.members)})
+        machine.close(Problem.REBALANCE_IN_PROGRESS)
+        owned.machine = changed = self.consumer(name, owned, converted)
+        changed.engine.touch()
+        return changed
+
+    def to_classic(self, name: str, owned: Owned, except_id: str | None = None) -> None:
+        """Turn a consumer group without members of the consumer protocol, other than `except_id`, into a classic group.
+
+        The members of the classic protocol begin a rebalance. The new group is saved without delay, so that no later coordinator takes it
+        for a consumer group.
+        """
+        machine = owned.machine
+        assert isinstance(machine, ConsumerMachine)
+        group = migration.to_classic(machine.group, self.configured(name).session_timeout_ms, except_id)
+        if group.members:
+            log.info("a consumer group becomes a classic group", extra={"group": name, "members": len(group.members)})
+        machine.close(Problem.REBALANCE_IN_PROGRESS)
+        owned.machine = changed = self.classic(name, owned, group)
+        changed.rounds.save()
+        if group.members:
+            changed.rounds.prepare()
+
+    def before_join(self, name: str, owned: Owned, request: JoinRequest) -> None:
+        """Turn a consumer group into a classic group if the member that joins would leave only members of the classic protocol in it."""
+        machine = owned.machine
+        if not isinstance(machine, ConsumerMachine):
+            return
+        group = machine.group
+        replaced = group.static.get(request.instance_id or "") if request.member_id == "" else None
+        is_last = replaced is not None and group.members[replaced].classic is None
+        if not group.members:
+            self.to_classic(name, owned)
+        elif (
+            is_last
+            and (len(group.members) == 1 or machine.may_downgrade(replaced))
+            and machine.engine.settings.downgrades
+        ):
+            self.to_classic(name, owned, replaced)
+
+
+def _obstacle(group: Group, settings: ConsumerGroupSettings) -> str | None:
+    """Return why a classic group with members cannot become a consumer group; None if it can."""
+    if not settings.upgrades:
+        return "the online upgrade is disabled"
+    if group.protocol_type != "consumer":
+        return "the group does not use the consumer embedded protocol"
+    if len(group.members) >= settings.size_max:
+        return "the group size exceeds the consumer group maximum size"
+    return None
