@@ -55,17 +55,17 @@ class Markers(NamedTuple):
     number: int
     is_commit: bool
     time_ms: int
-    count: int
+    marker_count: int
 
     def key(self) -> str:
         """Return the key of the object."""
         kind = "commit" if self.is_commit else "abort"
-        return f"{PREFIX}{self.producer_id}-{self.epoch}-{self.number}-{kind}-{self.time_ms}-{self.count}"
+        return f"{PREFIX}{self.producer_id}-{self.epoch}-{self.number}-{kind}-{self.time_ms}-{self.marker_count}"
 
     @property
     def size(self) -> int:
         """Bytes of the object."""
-        return self.count * MARKER_BYTES
+        return self.marker_count * MARKER_BYTES
 
     def batch(self) -> bytes:
         """Return one marker."""
