@@ -209,11 +209,12 @@ class Catalog:
         if len(self._by_name) >= self._stream_count_max:
             raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
         stream_configs.check(configs)
+        stream_configs.check_together(configs)
 
     async def alter(self, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
         """Set and unset configs, if `stream` is still the current version. Raises `Invalid`, `NotFound`, `Conflict`."""
         stream_configs.check(set_configs)
-        stream_configs.check_fixed(stream.configs, set_configs, unset_configs)
+        stream_configs.check_change(stream.configs, set_configs, unset_configs)
         return self._put(
             await self._store.alter(
                 stream.number, set_configs=set_configs, unset_configs=unset_configs, version=stream.version

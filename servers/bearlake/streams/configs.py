@@ -97,7 +97,7 @@ ALL: tuple[Config, ...] = (
         "cleanup.policy",
         _LIST,
         "delete",
-        "What happens to old records. Key compaction (compact) is accepted, but superseded records are kept.",
+        "What happens to old records. delete: retention deletes them. compact: key compaction keeps the newest record of each key.",
         choices=("delete", "compact", ""),
     ),
     Config(
@@ -125,7 +125,13 @@ ALL: tuple[Config, ...] = (
         "3",
         "Accepted for compatibility: batches are stored as the producer compressed them.",
     ),
-    Config("delete.retention.ms", _L, "86400000", "How long tombstones stay readable under key compaction.", 0),
+    Config(
+        "delete.retention.ms",
+        _L,
+        "86400000",
+        "Key compaction: how long (ms) a tombstone stays readable after the first cleaning that reached it.",
+        0,
+    ),
     Config("file.delete.delay.ms", _L, "60000", _NO_DISK, 0),
     Config("flush.messages", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 1),
     Config("flush.ms", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 0),
@@ -173,7 +179,7 @@ ALL: tuple[Config, ...] = (
     Config("leader.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("local.retention.bytes", _L, "-2", _NO_DISK, -2),
     Config("local.retention.ms", _L, "-2", _NO_DISK, -2),
-    Config("max.compaction.lag.ms", _L, str(_LONG_MAX), "Key compaction: longest time a record stays uncompacted.", 1),
+    Config("max.compaction.lag.ms", _L, str(_LONG_MAX), "Key compaction: age (ms) of a record at which the partition is cleaned whatever its dirty ratio.", 1),
     Config(
         "max.message.bytes", _I, "1048588", "Largest record batch in bytes; a larger batch gets MESSAGE_TOO_LARGE.", 0
     ),
@@ -198,8 +204,17 @@ ALL: tuple[Config, ...] = (
         "Whose clock stamps records: the producer's or the server's.",
         choices=("CreateTime", "LogAppendTime"),
     ),
-    Config("min.cleanable.dirty.ratio", _D, "0.5", _NO_DISK, 0, 1),
-    Config("min.compaction.lag.ms", _L, "0", "Key compaction: shortest time a record stays uncompacted.", 0),
+    Config(
+        "min.cleanable.dirty.ratio",
+        _D,
+        "0.5",
+        "Key compaction: the stream is cleaned when its data files that were never cleaned have more than this share of the bytes.",
+        0,
+        1,
+    ),
+    Config(
+        "min.compaction.lag.ms", _L, "0", "Key compaction: age (ms) up to which a record is kept whatever its key.", 0
+    ),
     Config("min.insync.replicas", _I, "1", "Accepted for compatibility: the object store replicates.", 1),
     Config("preallocate", _B, "false", _NO_DISK),
     Config(
@@ -254,6 +269,14 @@ ALL: tuple[Config, ...] = (
     ),
     Config("table.namespace", _S, "streams", "Namespace of the table in its catalog.", pattern=_TABLE_NAME),
     Config(
+        "table.on_compaction",
+        _S,
+        "history",
+        "What key compaction does to the table. history: the table keeps all versions. latest: superseded rows leave the table, too."
+        " Fixed when the stream is created.",
+        choices=("history", "latest"),
+    ),
+    Config(
         "table.on_delete",
         _S,
         "keep",
@@ -295,13 +318,24 @@ def check(configs: Mapping[str, str]) -> None:
         config.check(value)
 
 
-FIXED = ("table.name", "table.namespace")
-"""Configs fixed at creation: a stream must map to the same table for its whole life (decision 79)."""
+def check_together(configs: Mapping[str, str]) -> None:
+    """Raise `Invalid` if configs of one stream contradict each other. Source: Apache Kafka, `LogConfig.validateValues`."""
+    least_ms, most_ms = (int(value(configs, name)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+    if least_ms > most_ms:
+        raise Invalid(
+            f"conflict topic config setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({most_ms})"
+        )
 
 
-def check_fixed(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
-    """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation."""
+FIXED = ("table.name", "table.namespace", "table.on_compaction")
+"""Configs fixed at creation: a stream must map to the same table for its whole life (decision 79), and the table's rows to the same rule
+(decision 141)."""
+
+
+def check_change(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
+    """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation, or make a contradiction."""
     after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
+    check_together(after)
     for name in FIXED:
         if value(before, name) != value(after, name):
             raise Invalid(
@@ -344,7 +378,7 @@ class StreamRules:
 
 def rules(configs: Mapping[str, str]) -> StreamRules:
     """Parse the append path's rules from a stream's configs, which must be checked already."""
-    is_compacted = "compact" in value(configs, "cleanup.policy")
+    is_compacted = has_key_compaction(configs)
     return StreamRules(
         batch_bytes_max=int(value(configs, "max.message.bytes")),
         timestamp_source=TimestampSource(value(configs, "message.timestamp.type")),
@@ -353,6 +387,35 @@ def rules(configs: Mapping[str, str]) -> StreamRules:
         validates_records=is_compacted or value(configs, "record.validation") == "full",
         requires_keys=is_compacted,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCompactionRules:
+    """Rules of key compaction; times in ms. `keeps_history`: the table keeps the rows that leave the log."""
+
+    lag_ms_min: int
+    lag_ms_max: int
+    dirty_ratio_min: float
+    tombstone_keep_ms: int
+    keeps_history: bool
+
+
+def key_compaction_rules(configs: Mapping[str, str]) -> KeyCompactionRules | None:
+    """Parse the rules of key compaction from a stream's configs, which must be checked already; None: there is no key compaction."""
+    if not has_key_compaction(configs):
+        return None
+    return KeyCompactionRules(
+        lag_ms_min=int(value(configs, "min.compaction.lag.ms")),
+        lag_ms_max=int(value(configs, "max.compaction.lag.ms")),
+        dirty_ratio_min=float(value(configs, "min.cleanable.dirty.ratio")),
+        tombstone_keep_ms=int(value(configs, "delete.retention.ms")),
+        keeps_history=value(configs, "table.on_compaction") == "history",
+    )
+
+
+def has_key_compaction(configs: Mapping[str, str]) -> bool:
+    """Return whether `cleanup.policy` contains `compact`."""
+    return "compact" in value(configs, "cleanup.policy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,15 @@ def read_keys(file: SparseFile, footer: Footer, group: int) -> Keys:
     return Keys(_read(file, footer, group, KEY_COLUMNS))
 
 
+def read_columns(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) -> pa.Table:
+    """Read columns of a row group; `file` has the bytes of `Footer.ranges_of` them.
+
+    Raises:
+        Corrupt: the rows cannot be decoded.
+    """
+    return _read(file, footer, group, columns)
+
+
 def read_rows(file: SparseFile, footer: Footer, group: int) -> pa.Table:
     """Read all columns of the row group in `file`.
 

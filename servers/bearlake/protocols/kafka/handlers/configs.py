@@ -295,6 +295,7 @@ def _checked(decide: ConfigDecision, present: Mapping[str, str]) -> ConfigChange
             raise BadConfig(f"Unknown topic config name: {key}")
     try:
         stream_configs.check(changed)
+        stream_configs.check_change(present, changed, unset)
     except Invalid as error:
         raise BadConfig(str(error)) from error
     return changed, unset
