@@ -73,9 +73,7 @@ def groups_of(reference: ObjectRef, footer: Footer) -> list[Group]:
     return [Group(reference, footer, number) for number in range(len(footer.groups))]
 
 
-async def read_passes(
-    groups: Sequence[Group], bytes_max: int, store: ObjectStore, workbench: Workbench
-) -> list[Pass]:
+async def read_passes(groups: Sequence[Group], bytes_max: int, store: ObjectStore, workbench: Workbench) -> list[Pass]:
     """Return the passes over the row groups; reads the keys of row groups that have several partitions."""
     parts = [part for at, group in enumerate(groups) for part in await _parts_of(at, group, store, workbench)]
     return list(_passes(groups, parts, bytes_max))

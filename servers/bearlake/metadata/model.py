@@ -181,6 +181,10 @@ class Slice(NamedTuple):
         return self.base_offset + self.record_count
 
 
+NO_ROW = -1
+"""`Slice.position` of a segment without rows: key compaction removed all of them. The segment names a data file only for form."""
+
+
 class ObjectKind(IntEnum):
     """How an object holds its slices."""
 

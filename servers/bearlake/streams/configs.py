@@ -72,12 +72,13 @@ class Config:
             raise Invalid(f"{self.name} = {value!r}: expected a number from {low:g} to {high:g}")
 
 
-_LONG_MAX = 2**63 - 1
+LONG_MAX = 2**63 - 1
+"""Kafka's value for "no limit"."""
 _INT_MAX = 2**31 - 1
 _NUMBERS: dict[ConfigType, tuple[float, float]] = {
     ConfigType.INT: (-(2**31), _INT_MAX),
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
-    ConfigType.LONG: (-(2**63), _LONG_MAX),
+    ConfigType.LONG: (-(2**63), LONG_MAX),
     ConfigType.DOUBLE: (-1e308, 1e308),
 }
 _TABLE_NAME_LENGTH_MAX = 249
@@ -133,8 +134,8 @@ ALL: tuple[Config, ...] = (
         0,
     ),
     Config("file.delete.delay.ms", _L, "60000", _NO_DISK, 0),
-    Config("flush.messages", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 1),
-    Config("flush.ms", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 0),
+    Config("flush.messages", _L, str(LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 1),
+    Config("flush.ms", _L, str(LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 0),
     Config("follower.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("http.closed", _B, "false", "Whether the stream was closed for appends over HTTP (/v1/stream)."),
     Config("http.closed.by", _S, "", "The append of an idempotent producer that closed the stream over HTTP, as JSON."),
@@ -179,7 +180,13 @@ ALL: tuple[Config, ...] = (
     Config("leader.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("local.retention.bytes", _L, "-2", _NO_DISK, -2),
     Config("local.retention.ms", _L, "-2", _NO_DISK, -2),
-    Config("max.compaction.lag.ms", _L, str(_LONG_MAX), "Key compaction: age (ms) of a record at which the partition is cleaned whatever its dirty ratio.", 1),
+    Config(
+        "max.compaction.lag.ms",
+        _L,
+        str(LONG_MAX),
+        "Key compaction: age (ms) of a record at which the partition is cleaned whatever its dirty ratio.",
+        1,
+    ),
     Config(
         "max.message.bytes", _I, "1048588", "Largest record batch in bytes; a larger batch gets MESSAGE_TOO_LARGE.", 0
     ),
@@ -193,7 +200,7 @@ ALL: tuple[Config, ...] = (
     Config(
         "message.timestamp.before.max.ms",
         _L,
-        str(_LONG_MAX),
+        str(LONG_MAX),
         "How far (ms) a record's CreateTime may lie behind the server's clock.",
         0,
     ),
