@@ -77,8 +77,8 @@ class KeyCompactionSettings:
     check_ms: int = 15_000
     """Shortest time (ms) between two looks at a stream's dirty ratio, which reads the stream's index."""
     history_pause_ms: int = 3_600_000
-    """Shortest time (ms) between two cleanings of a stream with `table.on_compaction=history`, unless `max.compaction.lag.ms` asks for one.
-    The table keeps the files that a cleaning takes out of the log, and they can be merged only before that."""
+    """Shortest time (ms) between two cleanings of a stream with `table.on_compaction=history`, unless `max.compaction.lag.ms` is over. The
+    table keeps the files that a cleaning takes out of the log, and they can be merged only before that."""
     open_task_count_max: int = 1
     """Open cleanings of all streams; limits the share of workers that they take from compaction."""
     input_count_max: int = 4_000
