@@ -2,10 +2,10 @@
 
     .venv/bin/python bench/key_compaction.py [--mib 192] [--rounds 3] [--keys 100000000]
 
-A stream has clean files with each key once, and half as many bytes of dirty files that update random keys. The measured cleaning reads all of
-them and writes what stays, as an executor does (in this process; CPU time, since wall time depends on other load). Goal: 100 MB/s per core at
-1 KiB. The last lines split the cost into the keys and the rows, and compute a cleaning of `--keys` keys from it: each work item reads the keys
-of its own files once, and those of the dirty files once per chunk of keys (`compaction.task.key_bytes`).
+A stream has clean files with each key once, and half as many bytes of dirty files that update random keys. The measured cleaning reads all
+of them and writes what stays, as an executor does (in this process; CPU time, since wall time depends on other load). Goal: 100 MB/s per
+core at 1 KiB. The last lines split the cost into keys and rows, and compute a cleaning of `--keys` keys from it: each work item reads the
+keys of its own files once, and those of the dirty files once per chunk of keys (`compaction.task.key_bytes`).
 """
 
 import argparse

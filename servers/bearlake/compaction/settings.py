@@ -84,8 +84,8 @@ class KeyCompactionSettings:
     input_count_max: int = 4_000
     """Data files of one cleaning. A stream whose clean files are more is cleaned no further."""
     input_bytes_max: int = 16 * 1024 * MIB
-    """Bytes of one cleaning's data files. A cleaning must be done within `worker.deadline_ms`, at about 100 MB of records per second and core.
-    A stream whose clean files are larger is cleaned no further."""
+    """Bytes of one cleaning's data files. A cleaning must be done within `worker.deadline_ms`; a core cleans about 100 MB of records per
+    second. A stream whose clean files are larger is cleaned no further."""
     item_bytes_max: int = 512 * MIB
     """Bytes of one work item, the unit of parallel work on executors. Each item reads the keys of all dirty files, so smaller items cost
     more."""
