@@ -1,12 +1,12 @@
-"""Compares what key compaction leaves with a real Apache Kafka: the same records, tombstones and restarts give the same (key, value, offset).
+"""Compares what key compaction leaves with a real Apache Kafka: from the same records and tombstones, the same (key, value, offset).
 
     .venv/bin/python bench/key_compaction_peer.py [--phases 3] [--seed 1] [--folder FOLDER]
 
-Each phase produces random batches to one partition of both, restarts the broker in between, rolls Kafka's active segment with one more record,
-and lets both clean once: Kafka by its `min.cleanable.dirty.ratio`, Bearlake's work items directly. Below the active segment, which Kafka
-never cleans, both must have exactly the same records. One stream keeps its tombstones for a day, the other for no time
-(`delete.retention.ms`). Ends with status 1 at the first difference, and with status 0 and the word SKIPPED if Java, Maven or
-confluent-kafka are missing.
+Each phase produces random batches to one partition of both, restarts the broker in between, rolls Kafka's active segment with one more
+record, and lets both clean once: Kafka by its `min.cleanable.dirty.ratio`, Bearlake's work items directly. Below the active segment,
+which Kafka never cleans, both must have exactly the same records. One stream keeps its tombstones for a day, the other for no time
+(`delete.retention.ms`). Ends with status 1 at the first difference, and with status 0 and the word SKIPPED if Java, Maven or confluent-
+kafka are missing.
 """
 
 import argparse
