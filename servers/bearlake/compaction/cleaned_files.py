@@ -75,7 +75,7 @@ class StampBook:
 
     def find(self, partition: int, offset: int) -> int | None:
         """Return when the tombstone was cleaned for the first time (ms), or None if it never was."""
-        ranges = self._ranges.get(partition, ())
+        ranges = self._ranges.get(partition, [])
         at = bisect_right(ranges, offset, key=_first) - 1
         return ranges[at].cleaned_ms if at >= 0 and offset <= ranges[at].last else None
 

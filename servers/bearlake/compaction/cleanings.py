@@ -5,14 +5,15 @@ at most every `check_ms`, and streams with a lag in their configs once a minute.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bearlake.clock import Clock
+from bearlake.compaction.all_streams import all_streams
 from bearlake.compaction.key_compaction import CleaningPlan, plan
 from bearlake.compaction.settings import KeyCompactionSettings
 from bearlake.compaction.stream_index import read_index
 from bearlake.metadata import Metadata
-from bearlake.metadata.compaction import Task, TaskKind, TaskOffer
+from bearlake.metadata.compaction import Task, TaskChoice, TaskKind, TaskOffer
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.configs import KeyCompactionRules
@@ -39,7 +40,7 @@ class _Watched:
     try_count: int = 0
     dirty_bytes: int = 0
     clean_bytes: int = 0
-    is_too_large: bool = field(default=False)
+    is_too_large: bool = False
 
     @property
     def has_lag(self) -> bool:
@@ -58,20 +59,19 @@ class Cleanings:
         self._streams: dict[int, _Watched] = {}
         self._open: set[int] = set()
 
-    @property
-    def is_enabled(self) -> bool:
-        """Whether streams are cleaned at all."""
-        return self._settings.is_enabled
-
-    def reset(self) -> None:
-        """Forget everything, because another planner was active."""
+    async def load(self, choice: TaskChoice, page_count: int) -> None:
+        """Forget everything, and read the streams of `choice`: another planner may have been active. Raises `Unavailable`."""
         self._streams.clear()
         self._open.clear()
+        if self._settings.is_enabled:
+            async for stream in all_streams(self._metadata.streams, page_count):
+                if choice.takes(stream.name):
+                    self.watch(stream)
 
     def watch(self, stream: Stream) -> None:
         """Note a stream's configs: look at it from now on if they contain key compaction, else forget it."""
         rules = stream_configs.key_compaction_rules(stream.configs)
-        if rules is None or stream.is_deleted or not self.is_enabled:
+        if rules is None or stream.is_deleted or not self._settings.is_enabled:
             self.forget(stream.number)
             return
         known = self._streams.get(stream.number)

@@ -121,7 +121,7 @@ def _item_result(fields: _Json) -> ItemResult:
         written_bytes=fields["written_bytes"],
         kept_counts=fields["kept_counts"],
         unchanged=fields.get("unchanged", ()),
-        rowless=[_slice(value) for value in fields.get("rowless", ())],
+        rowless=[_slice(value) for value in fields["rowless"]] if "rowless" in fields else (),
         dropped_count=fields.get("dropped_count", 0),
     )
 

@@ -12,16 +12,15 @@ The store ignores repeated offers, so a lost reply is harmless; the planner then
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.compaction import backlog as backlogs
-from bearlake.compaction.all_streams import all_streams
 from bearlake.compaction.backlog import Backlog
 from bearlake.compaction.cleanings import Cleanings
 from bearlake.compaction.merging import Merges
+from bearlake.compaction.planner_lease import lease_name
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata import Metadata
@@ -43,8 +42,6 @@ from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
 
-LEASE = "compaction/planner"
-"""Lease of the planner of all streams; a planner of some streams appends a digest of their patterns."""
 FIRST = PartitionKey(0)
 LOAD_SHARE = 5
 """After a round of planning, the planner pauses for at least this many times the round's duration."""
@@ -159,12 +156,8 @@ class Planner:
         """Start from scratch. Reads the log's position first, so that later changes are followed."""
         self._backlog = Backlog(self._settings, self._backlog.left_out)
         self._merges.reset()
-        self._cleanings.reset()
         self._position = await self._metadata.log.head()
-        if self._cleanings.is_enabled:
-            async for stream in all_streams(self._metadata.streams, self._settings.page_count):
-                if self._choice.takes(stream.name):
-                    self._cleanings.watch(stream)
+        await self._cleanings.load(self._choice, self._settings.page_count)
         async for task in self._tasks():
             if task.state is TaskState.QUARANTINED:
                 self._backlog.busy(task)
@@ -403,10 +396,3 @@ class Planner:
                     is_left_out = True
         if is_left_out:
             await self._reconcile()
-
-
-def lease_name(streams: Sequence[str]) -> str:
-    """Return the planner's lease name for these stream patterns, independent of their order."""
-    if not streams:
-        return LEASE
-    return f"{LEASE}/{hashlib.sha256(' '.join(sorted(set(streams))).encode()).hexdigest()[:16]}"

@@ -125,8 +125,8 @@ class _Chunk:
 
     def _below(self, rows: pa.Table) -> pa.BooleanArray:
         """Return which rows are below their partition's bound."""
-        partitions = pa.array(self._bounds, pa.int32())
-        bounds = pa.array(self._bounds.values(), pa.int64())
+        partitions = pa.array(list(self._bounds), pa.int32())
+        bounds = pa.array(list(self._bounds.values()), pa.int64())
         of_rows = bounds.take(pc.index_in(_only(rows[PARTITION_ID]), value_set=partitions))
         return pc.fill_null(pc.less(_only(rows[OFFSET]), of_rows), False)
 
