@@ -27,7 +27,7 @@ from bearlake.compaction.settings import (
 from bearlake.compaction.stream_index import read_index
 from bearlake.compaction.workbench import Workbench
 from bearlake.metadata import registering
-from bearlake.metadata.model import ObjectKind
+from bearlake.metadata.model import NO_ROW, ObjectKind, ObjectRef
 from bearlake.records.codec import Record, decode, encode
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import ANONYMOUS
@@ -156,8 +156,7 @@ class Scene:
         """Partition and offset of each row of the table."""
         found = []
         for file in self.tables.tables[self.view.stream.number].files.values():
-            reference = (file.key, file.size, ObjectKind.PARQUET)
-            content = await read_whole(self.stores.store, _reference(*reference))
+            content = await read_whole(self.stores.store, ObjectRef(file.key, file.size, ObjectKind.PARQUET))
             rows = pq.read_table(pa.BufferReader(content), columns=["_partition_id", "_offset"]).to_pylist()
             found += [(row["_partition_id"], row["_offset"]) for row in rows]
         return sorted(found)
@@ -201,12 +200,6 @@ class Scene:
         """Whether everything is in cleaned files."""
         located, _ = await read_index(self.view.stream, self.stores.metadata)
         return await self.is_compacted() and all(is_cleaned(found.object_key) for found in located)
-
-
-def _reference(key: str, size: int, kind: ObjectKind) -> Any:
-    from bearlake.metadata.model import ObjectRef
-
-    return ObjectRef(key, size, kind)
 
 
 async def scene_of(stores: Deployment, on_compaction: str, **configs: str) -> Scene:
@@ -291,6 +284,27 @@ async def test_consumers_read_on_while_their_files_are_cleaned_and_swept() -> No
 
         assert read_count > 10
         assert await scene.read() == scene.newest()
+
+
+@virtual_time
+async def test_a_partition_of_which_no_record_is_left_is_read_to_its_end() -> None:
+    async with deployment() as stores:
+        scene = await scene_of(stores, "latest", delete__retention__ms="0")
+        await append(scene.streams, scene.view, encode([Record(key=b"a", timestamp=NOW_MS)] * 3), index=0)
+        for value in (b"1", b"2"):
+            batch = encode([Record(key=b"b", value=value, timestamp=NOW_MS)])
+            await append(scene.streams, scene.view, batch, index=1)
+            await scene.work(settings(), scene.is_cleaned, Life())
+        located, bounds = await read_index(scene.view.stream, stores.metadata)
+
+        assert await scene.read() == {(1, 1): (b"b", b"2")}
+        assert [(found.slice.base_offset, found.slice.end_offset, found.slice.position) for found in located] == [
+            (0, 3, NO_ROW),
+            (0, 2, 0),
+        ]
+        question = (scene.view.partition(0), NOW_MS)
+        assert (await scene.streams.offsets([question]))[0].offset == -1
+        assert [found.end for found in bounds.values()] == [3, 2]
 
 
 @virtual_time
