@@ -16,8 +16,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from bench.compaction import value_of
+
 from bearlake.compaction.clean import clean
 from bearlake.compaction.cleaned_files import item_prefix
 from bearlake.compaction.key_compaction import plan, slices_of
@@ -34,7 +36,6 @@ from bearlake.records import codec
 from bearlake.records.codec import Record
 from bearlake.streams import configs as stream_configs
 from bearlake.table.reader import DataFileReader, DataFileSettings
-from compaction import value_of
 from fixtures.compaction_items import OUTPUT_PREFIX, STREAM_ID, Wal, key_of
 
 MIB = 1024 * 1024

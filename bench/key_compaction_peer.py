@@ -57,7 +57,9 @@ class Kafka:
         """Produce each batch as one."""
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.peer.address, "linger.ms": 50, "message.timeout.ms": 120_000})
+        producer: Any = Producer(
+            {"bootstrap.servers": self.peer.address, "linger.ms": 50, "message.timeout.ms": 120_000}
+        )
         for batch in batches:
             for key, value, timestamp in batch:
                 producer.produce(self.topic, key=key, value=value, timestamp=timestamp, partition=0)
@@ -76,9 +78,11 @@ class Kafka:
     def _read(self, end: int) -> set[tuple[int, Sent]]:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-        consumer = Consumer({"bootstrap.servers": self.peer.address, "group.id": "reader", "enable.auto.commit": False})
+        consumer: Any = Consumer(
+            {"bootstrap.servers": self.peer.address, "group.id": "reader", "enable.auto.commit": False}
+        )
         consumer.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
-        found = set()
+        found: set[tuple[int, Sent]] = set()
         try:
             while True:
                 message = consumer.poll(60)
@@ -103,7 +107,7 @@ class Kafka:
         for future in self._admin().incremental_alter_configs([resource]).values():
             future.result(60)
 
-    def _admin(self) -> Any:  # Any: the library has no types
+    def _admin(self) -> Any:  # Any: the library's types are incomplete
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.peer.address})
