@@ -66,11 +66,11 @@ class Kafka:
             if producer.flush(120):
                 raise SystemExit("Kafka did not take the records")
 
-    def clean(self, wanted: set[tuple[int, Sent]], end: int) -> set[tuple[int, Sent]]:
-        """Let the cleaner run once; return what is below `end` once that is `wanted`, or when the time is up."""
+    def clean(self, expected: set[tuple[int, Sent]], end: int) -> set[tuple[int, Sent]]:
+        """Let the cleaner run once; return what is below `end` once that is `expected`, or when the time is up."""
         self._set_ratio(AT_ONCE)
         until = time.monotonic() + CLEAN_TIMEOUT_S
-        while (found := self._read(end)) != wanted and time.monotonic() < until:
+        while (found := self._read(end)) != expected and time.monotonic() < until:
             time.sleep(POLL_S)
         self._set_ratio(NEVER)
         return found

@@ -12,10 +12,9 @@ Source: Apache Kafka, `Cleaner.shouldRetainRecord`; KIP-534.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from typing_extensions import override
 
+import bearlake.table.rows as table_rows
 from bearlake import kernel
 from bearlake.compaction.cleaned_files import FOOTER_NAME, StampBook, Stamps, is_cleaned, read_stamps, rounded_up
 from bearlake.compaction.concurrency import run_all
@@ -32,9 +31,9 @@ from bearlake.metadata.model import LocatedSlice, ObjectRef, Slice, partition_in
 from bearlake.objects import ObjectStore
 from bearlake.records.batch import is_control
 from bearlake.table.footer import Footer
+from bearlake.table.key_chunk import Mask
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.table.rows import Key, Keys
-from bearlake.table.schema import OFFSET, PARTITION_ID, VALUE
 from bearlake.table.writer import Rows
 
 
@@ -87,7 +86,7 @@ class _Rule:
     def __init__(
         self,
         cleaning: Cleaning,
-        gone: Mapping[Place, pa.BooleanArray],
+        gone: Mapping[Place, Mask],
         stamps: Mapping[str, Stamps],
         kept_from: Mapping[int, int],
     ) -> None:
@@ -111,28 +110,21 @@ class _Rule:
             for stamp in ranges
         )
 
-    def select(self, group: Group, rows: pa.Table) -> pa.Table:
+    def select(self, group: Group, rows: Rows) -> Rows:
         """Return the rows of a row group that stay."""
         gone = self._gone.get(group.place)
         if gone is not None:
-            rows = rows.filter(pc.invert(gone))
-        if not rows[VALUE].null_count or not self._stamps[group.object.key]:
+            rows = table_rows.without(rows, gone)
+        if not self._stamps[group.object.key]:
             return rows
-        expired = [at for at, partition, offset in _tombstones(rows) if self._is_expired(partition, offset)]
-        if not expired:
-            return rows
-        stays = bytearray(b"\x01") * rows.num_rows
-        for at in expired:
-            stays[at] = 0
-        mask = pa.Array.from_buffers(pa.uint8(), rows.num_rows, [None, pa.py_buffer(bytes(stays))])
-        return rows.filter(mask.cast(pa.bool_()))
+        expired = [at for at, partition, offset in table_rows.tombstones(rows) if self._is_expired(partition, offset)]
+        return table_rows.without_places(rows, expired) if expired else rows
 
     def stamps_of(self, rows: Rows, book: StampBook) -> None:
         """Add the stamps of the tombstones among written rows to `book`."""
-        if rows[VALUE].null_count:
-            for _, partition, offset in _tombstones(rows):
-                stamp_ms = self._book.find(partition, offset)
-                book.add(partition, offset, self._new_stamp_ms if stamp_ms is None else stamp_ms)
+        for _, partition, offset in table_rows.tombstones(rows):
+            stamp_ms = self._book.find(partition, offset)
+            book.add(partition, offset, self._new_stamp_ms if stamp_ms is None else stamp_ms)
 
     def _is_expired(self, partition: int, offset: int) -> bool:
         stamp_ms = self._book.find(partition, offset)
@@ -141,13 +133,6 @@ class _Rule:
     def _is_over(self, partition: int, offset: int, cleaned_ms: int) -> bool:
         is_due = cleaned_ms + self._cleaning.tombstone_keep_ms <= self._cleaning.now_ms
         return is_due and offset < self._kept_from.get(partition, offset + 1)
-
-
-def _tombstones(rows: Rows) -> list[tuple[int, int, int]]:
-    """Return (index of the row, partition index, offset) of the rows without a value."""
-    places = pc.indices_nonzero(pc.is_null(rows[VALUE]))
-    found = rows.select([PARTITION_ID, OFFSET]).take(places)
-    return list(zip(places.to_pylist(), found[PARTITION_ID].to_pylist(), found[OFFSET].to_pylist(), strict=True))
 
 
 class _Cleaner(Rewriting):

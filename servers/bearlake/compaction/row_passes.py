@@ -10,8 +10,6 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-import pyarrow as pa
-
 import bearlake.table.rows as table_rows
 from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.workbench import Workbench
@@ -21,6 +19,7 @@ from bearlake.objects import ByteRange, ObjectStore
 from bearlake.table.footer import Footer
 from bearlake.table.rows import Key
 from bearlake.table.sparse import SparseFile
+from bearlake.table.writer import Rows
 
 
 class Group(NamedTuple):
@@ -44,9 +43,9 @@ class Group(NamedTuple):
 
 Place: TypeAlias = tuple[str, int]
 """A row group: its file's key and its number."""
-Select: TypeAlias = Callable[[Group, pa.Table], pa.Table]
+Select: TypeAlias = Callable[[Group, Rows], Rows]
 """Returns the rows of a row group that are to be read, in the same order."""
-Pieces: TypeAlias = list[tuple[Key, pa.Table]]
+Pieces: TypeAlias = list[tuple[Key, Rows]]
 """Tables of one partition each, with the first key."""
 
 

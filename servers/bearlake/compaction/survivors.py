@@ -11,16 +11,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+import bearlake.table.rows as table_rows
 from bearlake.compaction.segments import join
 from bearlake.metadata.model import NO_ROW, PartitionKey, Slice, partition_index
 from bearlake.table.rows import Key, Keys
-from bearlake.table.schema import BATCH, TIMESTAMP
 from bearlake.table.writer import Rows
 
-_MICROSECONDS = 1000
 _NO_TIMESTAMP = -1
 
 
@@ -81,14 +77,13 @@ class Survivors:
     def add_group(self, rows: Rows, keys: Keys, file: int, position: int) -> None:
         """Note a written row group, whose first row has index `position` in the file of this number."""
         first, last = keys.key(0), keys.key(-1)
-        bases = rows[BATCH].combine_chunks().field("base_offset")
         at = max(0, bisect_right(self._ranges, first, key=attrgetter("first")) - 1)
         while at < len(self._ranges) and self._ranges[at].first <= last:
             found = self._ranges[at]
             start, end = keys.find(found.first), keys.find(found.last)
             if start < end:
-                newest = pc.max(rows[TIMESTAMP].slice(start, end - start).cast(pa.int64())).as_py() // _MICROSECONDS
-                _note(found, _Mark(file, bases[start].as_py(), position + start, newest))
+                newest_ms = table_rows.newest_ms(rows, start, end)
+                _note(found, _Mark(file, table_rows.batch_base(rows, start), position + start, newest_ms))
             at += 1
 
     def segments(self, file_count: int) -> list[list[Slice]]:

@@ -209,7 +209,7 @@ class Catalog:
         if len(self._by_name) >= self._stream_count_max:
             raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
         stream_configs.check(configs)
-        stream_configs.check_together(configs)
+        stream_configs.check_consistent(configs)
 
     async def alter(self, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
         """Set and unset configs, if `stream` is still the current version. Raises `Invalid`, `NotFound`, `Conflict`."""

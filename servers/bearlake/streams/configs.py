@@ -325,7 +325,7 @@ def check(configs: Mapping[str, str]) -> None:
         config.check(value)
 
 
-def check_together(configs: Mapping[str, str]) -> None:
+def check_consistent(configs: Mapping[str, str]) -> None:
     """Raise `Invalid` if configs of one stream contradict each other. Source: Apache Kafka, `LogConfig.validateValues`."""
     least_ms, most_ms = (int(value(configs, name)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
     if least_ms > most_ms:
@@ -342,7 +342,7 @@ FIXED = ("table.name", "table.namespace", "table.on_compaction")
 def check_change(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
     """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation, or make a contradiction."""
     after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
-    check_together(after)
+    check_consistent(after)
     for name in FIXED:
         if value(before, name) != value(after, name):
             raise Invalid(

@@ -108,7 +108,7 @@ async def _create(
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
     try:
         stream_configs.check(configs)
-        stream_configs.check_together(configs)
+        stream_configs.check_consistent(configs)
     except Invalid as error:
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
     topic_id = UUID_ZERO
