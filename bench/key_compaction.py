@@ -34,7 +34,7 @@ from bearlake.metadata.model import LocatedSlice, PartitionBounds
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.records import codec
 from bearlake.records.codec import Record
-from bearlake.streams import configs as stream_configs
+from bearlake.streams.key_compaction_rules import key_compaction_rules
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from fixtures.compaction_items import OUTPUT_PREFIX, STREAM_ID, Wal, key_of
 
@@ -91,7 +91,7 @@ class Stream:
 
     def item(self) -> WorkItem:
         """Return a cleaning of everything as one item."""
-        rules = stream_configs.key_compaction_rules({"cleanup.policy": "compact"})
+        rules = key_compaction_rules({"cleanup.policy": "compact"})
         assert rules is not None
         end = self._wal.ends[0]
         bounds = {key_of(0): PartitionBounds(0, end, end)}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bearlake.compaction.key_compaction import CleaningPlan, cut, plan
 from bearlake.compaction.settings import KeyCompactionSettings
 from bearlake.metadata.model import LocatedSlice, ObjectKind, PartitionBounds, Slice
-from bearlake.streams import configs as stream_configs
+from bearlake.streams.key_compaction_rules import key_compaction_rules
 from fixtures.compaction_items import key_of
 
 FOLDER = "table/streams/orders-00000000/data/"
@@ -33,7 +33,7 @@ def planned(
     """The plan of these files; configs with __ for the dots, settings by their names."""
     configs = {name.replace("__", "."): str(value) for name, value in given.items() if "__" in name}
     settings = {name: value for name, value in given.items() if "__" not in name}
-    rules = stream_configs.key_compaction_rules({"cleanup.policy": "compact", **configs})
+    rules = key_compaction_rules({"cleanup.policy": "compact", **configs})
     assert rules is not None
     located = sorted((found for pieces in files for found in pieces), key=lambda found: found.slice[:2])
     return plan(
@@ -52,7 +52,7 @@ def names(found: CleaningPlan) -> list[str]:
 
 def is_due(found: CleaningPlan, now_ms: int = 1_000, **configs: object) -> bool:
     given = {name.replace("__", "."): str(value) for name, value in configs.items()}
-    rules = stream_configs.key_compaction_rules({"cleanup.policy": "compact", **given})
+    rules = key_compaction_rules({"cleanup.policy": "compact", **given})
     assert rules is not None
     return found.is_due(rules, now_ms)
 

@@ -3,7 +3,8 @@
 import pytest
 
 from bearlake.errors import Invalid
-from bearlake.streams import configs
+from bearlake.streams import config_changes, configs
+from bearlake.streams.key_compaction_rules import key_compaction_rules
 
 
 @pytest.mark.parametrize(
@@ -40,13 +41,13 @@ def test_a_stream_keeps_its_tables_name(
     before: dict[str, str], set_configs: dict[str, str], unset_configs: list[str]
 ) -> None:
     with pytest.raises(Invalid, match=r"table\.\w+"):
-        configs.check_change(before, set_configs, unset_configs)
+        config_changes.check_change(before, set_configs, unset_configs)
 
 
 def test_a_change_that_keeps_the_tables_name_is_accepted() -> None:
     before = {"table.name": "sales", "retention.ms": "5"}
 
-    configs.check_change(before, {"table.name": "sales", "table.namespace": "streams"}, ["retention.ms"])
+    config_changes.check_change(before, {"table.name": "sales", "table.namespace": "streams"}, ["retention.ms"])
 
 
 def test_lags_that_contradict_each_other_are_refused_in_kafkas_words() -> None:
@@ -54,14 +55,14 @@ def test_lags_that_contradict_each_other_are_refused_in_kafkas_words() -> None:
     text = r"conflict topic config setting min.compaction.lag.ms \(100\) > max.compaction.lag.ms \(99\)"
 
     with pytest.raises(Invalid, match=text):
-        configs.check_change(before, {"max.compaction.lag.ms": "99"}, [])
-    configs.check_change(before, {"max.compaction.lag.ms": "100"}, [])
+        config_changes.check_change(before, {"max.compaction.lag.ms": "99"}, [])
+    config_changes.check_change(before, {"max.compaction.lag.ms": "100"}, [])
 
 
 def test_key_compaction_is_a_part_of_the_cleanup_policy() -> None:
-    assert configs.key_compaction_rules({"cleanup.policy": "delete"}) is None
+    assert key_compaction_rules({"cleanup.policy": "delete"}) is None
     for policy in ("compact", "compact,delete", "delete, compact"):
-        rules = configs.key_compaction_rules({"cleanup.policy": policy})
+        rules = key_compaction_rules({"cleanup.policy": policy})
         assert rules is not None
         assert (rules.dirty_ratio_min, rules.lag_ms_min, rules.tombstone_keep_ms) == (0.5, 0, 86_400_000)
         assert rules.keeps_history

@@ -16,7 +16,7 @@ from bearlake.compaction.stream_index import read_index
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import partition_index
 from bearlake.streams import configs as stream_configs
-from bearlake.streams.configs import KeyCompactionRules
+from bearlake.streams.key_compaction_rules import KeyCompactionRules, key_compaction_rules
 
 
 class CleaningItems:
@@ -37,7 +37,7 @@ class CleaningItems:
             Outdated: the inputs can neither be cleaned together nor merged, because one of them was cleaned before.
             Unavailable: the store did not answer.
         """
-        rules = stream_configs.key_compaction_rules(work.stream.configs)
+        rules = key_compaction_rules(work.stream.configs)
         inputs = set(work.task.inputs)
         if rules is not None:
             now_ms = self._clock.now_ms()

@@ -16,7 +16,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Task, TaskChoice, TaskKind, TaskOffer
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
-from bearlake.streams.configs import KeyCompactionRules
+from bearlake.streams.key_compaction_rules import KeyCompactionRules, key_compaction_rules
 from bearlake.telemetry import metrics
 from bearlake.telemetry.isolation import Isolation
 
@@ -70,7 +70,7 @@ class Cleanings:
 
     def watch(self, stream: Stream) -> None:
         """Note a stream's configs: look at it from now on if they contain key compaction, else forget it."""
-        rules = stream_configs.key_compaction_rules(stream.configs)
+        rules = key_compaction_rules(stream.configs)
         if rules is None or stream.is_deleted or not self._settings.is_enabled:
             self.forget(stream.number)
             return
@@ -145,8 +145,8 @@ class Cleanings:
 
     def _report(self) -> None:
         streams = self._streams.values()
-        metrics.KEY_COMPACTION_DIRTY_BYTES.set(sum(watched.dirty_bytes for watched in streams))
-        metrics.KEY_COMPACTION_CLEAN_BYTES.set(sum(watched.clean_bytes for watched in streams))
+        metrics.KEY_COMPACTION_FILE_BYTES.labels("dirty").set(sum(watched.dirty_bytes for watched in streams))
+        metrics.KEY_COMPACTION_FILE_BYTES.labels("clean").set(sum(watched.clean_bytes for watched in streams))
         metrics.KEY_COMPACTION_TOO_LARGE.set(sum(watched.is_too_large for watched in streams))
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from bearlake.compaction.cleaned_files import is_cleaned
 from bearlake.compaction.settings import KeyCompactionSettings
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, PartitionBounds, PartitionKey
-from bearlake.streams.configs import KeyCompactionRules
+from bearlake.streams.key_compaction_rules import KeyCompactionRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

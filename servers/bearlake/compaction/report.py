@@ -56,9 +56,8 @@ class Reporter:
         items = work.result.items
         written = sum(item.written_bytes for item in items)
         if work.cleaning is not None:
-            metrics.KEY_COMPACTION_READ_BYTES.inc(sum(item.read_bytes for item in items))
-            metrics.KEY_COMPACTION_WRITTEN_BYTES.inc(written)
-            metrics.KEY_COMPACTION_DROPPED.inc(sum(item.dropped_count for item in items))
+            metrics.KEY_COMPACTION_BYTES.labels("read").inc(sum(item.read_bytes for item in items))
+            metrics.KEY_COMPACTION_BYTES.labels("written").inc(written)
             return
         if work.task.kind is TaskKind.MERGE:
             metrics.COMPACTION_MERGED_BYTES.inc(written)

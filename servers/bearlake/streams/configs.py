@@ -8,7 +8,7 @@ Source: Apache Kafka documentation, "Topic Configs" (4.x).
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -325,32 +325,6 @@ def check(configs: Mapping[str, str]) -> None:
         config.check(value)
 
 
-def check_consistent(configs: Mapping[str, str]) -> None:
-    """Raise `Invalid` if configs of one stream contradict each other. Source: Apache Kafka, `LogConfig.validateValues`."""
-    least_ms, most_ms = (int(value(configs, name)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
-    if least_ms > most_ms:
-        raise Invalid(
-            f"conflict topic config setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({most_ms})"
-        )
-
-
-FIXED = ("table.name", "table.namespace", "table.on_compaction")
-"""Configs fixed at creation: a stream must map to the same table for its whole life (decision 79), and the table's rows to the same rule
-(decision 141)."""
-
-
-def check_change(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
-    """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation, or make a contradiction."""
-    after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
-    check_consistent(after)
-    for name in FIXED:
-        if value(before, name) != value(after, name):
-            raise Invalid(
-                f"Topic config {name} is fixed when the topic is created: it is {value(before, name)!r}"
-                f" and cannot become {value(after, name)!r}"
-            )
-
-
 def value(configs: Mapping[str, str], name: str) -> str:
     """Return the stream's value of a config, or the default."""
     return configs.get(name, BY_NAME[name].default)
@@ -393,30 +367,6 @@ def rules(configs: Mapping[str, str]) -> StreamRules:
         timestamp_after_max_ms=int(value(configs, "message.timestamp.after.max.ms")),
         validates_records=is_compacted or value(configs, "record.validation") == "full",
         requires_keys=is_compacted,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyCompactionRules:
-    """Rules of key compaction; times in ms. `keeps_history`: the table keeps the rows that leave the log."""
-
-    lag_ms_min: int
-    lag_ms_max: int
-    dirty_ratio_min: float
-    tombstone_keep_ms: int
-    keeps_history: bool
-
-
-def key_compaction_rules(configs: Mapping[str, str]) -> KeyCompactionRules | None:
-    """Parse the rules of key compaction from a stream's configs, which must be checked already; None: there is no key compaction."""
-    if not has_key_compaction(configs):
-        return None
-    return KeyCompactionRules(
-        lag_ms_min=int(value(configs, "min.compaction.lag.ms")),
-        lag_ms_max=int(value(configs, "max.compaction.lag.ms")),
-        dirty_ratio_min=float(value(configs, "min.cleanable.dirty.ratio")),
-        tombstone_keep_ms=int(value(configs, "delete.retention.ms")),
-        keeps_history=value(configs, "table.on_compaction") == "history",
     )
 
 
