@@ -30,6 +30,7 @@ from bearlake.metadata import registering
 from bearlake.metadata.model import NO_ROW, ObjectKind, ObjectRef
 from bearlake.records.codec import Record, decode, encode
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
 from bearlake.table import Unmergeable
@@ -302,7 +303,7 @@ async def test_a_partition_of_which_no_record_is_left_is_read_to_its_end() -> No
             (0, 3, NO_ROW),
             (0, 2, 0),
         ]
-        question = (scene.view.partition(0), NOW_MS)
+        question = OffsetQuestion(scene.view.partition(0), NOW_MS)
         assert (await scene.streams.offsets([question]))[0].offset == -1
         assert [found.end for found in bounds.values()] == [3, 2]
 
