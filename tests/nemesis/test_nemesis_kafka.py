@@ -46,11 +46,11 @@ async def test_a_refusal_is_definite_only_if_the_library_has_not_sent_the_commit
     coordinator: Any = kafka.streams.coordinator
     real, asked = coordinator.commit, []
 
-    async def losing(*given: Any) -> None:
+    async def losing(*given: Any, **named: Any) -> None:
         asked.append(given)
         if len(asked) != 1:
             raise GroupRefusal(Problem.UNKNOWN_MEMBER)
-        await real(*given)
+        await real(*given, **named)
         raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE)
 
     coordinator.commit = losing

@@ -5,6 +5,7 @@ import pytest
 from bearlake.metadata.model import Outcome, OutcomeKind, PartitionKey, ServerRef
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, Append, AppendCall
 from bearlake.streams.buffer import OpenBuffer, Sealed, seal
+from bearlake.streams.writer_settings import WriterSettings
 
 STREAM = bytes(range(16))
 
@@ -31,7 +32,7 @@ def call_of(*appends: Append, answered: list[AppendCall] | None = None) -> Appen
 
 
 def sealed(*calls: AppendCall) -> Sealed:
-    buffer = OpenBuffer(1 << 20)
+    buffer = OpenBuffer(WriterSettings())
     for call in calls:
         assert buffer.batches.add(call, call.appends, 0, 0) == len(call.appends)
     return seal(buffer, ServerRef(node_id=1, epoch=1))
