@@ -291,7 +291,8 @@ def _end(consumer: Any, part: Any) -> int:
 
     def is_known() -> bool:
         with contextlib.suppress(confluent_kafka.KafkaException):  # while the server that is asked leaves
-            found.append(consumer.get_watermark_offsets(part, timeout=CLIENT_TIMEOUT_S, cached=False)[1])
+            # librdkafka asks the same server for the whole timeout; the next call asks the leader of newer metadata
+            found.append(consumer.get_watermark_offsets(part, timeout=CLIENT_TIMEOUT_S / 10, cached=False)[1])
         return bool(found)
 
     until(is_known, CLIENT_TIMEOUT_S, f"the end of {part} is known")
