@@ -126,6 +126,15 @@ def test_a_response_has_the_bytes_of_kafkas_schema(kernel: ModuleType, version: 
     assert all(part is LARGE for part in chunks if isinstance(part, memoryview))
 
 
+def test_many_small_views_make_chunks_of_64_kib(kernel: ModuleType) -> None:
+    entries = [("orders", index, -1, 0, 9) for index in range(200)]
+
+    chunks = kernel.encode_fetch(12, 1, entries, [(0, 1, 1, [SMALL])] * 200)
+
+    assert [len(chunk) // 1024 for chunk in chunks] == [64, 64, 64, 14]
+    assert b"".join(chunks).count(SMALL) == 200
+
+
 @pytest.mark.parametrize(
     ("version", "entry", "answer", "message"),
     [

@@ -15,8 +15,8 @@ from bearlake.kernel.kafka.fetch import parse_fetch
 from bearlake.kernel.kafka.fetch_response import encode_fetch
 from bearlake.kernel.kafka.intake import take_produces
 from bearlake.kernel.kafka.produce import parse_produce
+from bearlake.kernel.kafka.produce_response import encode_produce_response
 from bearlake.kernel.kafka.produce_results import ProduceResults
-from bearlake.kernel.kafka.respond import encode_produce_response
 from bearlake.kernel.log.buffer import WriteBuffer
 from bearlake.kernel.log.offsets import OffsetAssignment
 from bearlake.kernel.log.results import Results

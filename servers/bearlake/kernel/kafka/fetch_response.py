@@ -16,11 +16,14 @@ from bearlake.kernel.kafka.fetch import (
     SINCE_TOPIC_IDS,
     check_fetch_version,
 )
+from bearlake.kernel.kafka.frame import Encoding
 
 INLINE_BYTES_MAX = 1024
 """Views up to this size (bytes) are copied between the other fields: a separate chunk costs about as much when it is sent."""
+CHUNK_BYTES = 64 * 1024
+"""A chunk with copied views is complete at this size (bytes): larger buffers cost page faults whenever one is allocated."""
 
-_INT16, _INT32 = Struct(">h"), Struct(">i")
+_INT32 = Struct(">i")
 _ANSWER = Struct(">ihqq")
 _START = Struct(">q")
 _NO_REPLICA = _INT32.pack(-1)
@@ -32,7 +35,8 @@ def encode_fetch(
     """Return the response frame to a request whose partitions are all answered without an error, as chunks.
 
     Consecutive entries with equal topics share one topic entry. Views of more than `INLINE_BYTES_MAX` bytes are chunks of their own,
-    not copies. The response has session id 0, no aborted transactions, no preferred replica and no tagged fields.
+    not copies. A chunk of the other fields is complete with the view that brings it to `CHUNK_BYTES`. The response has session id 0, no
+    aborted transactions, no preferred replica and no tagged fields.
 
     Raises:
         Unsupported: the version is not in 4-18.
@@ -47,22 +51,22 @@ def encode_fetch(
         if not groups or groups[-1][0] != entry[0]:
             groups.append((entry[0], []))
         groups[-1][1].append((entry[1], answer))
-    is_flexible = version >= FLEXIBLE
+    encoding = Encoding("Fetch response", version >= FLEXIBLE, version >= SINCE_TOPIC_IDS)
     try:
-        out = _Writer(_INT32.pack(0) + _INT32.pack(correlation_id) + (b"\0" if is_flexible else b""))
-        out += b"\0\0\0\0" + (b"\0\0\0\0\0\0" if version >= SINCE_SESSIONS else b"") + _count(len(groups), is_flexible)
+        out = _Writer(_INT32.pack(0) + _INT32.pack(correlation_id) + encoding.tags)
+        out += b"\0\0\0\0" + (b"\0\0\0\0\0\0" if version >= SINCE_SESSIONS else b"") + encoding.count(len(groups))
         for topic, parts in groups:
-            out += _topic(topic, version) + _count(len(parts), is_flexible)
+            out += encoding.topic(topic) + encoding.count(len(parts))
             for index, (start, end, last_stable, views) in parts:
                 out += _ANSWER.pack(index, 0, end, last_stable)
                 out += _START.pack(start) if version >= SINCE_START_OFFSET else b""
-                out += _count(0, is_flexible)  # aborted transactions
-                out += (_NO_REPLICA if version >= SINCE_RACK else b"") + _count(sum(map(len, views)), is_flexible)
+                out += encoding.count(0)  # aborted transactions
+                out += (_NO_REPLICA if version >= SINCE_RACK else b"") + encoding.count(sum(map(len, views)))
                 for view in views:
                     out.refer(view)
-                out += b"\0" if is_flexible else b""
-            out += b"\0" if is_flexible else b""
-        out += b"\0" if is_flexible else b""
+                out += encoding.tags
+            out += encoding.tags
+        out += encoding.tags
     except error as cause:
         raise ValueError(f"Fetch response: {cause}") from None
     return out.chunks()
@@ -82,10 +86,15 @@ class _Writer:
     def refer(self, view: memoryview) -> None:
         if len(view) <= INLINE_BYTES_MAX:
             self.last += view
+            if len(self.last) >= CHUNK_BYTES:
+                self._close()
             return
+        self._close()
+        self.done.append(view)
+
+    def _close(self) -> None:
         if self.last:
             self.done.append(self.last)
-        self.done.append(view)
         self.last = bytearray()
 
     def chunks(self) -> list[Buffer]:
@@ -97,26 +106,3 @@ class _Writer:
             _INT32.pack(size) + bytes(chunks[0])[4:],
             *(part if isinstance(part, memoryview) else bytes(part) for part in chunks[1:]),
         ]
-
-
-def _count(count: int, is_flexible: bool) -> bytes:
-    return _varint(count + 1) if is_flexible else _INT32.pack(count)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _topic(topic: str | bytes, version: int) -> bytes:
-    if version >= SINCE_TOPIC_IDS:
-        if isinstance(topic, bytes) and len(topic) == 16:
-            return topic
-        raise ValueError("Fetch response: a topic id has 16 bytes")
-    if isinstance(topic, str) and len(name := topic.encode()) <= 0x7FFF:
-        return (_varint(len(name) + 1) if version >= FLEXIBLE else _INT16.pack(len(name))) + name
-    raise ValueError("Fetch response: a topic name is a str of at most 32767 bytes")

@@ -60,7 +60,7 @@ typedef struct {
     Py_ssize_t start, end;
 } Answers;
 
-/* respond.c: response frames, back to back */
+/* produce_response.c: response frames, back to back */
 typedef struct ResponseWriter ResponseWriter;
 ResponseWriter *responses_new(void);
 int responses_add(ResponseWriter *writer, int version, int32_t correlation_id, const Answers *answers, int32_t throttle_ms);

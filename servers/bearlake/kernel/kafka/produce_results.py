@@ -1,7 +1,7 @@
 """The outcomes of Produce requests that were taken together, and their responses."""
 
 from bearlake.kernel.kafka import ProducePlace, ProduceResult
-from bearlake.kernel.kafka.respond import encode_produce_response
+from bearlake.kernel.kafka.produce_response import encode_produce_response
 from bearlake.kernel.log import ProduceOutcome
 from bearlake.kernel.log.results import Results
 
