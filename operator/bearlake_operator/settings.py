@@ -12,7 +12,6 @@
 `example.yaml` is an example; the tests load it.
 """
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from bearlake_operator import decoder
+from bearlake_operator import decoder, stream_names
 from bearlake_operator.errors import Invalid
 
 PROTOCOLS = ("kafka", "pulsar", "rest", "grpc")
@@ -33,9 +32,6 @@ ADVERTISING_PROTOCOLS = ("kafka", "pulsar")
 """Protocols whose servers advertise addresses to clients. These servers open each additional listener on a port of its own."""
 COMPACTOR = "compactor"
 PORT_MAX = 65535
-ALL_NAMESPACES = "*"
-NAMESPACE_FIELD = "{namespace}"
-TABLE_NAME_CONFIG = "table.name"
 
 
 class ScalingMode(Enum):
@@ -312,8 +308,7 @@ class Settings:
     watch_namespaces: tuple[str, ...] = ()
     """Namespaces of the Streams and Compactors to reconcile; empty: all."""
     stream_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Prefixes of the stream names that Streams of a namespace may have, by namespace. The namespace `*` stands for all others, and
-    `{namespace}` in a prefix for the namespace's name. Empty: any name, in every namespace."""
+    """Prefixes of the stream names that Streams of a namespace may have, by namespace (`stream_names.py`). Empty: any name."""
     access_rule_count_max: int = 1000
     """Access rules that the Streams of one namespace may have in one data layer, whose limit is 10,000; 0: no limit. The rules of a Stream
     that needs more are refused. Higher: fewer namespaces can use up the rules of all."""
@@ -337,55 +332,15 @@ class Settings:
             raise ValueError("accessRuleCountMax must be at least 0")
         if self.access_rule_total_count_max < 0:
             raise ValueError("accessRuleTotalCountMax must be at least 0")
-        starts: dict[str, str] = {}
-        """Prefixes by their texts before `{namespace}`."""
-        for namespace, prefixes in self.stream_names.items():
-            for prefix in prefixes:
-                start, field_, rest = prefix.partition(NAMESPACE_FIELD)
-                if field_ and not rest.startswith((".", "_")):
-                    raise ValueError(
-                        f"streamNames.{namespace}: {prefix!r}: {NAMESPACE_FIELD} must be followed by '.' or '_', which names of namespaces "
-                        "do not contain; otherwise the namespace a could use the names of a-b"
-                    )
-                if field_:
-                    starts[start] = prefix
-        for start, longer in itertools.permutations(starts, 2):
-            if longer.startswith(start):
-                raise ValueError(
-                    f"streamNames: {starts[start]!r} and {starts[longer]!r}: a namespace named as the text before {NAMESPACE_FIELD} begins "
-                    "could use names of other namespaces; neither text may begin with the other"
-                )
+        stream_names.check(self.stream_names)
 
     def refused_name(self, namespace: str, name: str) -> str:
         """The message for a Stream of this namespace that may not have this stream name, else empty."""
-        if not self.stream_names:
-            return ""
-        prefixes = self._prefixes(namespace)
-        if name.startswith(tuple(prefixes)):
-            return ""
-        if not prefixes:
-            return f"Streams of the namespace {namespace} may have no stream names; see streamNames in the operator's settings."
-        return (
-            f"Stream names of the namespace {namespace} must begin with {' or '.join(prefixes)}, and {name} does not."
-        )
+        return stream_names.refused_name(self.stream_names, namespace, name)
 
     def refused_table(self, namespace: str, configs: Mapping[str, str]) -> str:
-        """The message for a Stream of this namespace that may not have the table name in these configs, else empty.
-
-        A name of its own must begin like the namespace's stream names, so that no Stream can take the table of another namespace's stream.
-        In table names, `_` may stand for `.`, as in the names that servers choose.
-        """
-        name = configs.get(TABLE_NAME_CONFIG, "")
-        if not name or not self.refused_name(namespace, name):
-            return ""
-        allowed = [prefix.replace(".", "_") for prefix in self._prefixes(namespace)]
-        if name.startswith(tuple(allowed)):
-            return ""
-        return f"Table names of the namespace {namespace} must begin with {' or '.join(allowed)}, and {name} does not."
-
-    def _prefixes(self, namespace: str) -> list[str]:
-        allowed = self.stream_names.get(namespace, self.stream_names.get(ALL_NAMESPACES, ()))
-        return [prefix.replace(NAMESPACE_FIELD, namespace) for prefix in allowed]
+        """The message for a Stream of this namespace that may not have the table name in these configs, else empty."""
+        return stream_names.refused_table(self.stream_names, namespace, configs)
 
     def unknown_data_layer(self, data_layer: str) -> str:
         """The message for a resource with this `dataLayer` if no such data layer is configured, else empty."""
