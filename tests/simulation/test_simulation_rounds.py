@@ -79,11 +79,11 @@ def release_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
-    sweep_what_is_deleted_later: 1,
+    sweep_what_is_deleted_later: 7,
     move_the_position_first: 0,
-    append_what_the_pages_have: 5,
-    continue_an_overtaken_round: 0,
-    count_slices_twice_when_they_are_released: 4,
+    append_what_the_pages_have: 45,
+    continue_an_overtaken_round: 9,
+    count_slices_twice_when_they_are_released: 11,
     release_nothing: 0,
 }
 """Each mutation, and a seed that shows it. After a change of the scenario's steps, `python -m simulator.rounds` finds another."""
