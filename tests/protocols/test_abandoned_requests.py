@@ -5,6 +5,7 @@ Since then the topic was deleted and created again. The request names a topic, s
 """
 
 import asyncio
+import logging
 
 import pytest
 
@@ -77,7 +78,7 @@ async def test_kafka_a_deletion_that_waits_for_another_request_ends_with_its_con
 
 @pytest.mark.parametrize("path", ["/v3/clusters/{cluster}/topics/t", "/v1/stream/t"], ids=["v3", "durable streams"])
 async def test_http_a_deletion_that_was_given_up_unread_leaves_the_next_topic_alone(
-    rest_servers: MakeServers, path: str
+    rest_servers: MakeServers, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (node,) = await rest_servers(1)
     await node.create("t")
@@ -101,3 +102,4 @@ async def test_http_a_deletion_that_was_given_up_unread_leaves_the_next_topic_al
     await all_done(node.streams)
 
     assert await numbers(node.streams, "t") == [anew]
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -15,7 +15,6 @@ from typing import Protocol
 from aiohttp import hdrs, web
 
 from bearlake.errors import Throttled
-from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_changes, has_own_limits, has_own_time
 from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_anonymous, principal_of, retry_after
@@ -175,8 +174,8 @@ class HttpGuard(ABC):
         """Answer one request; raises `ConnectionResetError` instead if it would change something and its client has gone (decision 110)."""
         if isinstance(request.protocol, GatedHandler):
             request.protocol.record_request()
-        if request.method not in _SAFE_METHODS and _is_abandoned(request):
-            raise ConnectionResetError("the client has gone without its answer")
+            if request.method not in _SAFE_METHODS and request.protocol.has_hung_up:
+                raise ConnectionResetError("the client has gone without its answer")
         resource = request.match_info.route.resource
         begin(f"{request.method} {resource.canonical if resource is not None else 'unknown'}"[:_REQUEST_LENGTH_MAX])
         start = time.perf_counter()
@@ -281,9 +280,3 @@ class HttpGuard(ABC):
 def _age_s(request: web.Request) -> float:
     """Return the age (s) of the request's connection."""
     return request.protocol.age_s if isinstance(request.protocol, GatedHandler) else 0.0
-
-
-def _is_abandoned(request: web.Request) -> bool:
-    transport = request.transport
-    sock = None if transport is None else transport.get_extra_info("socket")
-    return has_hung_up(-1 if sock is None else sock.fileno())

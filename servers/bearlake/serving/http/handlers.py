@@ -11,6 +11,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from bearlake.serving.addresses import AddressCounts, address_of
+from bearlake.serving.hangups import has_hung_up
 from bearlake.streams.principal import host_of
 from bearlake.streams.quotas.control import QuotaControl
 
@@ -76,6 +77,14 @@ class GatedHandler(RequestHandler):
         """Time (s) since the connection began."""
         return self._loop.time() - self._connected_s
 
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed or reset the connection."""
+        sock = (
+            None if self.transport is None or self.transport.is_closing() else self.transport.get_extra_info("socket")
+        )
+        return has_hung_up(-1 if sock is None else sock.fileno())
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         super().connection_made(transport)
@@ -100,8 +109,10 @@ class GatedHandler(RequestHandler):
         super().connection_lost(error)
 
     def log_exception(self, *arguments: Any, **options: Any) -> None:  # Any: as of a logger
-        """Called by aiohttp, also for bytes that are no HTTP request: those are the client's fault, not an error of this server."""
-        if isinstance(options.get("exc_info"), HttpProcessingError | web.RequestPayloadError):
+        """Called by aiohttp, also for what is no error of this server: bytes that are no HTTP request, and a client that has gone."""
+        error = options.get("exc_info")
+        is_gone = isinstance(error, ConnectionError) and self.has_hung_up
+        if is_gone or isinstance(error, HttpProcessingError | web.RequestPayloadError):
             self.log_debug(*arguments, **options)
         else:
             super().log_exception(*arguments, **options)
