@@ -126,6 +126,16 @@ def test_helm_test_has_a_stream_and_a_pod_for_each_data_layer(helm: str) -> None
         assert pod["automountServiceAccountToken"] is False
 
 
+def test_helm_test_logs_in_as_the_user_of_a_secret(helm: str) -> None:
+    pods = [resource for resource in objects(rendered(helm, "production")) if resource["kind"] == "Pod"]
+    variables = pods[0]["spec"]["containers"][0]["env"]
+
+    assert {found["name"]: found["valueFrom"]["secretKeyRef"] for found in variables} == {
+        "TEST_USER": {"name": "bearlake-admin-user", "key": "username"},
+        "TEST_PASSWORD": {"name": "bearlake-admin-user", "key": "password"},
+    }
+
+
 def test_helm_test_creates_its_stream_in_a_namespace_that_the_operator_watches(helm: str) -> None:
     streams = [resource for resource in objects(rendered(helm, "namespaced")) if resource["kind"] == "Stream"]
 

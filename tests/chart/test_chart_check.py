@@ -1,24 +1,27 @@
 """The program of `helm test` against real servers: it succeeds only if records were read back, and otherwise reports what it waited for."""
 
 import asyncio
+import os
 import sys
 
 import pytest
 
-from fixtures.kafka_server import Node
+from fixtures.kafka_server import Make, Node
 from fixtures.kubernetes import REPOSITORY
-from fixtures.rest_server import RestNode
+from fixtures.logins import Logins, add_user
+from fixtures.rest_server import MakeServers, RestNode
 from fixtures.waiting import WAIT_S
 
 PROGRAM = REPOSITORY / "charts/bearlake/files/test/produce_and_consume.py"
 
 
-async def run(protocol: str, address: str, stream: str, seconds: int) -> tuple[int, str]:
-    """Status and output of the program."""
+async def run(protocol: str, address: str, stream: str, seconds: int, **variables: str) -> tuple[int, str]:
+    """Status and output of the program, with these variables in its environment."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", PROGRAM, protocol, address, stream, str(seconds)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **variables},
     )
     async with asyncio.timeout(WAIT_S):
         output, _ = await process.communicate()
@@ -62,3 +65,29 @@ async def test_the_program_waits_for_a_missing_server(protocol: str) -> None:
 
     assert status == 1
     assert "FAILED: the stream is not served: " in output
+
+
+@pytest.mark.parametrize(("password", "status"), [("secret", 0), ("wrong", 1)])
+async def test_the_program_logs_in_to_kafka(kafka_cluster: Make, logins: Logins, password: str, status: int) -> None:
+    cluster = await kafka_cluster(1, authentication=logins.settings())
+    await add_user(cluster.metadata)
+    await cluster[0].create("checked")
+
+    found, output = await run(
+        "kafka", cluster[0].address, "checked", 30 if status == 0 else 1, TEST_USER="alice", TEST_PASSWORD=password
+    )
+
+    assert found == status, output
+    assert password not in output
+
+
+async def test_the_program_logs_in_to_rest(rest_servers: MakeServers, logins: Logins) -> None:
+    (node,) = await rest_servers(1, authentication=logins.settings())
+    await add_user(node.metadata)
+    await node.create("checked")
+
+    status, output = await run(
+        "rest", node.url.removeprefix("http://"), "checked", 30, TEST_USER="alice", TEST_PASSWORD="secret"
+    )
+
+    assert status == 0, output

@@ -2,12 +2,14 @@
 
     produce_and_consume.py PROTOCOL HOST:PORT STREAM SECONDS
 
-PROTOCOL is `kafka` or `rest`. Waits until the stream is served, for at most SECONDS in total. The exit code is 0 only if all records were
-read back, each once and in order; otherwise the last line of the output says what was missing.
+PROTOCOL is `kafka` or `rest`. If the variables TEST_USER and TEST_PASSWORD are set, it logs in, by SCRAM-SHA-512 or HTTP Basic. It waits
+until the stream is served, for at most SECONDS in total. The exit code is 0 only if all records were read back, each once and in order;
+otherwise the last line of the output says what was missing.
 """
 
 import base64
 import json
+import os
 import sys
 import time
 import urllib.request
@@ -17,6 +19,7 @@ from typing import Any
 
 RECORD_COUNT = 100
 REQUEST_S = 10.0
+USER, PASSWORD = os.environ.get("TEST_USER", ""), os.environ.get("TEST_PASSWORD", "")
 
 
 class Unserved(Exception):
@@ -28,6 +31,9 @@ def through_kafka(address: str, stream: str, values: list[bytes], deadline: floa
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
     common = {"bootstrap.servers": address, "client.id": "helm-test", "log_level": 2}
+    if USER:
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
+        common |= {**login, "sasl.username": USER, "sasl.password": PASSWORD}
     producer = Producer({**common, "enable.idempotence": True, "message.timeout.ms": 60_000})
 
     def is_served() -> str:
@@ -91,6 +97,8 @@ def through_rest(address: str, stream: str, values: list[bytes], deadline: float
 def ask(method: str, url: str, body: bytes | None = None) -> tuple[bytes, str]:
     """The response's body, and its next offset. Raises `OSError`."""
     headers = {"Content-Type": "application/vnd.kafka.binary.v2+json"} if body is not None else {}
+    if USER:
+        headers["Authorization"] = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     request = urllib.request.Request(url, body, headers, method=method)
     with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
         return answer.read(), answer.headers.get("Stream-Next-Offset", "")
