@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
+from bearlake.serving.slow_readers import SlowReaders
 from bearlake.telemetry.meters import Counter, Family, Gauge
 
 STALL_MS = 1_000
@@ -39,6 +40,7 @@ class Register:
     def __init__(self, most: int = 10) -> None:
         self.loop = Clock()
         self.slabs = SlabPool(SlabSettings())
+        self.slow_readers = SlowReaders(1000)
         self.meters = ConnectionMeters(
             open=Gauge(),
             opened=Counter(),

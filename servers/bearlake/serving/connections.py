@@ -18,6 +18,7 @@ from bearlake.serving.handshakes import TlsAcceptor
 from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
+from bearlake.serving.slow_readers import SlowReaders
 from bearlake.telemetry.containment import contained, fault
 
 log = logging.getLogger(__name__)
@@ -37,16 +38,18 @@ class Connections(Generic[C]):
         connections_max: int,
         address_connections_max: int,
         receive_bytes_max: int,
+        slow_readers: SlowReaders,
         check_ms: int,
         tls_handshake_ms: int,
     ) -> None:
         """`protocol` names the endpoints (`kafka`). `listeners` are already bound, and this object owns them from now on.
 
         `address_connections_max` bounds the connections of one client address; 0: no limit. `receive_bytes_max` bounds the total of the
-        larger receive buffers of all connections; `check_ms` is the time between checks. `tls_handshake_ms` is the time limit of a TLS
-        handshake.
+        larger receive buffers of all connections, and `slow_readers` what clients have not read. `check_ms` is the time between checks.
+        `tls_handshake_ms` is the time limit of a TLS handshake.
         """
         self.slabs = SlabPool(SlabSettings(bytes_max=receive_bytes_max))
+        self.slow_readers = slow_readers
         self.meters = meters
         self.loop: asyncio.AbstractEventLoop
         """The event loop that called `start`."""

@@ -23,6 +23,7 @@ from bearlake.serving.addresses import address_of
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
+from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.quotas.lines import Waiter
 from bearlake.telemetry.containment import fault
 from bearlake.telemetry.meters import Counter, Family, Gauge
@@ -56,6 +57,10 @@ class Register(Protocol[C_contra]):
     @property
     def slabs(self) -> SlabPool:
         """Receive buffers."""
+
+    @property
+    def slow_readers(self) -> SlowReaders:
+        """The connections whose clients do not read."""
 
     @property
     def meters(self) -> ConnectionMeters:
@@ -181,6 +186,10 @@ class PacedConnection(Receiver, ABC):
         if is_abandoned:
             self.close("the client has gone without its answer", "abandoned")
         return is_abandoned
+
+    def give_up(self) -> None:
+        """Close because clients left too many bytes unread; called by `SlowReaders`."""
+        self.close("clients left too many answers unread, and this one for longest", "slow_reader")
 
     def failed(self, error: BaseException) -> None:
         """Close at once because of a bug that is already logged."""
@@ -328,6 +337,7 @@ class PacedConnection(Receiver, ABC):
 
     def _record_unsent(self, unsent_bytes: int) -> None:
         self._unsent_bytes = unsent_bytes
+        self._register.slow_readers.record(self, unsent_bytes)
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 

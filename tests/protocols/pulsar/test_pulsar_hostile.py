@@ -216,6 +216,28 @@ async def test_a_client_that_sends_without_end_is_not_read_without_end(pulsar_cl
     assert [answer.message_id.entry_id for answer in answers] == list(range(100))
 
 
+async def test_many_clients_that_read_nothing_cannot_hold_more_than_the_limit(pulsar_cluster: Make) -> None:
+    settings = PulsarSettings(unsent_bytes_max=256 * 1024, unread_bytes_max=4 * 1024 * 1024, stall_ms=600_000)
+    node = (await pulsar_cluster(1, settings=settings))[0]
+    producer = await node.client()
+    await producer.produce("t")
+    for at in range(30):
+        consumer = await node.client()
+        await consumer.subscribe("t", subscription=f"s-{at}")
+        consumer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        consumer.flow(10_000)
+    refused = metrics.PULSAR_CONNECTIONS_REFUSED.labels("slow_reader")
+    refused_before = refused.value
+
+    for sequence_id in range(80):
+        producer.send_message(b"x" * 200_000, sequence_id)
+        await producer.receive("send_receipt")
+        assert node.server.connections.slow_readers.unread_bytes <= settings.unread_bytes_max
+
+    assert refused.value > refused_before
+    assert len(node.server.connections) < 31
+
+
 async def test_a_client_that_does_not_read_gets_no_more_and_is_disconnected(pulsar_cluster: Make) -> None:
     settings = PulsarSettings(unsent_bytes_max=64 * 1024, stall_ms=1)
     node = (await pulsar_cluster(1, settings=settings))[0]

@@ -37,8 +37,7 @@ from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITIN
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.protocols.kafka.throttling import Throttling
-from bearlake.protocols.kafka.unsent import UnsentCounted
-from bearlake.serving.pacing import Register
+from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS, at_host, with_client_id
 from bearlake.telemetry.containment import fault
@@ -53,7 +52,7 @@ QUIET_MS = 5_000
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
 
 
-class Connection(UnsentCounted):
+class Connection(PacedConnection):
     """Protocol object of one accepted socket."""
 
     def __init__(
@@ -65,7 +64,8 @@ class Connection(UnsentCounted):
         login: KafkaListenerLogin | None = None,
     ) -> None:
         """`login`: how clients log in; None: they need not."""
-        super().__init__(register, context, listener)
+        super().__init__(register, context.streams, listener, context.settings.stall_ms)
+        self.context = context
         self.who = ANONYMOUS
         self.produce_tail: asyncio.Task[None] | None = None  # the last Produce request that is not submitted yet
         self._apis = apis

@@ -54,11 +54,12 @@ class KafkaServer:
             connections_max=settings.connections_max,
             address_connections_max=settings.address_connections_max,
             receive_bytes_max=settings.receive_bytes_max,
+            slow_readers=self.context.slow_readers,
             check_ms=CHECK_MS,
             tls_handshake_ms=settings.tls_handshake_ms,
         )
         self._apis = dispatch.served()
-        metrics.KAFKA_UNSENT_BYTES.set_function(lambda: self.context.unsent_bytes)
+        metrics.KAFKA_UNSENT_BYTES.set_function(lambda: self.context.slow_readers.unread_bytes)
         metrics.KAFKA_UNSENT_BYTES_MAX.set(settings.unsent_bytes_max)
 
     @property

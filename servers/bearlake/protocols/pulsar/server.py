@@ -22,6 +22,7 @@ from bearlake.serving.draining import until
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.pacing import ConnectionMeters
+from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained
@@ -65,6 +66,7 @@ class PulsarServer:
             connections_max=settings.connections_max,
             address_connections_max=settings.address_connections_max,
             receive_bytes_max=settings.receive_bytes_max,
+            slow_readers=SlowReaders(settings.unread_bytes_max),
             check_ms=CHECK_MS,
             tls_handshake_ms=settings.tls_handshake_ms,
         )

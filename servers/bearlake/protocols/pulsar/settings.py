@@ -33,6 +33,8 @@ class PulsarSettings:
     """Messages and batches of one connection that are not durable yet; at the limit, its socket is not read."""
     unsent_bytes_max: int = 4 * 1024 * 1024
     """Bytes that one client has not read; at the limit, it gets no more messages and its socket is not read."""
+    unread_bytes_max: int = 512 * 1024 * 1024
+    """Bytes that the clients of all connections have not read; above it, those that have not kept up for longest are disconnected."""
     receive_bytes_max: int = 256 * 1024 * 1024
     """Bytes of receive buffers larger than 64 KiB; at the limit, connections queue before they receive a larger message."""
     keep_alive_ms: int = 30_000

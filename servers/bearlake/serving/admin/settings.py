@@ -42,6 +42,9 @@ class AdminSettings(BoundSettings):
     """Largest request body."""
     request_timeout_ms: int = 30_000
     """Longest time for one request."""
+    unread_bytes_max: int = 256 * 1024 * 1024
+    """Bytes of answers that the clients of all connections have not read; above it, those that have not kept up for longest are
+    disconnected."""
     request_count_max: int = 64
     """Concurrent requests; further requests are answered with 503."""
     connection_count_max: int = 256

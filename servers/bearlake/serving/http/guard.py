@@ -19,6 +19,7 @@ from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_changes, has_own_limits, has_own_time
 from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_anonymous, principal_of, retry_after
 from bearlake.serving.http.origins import ForeignRequest, Origins
+from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.quotas.timing import charged
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
@@ -73,6 +74,10 @@ class HttpLimits(Protocol):
     def request_timeout_ms(self) -> int:
         """Time limit of one request."""
 
+    @property
+    def unread_bytes_max(self) -> int:
+        """Maximum of the bytes of answers that all clients have not read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpMeters:
@@ -112,7 +117,8 @@ class HttpGuard(ABC):
         """How clients log in; None: they need not."""
         self.origins = origins or Origins()
         """Names of this server and allowed pages."""
-        self.gate = ConnectionGate(connection_count_max, address_connection_count_max, first_request_ms)
+        slow_readers = SlowReaders(limits.unread_bytes_max)
+        self.gate = ConnectionGate(connection_count_max, address_connection_count_max, first_request_ms, slow_readers)
         """Limits of connections."""
         self.open_count = 0
         """Number of running requests."""

@@ -12,8 +12,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from bearlake.serving.addresses import AddressCounts, address_of
 from bearlake.serving.hangups import has_hung_up
+from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.principal import host_of
 from bearlake.streams.quotas.control import QuotaControl
+from bearlake.telemetry import metrics
 
 EXTRA_CONNECTION_COUNT = 64
 """Connections beyond the maximum whose requests are answered with 503; further connections are closed at once."""
@@ -22,11 +24,14 @@ EXTRA_CONNECTION_COUNT = 64
 class ConnectionGate:
     """Decides which connections of one server stay open."""
 
-    def __init__(self, count_max: int | None, per_address_max: int, first_request_ms: int) -> None:
+    def __init__(
+        self, count_max: int | None, per_address_max: int, first_request_ms: int, slow_readers: SlowReaders
+    ) -> None:
         """`count_max`: most connections; None: no limit. `per_address_max`: most connections of one address; 0: no limit.
 
-        `first_request_ms`: time in which the head of the first request must arrive.
+        `first_request_ms`: time in which the head of the first request must arrive. `slow_readers` bounds what clients have not read.
         """
+        self.slow_readers = slow_readers
         self._count_max = count_max
         self._addresses = AddressCounts(per_address_max)
         self._first_request_s = first_request_ms / 1000
@@ -103,10 +108,28 @@ class GatedHandler(RequestHandler):
     def connection_lost(self, error: BaseException | None) -> None:
         """Called by the event loop."""
         self.record_request()
+        self._gate.slow_readers.record(self, 0)
         if self._address is not None:
             self._gate.leave(self._address)
             self._address = None
         super().connection_lost(error)
+
+    def pause_writing(self) -> None:
+        """Called by the event loop: the client does not read what it is sent."""
+        super().pause_writing()
+        if self.transport is not None:
+            self._gate.slow_readers.record(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Called by the event loop: the client has read what it was sent."""
+        super().resume_writing()
+        self._gate.slow_readers.record(self, 0)
+
+    def give_up(self) -> None:
+        """Close at once, because clients left too many bytes unread; called by `SlowReaders`."""
+        if self.transport is not None:
+            metrics.HTTP_SLOW_READERS.inc()
+            self.transport.abort()
 
     def log_exception(self, *arguments: Any, **options: Any) -> None:  # Any: as of a logger
         """Called by aiohttp, also for what is no error of this server: bytes that are no HTTP request, and a client that has gone."""

@@ -60,7 +60,7 @@ async def test_drain_ends_by_its_deadline_although_a_client_does_not_read_its_an
     glutton.writer.transport.pause_reading()
     for _ in range(5):
         glutton.send(fetch_request([("t", 0, 0)]), 12)
-    await until(lambda: kafka.server.context.unsent_bytes > 0)
+    await until(lambda: kafka.server.context.slow_readers.unread_bytes > 0)
 
     async with asyncio.timeout(WAIT_S):
         await kafka.server.drain(400)

@@ -355,17 +355,17 @@ async def test_a_client_that_never_reads_its_fetches_uses_little_memory_and_is_c
     for _ in range(60):
         glutton.send(fetch_request([("t", 0, 0)]), 12)
 
-    await until(lambda: kafka.server.context.unsent_bytes > 0)
+    await until(lambda: kafka.server.context.slow_readers.unread_bytes > 0)
     for _ in range(20):  # other clients are served, with less memory at once
         assert values_of((await reader.fetch("t", 0)).records)
-    assert kafka.server.context.unsent_bytes <= 9 * MIB
+    assert kafka.server.context.slow_readers.unread_bytes <= 9 * MIB
     # No metric counts answers that are rendered and not written yet.
     pinned = sum(connection._ready_bytes for connection in kafka.server.connections)  # noqa: SLF001
     assert pinned <= 9 * MIB
     check_after(kafka.server.connections, STALL_S + 1)
     await until(lambda: len(kafka.server.connections) == 2)
 
-    assert kafka.server.context.unsent_bytes == 0
+    assert kafka.server.context.slow_readers.unread_bytes == 0
 
 
 async def test_many_clients_that_read_nothing_cannot_hold_more_than_twice_the_limit(kafka_cluster):
@@ -385,7 +385,7 @@ async def test_many_clients_that_read_nothing_cannot_hold_more_than_twice_the_li
     reader = await kafka.client()
     for _ in range(5):
         assert values_of((await reader.fetch("t", 0)).records)
-        assert kafka.server.context.unsent_bytes <= 8 * MIB
+        assert kafka.server.context.slow_readers.unread_bytes <= 8 * MIB
     assert len(kafka.server.context.slow_readers) <= 8
     assert (await writer.produce("t", batch_of(b"x"))).error_code == 0
 

@@ -100,7 +100,7 @@ def empty(response: FetchResponse) -> None:
 
 def room(context: KafkaContext) -> int:
     """Bytes that one response may have: fewer while clients do not read their responses."""
-    return max(context.settings.unsent_bytes_max - context.unsent_bytes, _BYTES_MAX_LEAST)
+    return max(context.settings.unsent_bytes_max - context.slow_readers.unread_bytes, _BYTES_MAX_LEAST)
 
 
 async def _resolve(context: KafkaContext, caller: Caller, topic: FetchRequest.Topic) -> StreamView | ErrorCode:

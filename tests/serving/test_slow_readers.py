@@ -1,0 +1,138 @@
+"""What clients leave unread is bounded over all connections: those that have not kept up for longest are closed."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aiohttp import web
+from typing_extensions import override
+
+from bearlake.serving.http.guard import HttpGuard, HttpMeters
+from bearlake.serving.http.site import HttpSite
+from bearlake.serving.listener import ListenerSettings, open_listener
+from bearlake.serving.slow_readers import SlowReaders
+from bearlake.telemetry import metrics
+from fixtures.waiting import until
+
+MIB = 1024 * 1024
+ANSWER_BYTES = 16 * MIB
+"""More than the buffers of both sockets hold (4 MiB and 64 KiB on Linux)."""
+
+
+class Reader:
+    """A connection that notes that it was closed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def give_up(self) -> None:
+        self.is_closed = True
+
+
+def test_the_reader_that_has_not_kept_up_for_longest_is_closed_first() -> None:
+    readers, first, second, third = SlowReaders(100), Reader(), Reader(), Reader()
+    readers.record(first, 40)
+    readers.record(second, 40)
+    readers.record(first, 50)  # still the first in line
+    assert not first.is_closed
+
+    readers.record(third, 20)
+
+    assert [reader.is_closed for reader in (first, second, third)] == [True, False, False]
+    assert (readers.unread_bytes, len(readers)) == (60, 2)
+
+
+def test_a_reader_that_keeps_up_leaves_the_line() -> None:
+    readers, first, second = SlowReaders(100), Reader(), Reader()
+    readers.record(first, 60)
+    readers.record(second, 30)
+    readers.record(first, 0)
+    readers.record(first, 60)
+
+    readers.record(second, 50)
+
+    assert (first.is_closed, second.is_closed) == (False, True)
+    readers.record(first, 0)
+    readers.record(second, 0)  # its connection is lost
+    assert readers.unread_bytes == 0
+
+
+def test_one_reader_above_the_bound_is_closed() -> None:
+    readers, only = SlowReaders(100), Reader()
+
+    readers.record(only, 101)
+
+    assert only.is_closed
+    assert readers.unread_bytes == 0
+
+
+class Limits:
+    request_count_max = 100
+    request_timeout_ms = 60_000
+    unread_bytes_max = 2 * ANSWER_BYTES
+
+
+class Guard(HttpGuard):
+    @override
+    def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
+        return web.Response(status=500)
+
+
+async def large(_: web.Request) -> web.Response:
+    return web.Response(body=bytes(ANSWER_BYTES))
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[tuple[int, Guard]]:
+    guard = Guard(Limits(), HttpMeters(requests=metrics.ADMIN_REQUESTS))
+    listener = open_listener(ListenerSettings(), "test")
+    app = guard.application()
+    app.router.add_get("/", large)
+    running = HttpSite("test", [listener], guard, idle_ms=60_000)
+    await running.start(app)
+    try:
+        yield listener.socket.getsockname()[1], guard
+    finally:
+        await running.close()
+
+
+async def open_unread(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Request the large answer and do not read it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=sock)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]  # every stream transport has it
+    writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    return reader, writer
+
+
+async def test_http_clients_that_read_nothing_cannot_hold_more_than_the_bound() -> None:
+    async with site() as (port, guard), AsyncExitStack() as closing:
+        closed_before = metrics.HTTP_SLOW_READERS.value
+        unread = []
+        for _ in range(6):
+            unread.append(await open_unread(port))
+            closing.callback(unread[-1][1].transport.abort)
+            await until(lambda: len(guard.gate.slow_readers) > 0)
+            assert guard.gate.slow_readers.unread_bytes <= Limits.unread_bytes_max
+        await until(lambda: metrics.HTTP_SLOW_READERS.value > closed_before)
+        assert guard.gate.slow_readers.unread_bytes <= Limits.unread_bytes_max
+
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert len(await reader.read()) > ANSWER_BYTES
+        writer.close()
+
+
+async def test_an_http_client_that_reads_late_gets_its_whole_answer() -> None:
+    async with site() as (port, guard):
+        reader, writer = await open_unread(port)
+        await until(lambda: len(guard.gate.slow_readers) == 1)
+
+        writer.transport.resume_reading()  # type: ignore[attr-defined]  # every stream transport has it
+        assert len(await reader.read()) > ANSWER_BYTES
+        writer.close()
+        await until(lambda: guard.gate.slow_readers.unread_bytes == 0)
