@@ -85,9 +85,7 @@ LOOP_STALLS = counters("bearlake_server_loop_stalls_total", "Turns of more than 
 ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests, by status class.", "status")
 
 # REST
-HTTP_SLOW_READERS = counter(
-    "bearlake_http_slow_readers_total", "HTTP connections closed because their clients left too many bytes unread."
-)
+HTTP_SLOW_READERS = counter("bearlake_server_http_slow_readers_total", "HTTP clients closed for unread answers.")
 REST_REQUESTS = counters("bearlake_rest_requests_total", "REST requests, by status class.", "status")
 REST_REQUEST_SECONDS = latency("bearlake_rest_request_seconds", "Time from request head to response.")
 REST_OPEN_REQUESTS = gauge("bearlake_rest_open_requests", "REST requests in progress.")
