@@ -21,49 +21,81 @@ ANSWER_BYTES = 16 * MIB
 
 
 class Reader:
-    """A connection that notes that it was closed."""
+    """A connection whose transport holds `unread_bytes`; the line learns of it when it measures."""
 
-    def __init__(self) -> None:
+    def __init__(self, readers: SlowReaders, unread_bytes: int) -> None:
+        self.unread_bytes = unread_bytes
         self.is_closed = False
+        readers.record(self, unread_bytes)
 
     def give_up(self) -> None:
         self.is_closed = True
 
 
-def test_the_reader_that_has_not_kept_up_for_longest_is_closed_first() -> None:
-    readers, first, second, third = SlowReaders(100), Reader(), Reader(), Reader()
-    readers.record(first, 40)
-    readers.record(second, 40)
-    readers.record(first, 50)  # still the first in line
-    assert not first.is_closed
-
-    readers.record(third, 20)
+def test_the_reader_that_has_read_nothing_for_longest_is_closed_first() -> None:
+    readers = SlowReaders(100)
+    first, second, third = Reader(readers, 40), Reader(readers, 40), Reader(readers, 40)
 
     assert [reader.is_closed for reader in (first, second, third)] == [True, False, False]
-    assert (readers.unread_bytes, len(readers)) == (60, 2)
+    assert (readers.unread_bytes, len(readers)) == (80, 2)
 
 
-def test_a_reader_that_keeps_up_leaves_the_line() -> None:
-    readers, first, second = SlowReaders(100), Reader(), Reader()
-    readers.record(first, 60)
-    readers.record(second, 30)
+def test_a_client_that_reads_a_long_answer_is_not_closed_before_those_that_read_nothing() -> None:
+    """It has been in line for longest, and is in line until it has read nearly all of its answer."""
+    readers = SlowReaders(100)
+    honest = Reader(readers, 40)
+    silent = [Reader(readers, 20) for _ in range(3)]
+    honest.unread_bytes = 39
+
+    last = Reader(readers, 5)
+
+    assert [reader.is_closed for reader in (honest, *silent, last)] == [False, True, False, False, False]
+    assert readers.unread_bytes == 84
+
+
+def test_clients_that_have_read_enough_meanwhile_are_all_kept() -> None:
+    """What they had read was not counted since the last check, which may be seconds ago."""
+    readers = SlowReaders(100)
+    members = [Reader(readers, 30) for _ in range(3)]
+    for member in members:
+        member.unread_bytes = 20
+
+    last = Reader(readers, 30)
+
+    assert not any(member.is_closed for member in (*members, last))
+    assert readers.unread_bytes == 90
+
+
+def test_the_bound_holds_if_all_clients_read_a_little() -> None:
+    readers = SlowReaders(100)
+    members = [Reader(readers, 25) for _ in range(4)]
+    for member in members:
+        member.unread_bytes -= 1
+
+    last = Reader(readers, 25)
+
+    assert [member.is_closed for member in (*members, last)] == [True, False, False, False, False]
+    assert readers.unread_bytes <= 100
+
+
+def test_a_connection_that_has_read_everything_or_has_gone_leaves_the_line() -> None:
+    readers = SlowReaders(100)
+    first, second = Reader(readers, 60), Reader(readers, 40)
     readers.record(first, 0)
-    readers.record(first, 60)
+    readers.record(first, 0)
+    assert len(readers) == 1
 
-    readers.record(second, 50)
+    Reader(readers, 70)
 
     assert (first.is_closed, second.is_closed) == (False, True)
-    readers.record(first, 0)
     readers.record(second, 0)  # its connection is lost
-    assert readers.unread_bytes == 0
+    assert readers.unread_bytes == 70
 
 
 def test_one_reader_above_the_bound_is_closed() -> None:
-    readers, only = SlowReaders(100), Reader()
+    readers = SlowReaders(100)
 
-    readers.record(only, 101)
-
-    assert only.is_closed
+    assert Reader(readers, 101).is_closed
     assert readers.unread_bytes == 0
 
 

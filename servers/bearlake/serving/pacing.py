@@ -187,6 +187,11 @@ class PacedConnection(Receiver, ABC):
             self.close("the client has gone without its answer", "abandoned")
         return is_abandoned
 
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes in the transport, for `SlowReaders`."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def give_up(self) -> None:
         """Close because clients left too many bytes unread; called by `SlowReaders`."""
         self.close("clients left too many answers unread, and this one for longest", "slow_reader")

@@ -117,13 +117,17 @@ class GatedHandler(RequestHandler):
     def pause_writing(self) -> None:
         """Called by the event loop: the client does not read what it is sent."""
         super().pause_writing()
-        if self.transport is not None:
-            self._gate.slow_readers.record(self, self.transport.get_write_buffer_size())
+        self._gate.slow_readers.record(self, self.unread_bytes)
 
     def resume_writing(self) -> None:
         """Called by the event loop: the client has read what it was sent."""
         super().resume_writing()
         self._gate.slow_readers.record(self, 0)
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes in the transport, for `SlowReaders`."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def give_up(self) -> None:
         """Close at once, because clients left too many bytes unread; called by `SlowReaders`."""
