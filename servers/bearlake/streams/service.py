@@ -266,8 +266,12 @@ class Streams(Management):
         return self._writer.is_over_budget
 
     def on_relief(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once when the write path has room again."""
+        """Call `resume` once when the write path has room again; those who wait continue in order of arrival."""
         self._writer.on_relief(resume)
+
+    def leave_relief(self, resume: Callable[[], None]) -> None:
+        """Give up waiting: do not call `resume` any more. No effect if it was called."""
+        self._writer.leave_relief(resume)
 
     # -- consume -------------------------------------------------------------------------------------------------
 

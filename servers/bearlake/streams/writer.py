@@ -8,7 +8,8 @@
   failure: the writer retries the commit with the same token until the outcome is known or this server is fenced. After
   `commit_unknown_ms_max` the server stops, so that clients move to other servers; the store decides each token once, even if late (I8).
 - A commit names the oldest log position that this server knew when it received a batch that may be its producer's first (`may_begin`).
-- `bytes_max` bounds memory: above it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
+- `bytes_max` bounds memory: above it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`), and then wait in line
+  (`relief.py`).
 """
 
 import asyncio
@@ -31,11 +32,11 @@ from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import OpenBuffer, Sealed, seal
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
+from bearlake.streams.relief import ReliefLine
 from bearlake.streams.turns import AT_ONCE
 from bearlake.streams.unstored_batches import UnstoredBatches
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.telemetry import metrics
-from bearlake.telemetry.containment import contained
 from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class Writer:
         """Calls with all their outcomes, which are answered in the next turns of the event loop."""
         self._closed_bytes = 0
         """Bytes of the batches that are not in the open buffer."""
-        self._relief: list[Callable[[], None]] = []
+        self._relief = ReliefLine(lambda: self.pending_bytes, settings.bytes_max)
         self._unstored = UnstoredBatches(commit_log)
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
         self._is_fenced = False
@@ -146,7 +147,7 @@ class Writer:
     @property
     def is_over_budget(self) -> bool:
         """Whether callers should stop reading their sockets until `on_relief`."""
-        return self._closed_bytes + self._open.batches.size > self._settings.bytes_max
+        return self._relief.is_closed
 
     @property
     def put_count(self) -> int:
@@ -159,8 +160,12 @@ class Writer:
         return self._closed_bytes + self._open.batches.size
 
     def on_relief(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once, when the pending bytes fall below half of the budget."""
-        self._relief.append(resume)
+        """Call `resume` once, in turn, after the pending bytes have fallen below half of the budget."""
+        self._relief.join(resume)
+
+    def leave_relief(self, resume: Callable[[], None]) -> None:
+        """Do not call `resume` any more; no effect if it was called."""
+        self._relief.leave(resume)
 
     async def drain(self) -> None:
         """Flush the open buffer and wait until nothing is in flight, including batches that arrive meanwhile."""
@@ -359,10 +364,7 @@ class Writer:
 
     def _release(self, size: int) -> None:
         self._closed_bytes -= size
-        if self._relief and self.pending_bytes < self._settings.bytes_max // 2:
-            waiting, self._relief = self._relief, []
-            for resume in waiting:
-                contained(log, "resume after relief", resume)
+        self._relief.relieve()
 
     def _expire(self) -> None:
         """Answer calls whose deadline has passed, in turns; `_calls` is in order of arrival, hence of deadlines."""
