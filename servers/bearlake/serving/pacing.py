@@ -198,13 +198,19 @@ class PacedConnection(Receiver, ABC):
         self._record_if_empty()
         if self._frame_since and not self._is_reading_paused and now - self._frame_since > self._stall_s:
             self.close("a request did not arrive in time", "slow_request")
-        elif self._is_write_paused and self._transport is not None:
-            unsent_bytes = self._transport.get_write_buffer_size()
-            if unsent_bytes < self._unsent_bytes:
-                self._unsent_since = now
-            elif now - self._unsent_since > self._stall_s:
-                self.close("the client does not read its responses", "slow_reader")
-            self._record_unsent(unsent_bytes)
+        elif self._is_write_paused and not self._has_read(now) and now - self._unsent_since > self._stall_s:
+            self.close("the client does not read its responses", "slow_reader")
+
+    def _has_read(self, now: float) -> bool:
+        """Measure the unsent bytes while writing is paused; returns whether the client has read some since the last measure."""
+        if self._transport is None:
+            return False
+        unsent_bytes = self._transport.get_write_buffer_size()
+        has_read = unsent_bytes < self._unsent_bytes
+        if has_read:
+            self._unsent_since = now
+        self._record_unsent(unsent_bytes)
+        return has_read
 
     # -- receive -------------------------------------------------------------------------------------------------
 

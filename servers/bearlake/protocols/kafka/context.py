@@ -8,12 +8,13 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.rendered import Renderings
 from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.protocols.kafka.slow_readers import SlowReaders
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.groups.consumer.patterns import Patterns
 from bearlake.streams.principal import Principal
@@ -25,13 +26,6 @@ _AT_ONCE_BYTES = 64 * 1024
 
 EPOCH_MAX = 0
 """The largest leader epoch that a client may send: librdkafka sends 0 if the server never returned a leader epoch."""
-
-
-class SlowReader(Protocol):
-    """A connection whose client does not read: `protocols.kafka.connection.Connection`."""
-
-    def give_up(self) -> None:
-        """Close at once; its bytes do not count any more."""
 
 
 class KafkaContext:
@@ -52,17 +46,13 @@ class KafkaContext:
         self.renderings = Renderings()
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
         """Decodes large requests and encodes large responses, so that the event loop is not blocked."""
-        self.unsent_bytes = 0
-        """Bytes of responses that clients have not read, as of each connection's last check."""
-        self.slow_readers: dict[SlowReader, None] = {}
-        """Connections whose clients have not read enough to be sent more; the one that has waited longest is first."""
+        self.slow_readers = SlowReaders(settings.unsent_bytes_max)
+        """Connections whose clients have not read enough to be sent more."""
 
-    def bound_unsent_bytes(self) -> None:
-        """Close connections of slow readers, those that have waited longest first, while twice `unsent_bytes_max` bytes are unread."""
-        while self.unsent_bytes > 2 * self.settings.unsent_bytes_max and self.slow_readers:
-            slowest = next(iter(self.slow_readers))
-            del self.slow_readers[slowest]
-            slowest.give_up()
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of responses that clients have not read, as of each connection's last measure."""
+        return self.slow_readers.unsent_bytes
 
     async def decode(self, key: int, version: int, body: bytes) -> Any:  # Any: the class depends on the API
         """Decode a request; a large one in a thread, so that the event loop is not blocked. Raises error kinds."""
