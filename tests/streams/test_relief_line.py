@@ -19,7 +19,7 @@ class Scene:
     def __init__(self) -> None:
         self.pending_bytes = 0
         self.resumed: list[object] = []
-        self.line = ReliefLine(lambda: self.pending_bytes, BYTES_MAX)
+        self.line = ReliefLine(lambda: self.pending_bytes / BYTES_MAX)
 
     def waiter(self, name: object, size_bytes: int = 0) -> Callable[[], None]:
         """A caller that adds so many bytes when its turn has come."""
@@ -159,3 +159,26 @@ async def test_a_small_producer_that_waits_gets_its_turn_beside_big_ones_that_us
         assert turns[0] < 1
         assert len(verdicts) > 500
         assert set(verdicts) == {Verdict.ACCEPTED}
+
+
+@virtual_time
+async def test_many_small_batches_use_up_the_budget_as_large_ones_do() -> None:
+    """A batch takes up to 2 KiB beside its bytes: the bytes alone would allow thirty times the memory."""
+    async with deployment(SlowStore(1.0)) as stores:
+        streams = await stores.serve(settings(batch_count_max=10, object_batch_count_max=4))
+        view = await create(streams)
+        relieved: list[float] = []
+        loop = asyncio.get_running_loop()
+        done: list[AppendCall] = []
+        for count in range(11):
+            assert not streams.is_over_budget, count
+            streams.submit(AppendCall([append_of(view, batch_of(b"a"))], done.append, 0))
+
+        is_over = streams.is_over_budget
+        streams.on_relief(lambda: relieved.append(loop.time()))
+        await streams.drain()
+
+        assert is_over
+        assert len(done) == 11
+        assert len(relieved) == 1
+        assert not streams.is_over_budget

@@ -1,7 +1,7 @@
 """The line of those who wait until the write path has room (decision 155).
 
-Once one waits, all later arrivals wait behind it: the write path counts as over its budget for them, even below `bytes_max`. So the pending
-bytes fall below half of the budget, however fast other producers send again. Then those in line continue in order of arrival, a few per turn
+Once one waits, all later arrivals wait behind it: the write path counts as over its budget for them, even if it is not. So less than half
+of the budget is used before long, however fast other producers send again. Then those in line continue in order of arrival, a few per turn
 of the event loop, until the line is empty or the budget is used up again. The rest keep their places.
 
 A caller that gives up leaves the line, so that the line has no more places than there are connections and calls.
@@ -22,11 +22,10 @@ RESUMED_AT_ONCE = 8
 class ReliefLine:
     """Callbacks by order of arrival. Use it from the event loop's thread only."""
 
-    def __init__(self, pending_bytes: Callable[[], int], bytes_max: int) -> None:
-        """`pending_bytes` returns the bytes that wait in the write path; `bytes_max` is its budget."""
+    def __init__(self, used: Callable[[], float]) -> None:
+        """`used` returns the used part of the write path's budget: 1.0 is all of it."""
         self._loop = asyncio.get_running_loop()
-        self._pending_bytes = pending_bytes
-        self._bytes_max = bytes_max
+        self._used = used
         self._waiting: dict[Callable[[], None], None] = {}
         self._is_moving = False
 
@@ -36,7 +35,7 @@ class ReliefLine:
     @property
     def is_closed(self) -> bool:
         """Whether a caller must wait: the budget is used up, or others wait already."""
-        return self._pending_bytes() > self._bytes_max or (bool(self._waiting) and not self._is_moving)
+        return self._used() > 1 or (bool(self._waiting) and not self._is_moving)
 
     def join(self, resume: Callable[[], None]) -> None:
         """Call `resume` once, in turn. A callback that waits already keeps its place."""
@@ -48,19 +47,19 @@ class ReliefLine:
         self._waiting.pop(resume, None)
 
     def relieve(self) -> None:
-        """Let the line move if the pending bytes are below half of the budget. Call this whenever there are fewer."""
-        if self._waiting and not self._is_moving and self._pending_bytes() < self._bytes_max // 2:
+        """Let the line move if less than half of the budget is used. Call this whenever less is used."""
+        if self._waiting and not self._is_moving and self._used() < 0.5:
             self._is_moving = True
             self._loop.call_soon(self._move)
 
     def _move(self) -> None:
         for _ in range(RESUMED_AT_ONCE):
-            if not self._waiting or self._pending_bytes() > self._bytes_max:
+            if not self._waiting or self._used() > 1:
                 break
             resume = next(iter(self._waiting))
             del self._waiting[resume]
             contained(log, "resume after relief", resume)
-        if self._waiting and self._pending_bytes() <= self._bytes_max:
+        if self._waiting and self._used() <= 1:
             self._loop.call_soon(self._move)
         else:
             self._is_moving = False

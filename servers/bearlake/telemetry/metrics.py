@@ -236,6 +236,10 @@ APPEND_FLUSHES = counters("bearlake_append_flushes_total", "WAL objects sealed, 
 APPEND_FLUSH_BYTES = sizes("bearlake_append_flush_bytes", "Size of WAL objects.")
 APPEND_IN_FLIGHT_BYTES = gauge("bearlake_append_in_flight_bytes", "Bytes that are accepted but not yet committed.")
 APPEND_BUDGET_BYTES = gauge("bearlake_append_budget_bytes", "Limit of the in-flight bytes.")
+APPEND_IN_FLIGHT_BATCHES = gauge(
+    "bearlake_append_in_flight_batches", "Batches that are accepted but not yet committed."
+)
+APPEND_BUDGET_BATCHES = gauge("bearlake_append_budget_batches", "Limit of the in-flight batches.")
 APPEND_OPEN_PUTS = gauge("bearlake_append_open_puts", "WAL objects that are being put or committed.")
 
 # Fetch

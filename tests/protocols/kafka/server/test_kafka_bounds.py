@@ -10,6 +10,7 @@ from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams.principal import Authorizer
+from bearlake.streams.relief import ReliefLine
 from bearlake.streams.service import StreamsSettings
 from bearlake.telemetry import metrics
 from fixtures.kafka_server import batch_of, produce_request, values_of
@@ -185,6 +186,27 @@ async def test_produce_requests_without_an_answer_that_wait_for_their_stream_are
     assert taken.value - before == 4
     await kafka.create("t")
     held.set()
-    await until(lambda: taken.value - before == 100)
-    assert (await other.produce("t", batch_of(b"last"))).base_offset == 100
+    last = await client.ask(produce_request("t", batch_of(b"last")), 9)
+    assert last.responses[0].partition_responses[0].base_offset == 100
     assert values_of((await other.fetch("t", 0)).records)[:100] == [(number, b"%d" % number) for number in range(100)]
+
+
+async def test_connections_that_end_while_they_wait_for_room_leave_the_line(kafka_cluster, monkeypatch):
+    """Clients may come and go all the time while a store does not answer."""
+    kafka = (await kafka_cluster(1))[0]
+    await kafka.create("t")
+    used = [2.0]
+    line = ReliefLine(lambda: used[0])
+    monkeypatch.setattr(kafka.streams._writer, "relief", line)  # noqa: SLF001
+    clients = [await kafka.client() for _ in range(5)]
+    for client in clients:
+        client.send(produce_request("t", batch_of(b"v")), 9)
+    await until(lambda: len(line) == 5)
+
+    for client in clients[1:]:
+        client.writer.transport.abort()
+    await until(lambda: len(line) == 1)
+    used[0] = 0.0
+    line.relieve()
+
+    assert (await clients[0].receive()).responses[0].partition_responses[0].error_code == 0

@@ -2,7 +2,8 @@
 
 The kernel parses and answers the common request (known streams, plain rules, no errors) in one call each. A request for a stream
 that this server does not know waits for a look-up in the store; later Produce requests of the connection wait behind it.
-A request with acks=0 gets no response; it counts as in flight until it is submitted. A request of very many batches, or bytes, is admitted in turns of the event loop.
+A request with acks=0 gets no response; it counts as in flight until it is submitted. A request of very many batches, or bytes, is admitted
+in turns of the event loop.
 
 Source: KIP-98, KIP-467 (record errors), KIP-516 (topic ids), Produce versions 3-13.
 """
