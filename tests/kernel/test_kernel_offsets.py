@@ -171,6 +171,15 @@ def test_a_batch_without_records_is_refused(kernel: ModuleType) -> None:
         assignment(kernel, BatchCommit(PartitionKey(ONE + 1), 0, 9, 2**63 - 1, 0)).assign()
 
 
+def test_a_size_that_does_not_fit_is_refused_and_does_not_become_negative(kernel: ModuleType) -> None:
+    made = assignment(kernel, BatchCommit(ONE, 0, 2**63 - 1001, 1, 0), BatchCommit(ONE, 2**63 - 1001, 1, 1, 0))
+
+    with pytest.raises(ValueError, match="63 bits"):
+        made.assign()
+    made = assignment(kernel, BatchCommit(ONE, 0, 2**63 - 1001, 1, 0))
+    assert made.assign() is None
+
+
 def test_a_batch_can_only_be_decided_where_the_assignment_has_stopped(kernel: ModuleType) -> None:
     made = assignment(kernel, BatchCommit(ONE, 0, 10, 1, 0, 9, 0, 0), BatchCommit(ONE, 0, 10, 1, 0, 9, 0, 0))
     actions: tuple[Any, ...] = (

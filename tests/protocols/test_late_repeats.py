@@ -63,10 +63,11 @@ class FullMemory:
     @property
     def is_awaited(self) -> bool:
         """Whether a request waits for room."""
-        return bool(self._writer._relief)  # noqa: SLF001
+        return bool(self._writer.relief)
 
     def relieve(self) -> None:
-        self._writer._release(1 << 40)  # noqa: SLF001
+        self._writer._closed_bytes -= 1 << 40  # noqa: SLF001
+        self._writer.relief.relieve()
 
 
 # -- Kafka ---------------------------------------------------------------------------------------------------------

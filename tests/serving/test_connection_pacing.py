@@ -85,6 +85,9 @@ class Budget:
     def on_relief(self, resume: Callable[[], None]) -> None:
         self.waiting.append(resume)
 
+    def leave_relief(self, resume: Callable[[], None]) -> None:
+        self.waiting = [waiting for waiting in self.waiting if waiting != resume]
+
     def relieve(self) -> None:
         self.is_over_budget = False
         self.waiting.pop()()

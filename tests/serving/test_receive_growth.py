@@ -150,3 +150,73 @@ def test_a_waiting_frame_whose_client_goes_leaves_the_line():
     other.release()
     extra.release()
     assert pool.used_bytes == 0
+
+
+class Framed(Receiver):
+    """A connection that takes frames of the given sizes, one after another, when all their bytes have arrived."""
+
+    def __init__(self, pool: SlabPool, *sizes: int) -> None:
+        super().__init__(pool, Log())
+        self.sizes = list(sizes)
+        self.unsent = sum(sizes)
+        self.taken: list[Slab] = []
+
+    def send(self, count: int) -> None:
+        """Receive up to `count` bytes, until there is no room for the next frame."""
+        while count and self.unsent and self._wish is None:
+            size = min(len(self.get_buffer(-1)), count, self.unsent)
+            self._received(size)
+            self.unsent -= size
+            count -= size
+            self._process()
+
+    def _process(self) -> None:
+        while self.sizes and self._high - self._low >= self.sizes[0]:
+            assert self._slab is not None
+            self.taken.append(self._slab)
+            self._slab.acquire()
+            self._low += self.sizes.pop(0)
+        self._need = self.sizes[0] if self.sizes and self._high > self._low else 0
+        self._release_consumed()
+        self._prepare()
+
+    def _resume(self) -> None:
+        self._process()
+
+
+def test_a_connection_with_the_slab_over_the_bound_does_not_wait_in_line_for_itself() -> None:
+    """Its next request may need a larger slab, which was granted only once the slab over the bound had been given back."""
+    pool = SlabPool(SlabSettings(bytes_max=MIB))
+    other = Framed(pool, MIB)
+    other.send(MIB - 1)
+    client = Framed(pool, MIB // 2, 3 * MIB, 10)
+    client.send(MIB)
+    other.send(1)
+    for slab in (*other.taken, *client.taken):
+        slab.release()
+    client.taken.clear()
+
+    client.send(4 * MIB)
+
+    assert client.sizes == []
+    assert not pool.has_waiters
+    for slab in client.taken:
+        slab.release()
+    client._release()  # noqa: SLF001
+    other._release()  # noqa: SLF001
+    assert pool.used_bytes == 0
+    assert pool.try_take(MIB, is_needed=True) is not None
+
+
+def test_the_slab_over_the_bound_is_given_back_after_one_frame() -> None:
+    pool = SlabPool(SlabSettings(bytes_max=MIB))
+    other = Framed(pool, MIB)
+    other.send(MIB - 1)
+    client = Framed(pool, MIB // 2, MIB // 2)
+
+    client.send(MIB // 2)
+    (extra,) = client.taken
+    assert extra.is_extra
+    extra.release()
+
+    assert not extra.is_extra

@@ -119,7 +119,7 @@ class Node:
         """Check that no state is left of finished calls, finished reads and deleted partitions."""
         assert self.streams is not None
         writer, tail, truth = self.streams._writer, self.streams._tail, self.deployment.truth
-        truth.expect(not writer._calls and not writer._relief, "no call is left behind", calls=len(writer._calls))
+        truth.expect(not writer._calls and not writer.relief, "no call is left behind", calls=len(writer._calls))
         truth.expect(not self.streams._cache._loading, "no read is left behind")
         gone = [key for key in tail._tails if not truth.exists(key)]
         truth.expect(not gone, "nothing is kept of deleted streams", partitions=gone)

@@ -90,6 +90,9 @@ class Budget(Protocol):
     def on_relief(self, resume: Callable[[], None]) -> None:
         """Call `resume` once when there is room again."""
 
+    def leave_relief(self, resume: Callable[[], None]) -> None:
+        """Do not call `resume` any more."""
+
 
 class PacedConnection(Receiver, ABC):
     """Protocol object of one accepted socket."""
@@ -158,6 +161,7 @@ class PacedConnection(Receiver, ABC):
         if self.quota_wait is not None:
             self.quota_wait.cancel()
         self.waiter.leave()
+        self._budget.leave_relief(self._relieved)
         self._release()
         self._record_unsent(0)
         if self._is_reading_paused:

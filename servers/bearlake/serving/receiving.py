@@ -12,6 +12,9 @@ as arrived when the socket was last known to be empty. A read that returns fewer
 
 A connection that may have to wait long is frugal: it reads no further than the frame whose size it knows, and keeps what it has read in a
 small slab meanwhile. So it holds no memory for which other connections wait.
+
+A slab over the pool's bound is for one frame: the connection reads no further than the end of the frame, and then gives the slab back.
+Otherwise it could begin another frame there that needs a larger slab, and wait in line for the slab that it holds itself.
 """
 
 import asyncio
@@ -68,7 +71,7 @@ class Receiver(asyncio.BufferedProtocol):
             self._make_room()
             slab = self._slab
             assert slab is not None
-        end = self._frugal_end() if self._is_frugal else self._high + _READ_BYTES
+        end = self._frugal_end() if self._is_frugal or slab.is_extra else self._high + _READ_BYTES
         asked = slab.view[self._high : min(end, slab.size)]
         self._asked = len(asked)
         return asked
@@ -118,7 +121,7 @@ class Receiver(asyncio.BufferedProtocol):
         slab = self._slab
         if slab is None or self._low != self._high:
             return
-        if slab.size > SIZES[-1] or (self._slabs.has_waiters and slab.size > SMALL_BYTES):
+        if slab.is_extra or slab.size > SIZES[-1] or (self._slabs.has_waiters and slab.size > SMALL_BYTES):
             self._release()
         elif slab.holders == 1:
             self._low = self._high = 0

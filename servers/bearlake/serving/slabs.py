@@ -10,8 +10,8 @@ Such a slab reserves addresses for the whole request and grows in place, so that
 Only its size counts; addresses that were never touched use no memory.
 
 Larger slabs are bounded by `bytes_max`. Beyond the bound, connections wait in line. The first in line gets a slab over the bound if no
-other connection holds such a slab. So requests that were begun always finish: no connection waits for memory that only waiting
-connections hold.
+other connection holds such a slab, and holds it for one frame (`serving/receiving.py`). So requests that were begun always finish: no
+connection waits for memory that only waiting connections hold.
 """
 
 import logging

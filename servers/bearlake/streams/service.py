@@ -266,8 +266,12 @@ class Streams(Management):
         return self._writer.is_over_budget
 
     def on_relief(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once when the write path has room again."""
-        self._writer.on_relief(resume)
+        """Call `resume` once when the write path has room again; those who wait continue in order of arrival."""
+        self._writer.relief.join(resume)
+
+    def leave_relief(self, resume: Callable[[], None]) -> None:
+        """Give up waiting: do not call `resume` any more. No effect if it was called."""
+        self._writer.relief.leave(resume)
 
     # -- consume -------------------------------------------------------------------------------------------------
 
@@ -312,6 +316,8 @@ class Streams(Management):
         settings = self.settings
         metrics.APPEND_BUDGET_BYTES.set(settings.writer.bytes_max)
         metrics.APPEND_IN_FLIGHT_BYTES.set_function(lambda: self._writer.pending_bytes)
+        metrics.APPEND_BUDGET_BATCHES.set(settings.writer.batch_count_max)
+        metrics.APPEND_IN_FLIGHT_BATCHES.set_function(lambda: self._writer.pending_count)
         metrics.APPEND_OPEN_PUTS.set_function(lambda: self._writer.put_count)
         metrics.INDEX_SLICES_MAX.set(settings.tail_slice_count_max)
         metrics.INDEX_SLICES.set_function(lambda: self._tail.slice_count)

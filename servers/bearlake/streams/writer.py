@@ -8,7 +8,8 @@
   failure: the writer retries the commit with the same token until the outcome is known or this server is fenced. After
   `commit_unknown_ms_max` the server stops, so that clients move to other servers; the store decides each token once, even if late (I8).
 - A commit names the oldest log position that this server knew when it received a batch that may be its producer's first (`may_begin`).
-- `bytes_max` bounds memory: above it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
+- `bytes_max` and `batch_count_max` bound memory: above them, protocol servers stop reading their sockets and wait in line
+  (`is_over_budget`, `relief`).
 """
 
 import asyncio
@@ -31,11 +32,11 @@ from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import OpenBuffer, Sealed, seal
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
+from bearlake.streams.relief import ReliefLine
 from bearlake.streams.turns import AT_ONCE
 from bearlake.streams.unstored_batches import UnstoredBatches
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.telemetry import metrics
-from bearlake.telemetry.containment import contained
 from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
@@ -76,16 +77,17 @@ class Writer:
         self._on_unknown = on_unknown
         self._open = OpenBuffer(settings)
         self._full: deque[OpenBuffer] = deque()
-        """Full buffers, which wait for an upload slot; bounded by `bytes_max`."""
+        """Full buffers, which wait for an upload slot; bounded by `bytes_max` and `batch_count_max`."""
         self._in_flight: dict[asyncio.Task[None], None] = {}
         self._last_commit: asyncio.Future[None] | None = None
         self._calls: dict[Call, float] = {}
         """Calls without an answer, and the loop time at which the writer gives up on them."""
         self._decided: deque[Call] = deque()
         """Calls with all their outcomes, which are answered in the next turns of the event loop."""
-        self._closed_bytes = 0
-        """Bytes of the batches that are not in the open buffer."""
-        self._relief: list[Callable[[], None]] = []
+        self._closed_bytes = self._closed_count = 0
+        """Bytes of the batches that are not in the open buffer, and the number of these batches."""
+        self.relief = ReliefLine(self._used)
+        """Those who wait until less than half of the budget is used."""
         self._unstored = UnstoredBatches(commit_log)
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
         self._is_fenced = False
@@ -141,12 +143,13 @@ class Writer:
     def _take_open(self) -> OpenBuffer:
         buffer, self._open = self._open, OpenBuffer(self._settings)
         self._closed_bytes += buffer.batches.size
+        self._closed_count += buffer.batches.count
         return buffer
 
     @property
     def is_over_budget(self) -> bool:
-        """Whether callers should stop reading their sockets until `on_relief`."""
-        return self._closed_bytes + self._open.batches.size > self._settings.bytes_max
+        """Whether callers should stop reading their sockets and join `relief`."""
+        return self.relief.is_closed
 
     @property
     def put_count(self) -> int:
@@ -158,9 +161,14 @@ class Writer:
         """Bytes of batches that are waiting or in flight."""
         return self._closed_bytes + self._open.batches.size
 
-    def on_relief(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once, when the pending bytes fall below half of the budget."""
-        self._relief.append(resume)
+    @property
+    def pending_count(self) -> int:
+        """These batches."""
+        return self._closed_count + self._open.batches.count
+
+    def _used(self) -> float:
+        settings = self._settings
+        return max(self.pending_bytes / settings.bytes_max, self.pending_count / settings.batch_count_max)
 
     async def drain(self) -> None:
         """Flush the open buffer and wait until nothing is in flight, including batches that arrive meanwhile."""
@@ -229,7 +237,7 @@ class Writer:
             sealed = seal(buffer, self._server)
         except Exception as error:  # noqa: BLE001 - boundary: the batches are lost, and no later batch may be stored (I3)
             self._failed(error)
-            self._release(buffer.batches.size)
+            self._release(buffer.batches)
             return
         self._policy.flushed(len(sealed.batches))
         self._flush_count += 1
@@ -293,7 +301,7 @@ class Writer:
         finally:
             if not done.done():
                 done.set_result(None)
-            self._release(size)
+            self._release(queued)
 
     async def _commit(self, commit: ObjectCommit) -> ObjectCommitted | None:
         """Retry the commit until the outcome is known; None if this server is fenced and nothing was stored.
@@ -357,12 +365,10 @@ class Writer:
         log.error("the write path failed; stopping this server", exc_info=error)
         self._end(self._on_unknown)
 
-    def _release(self, size: int) -> None:
-        self._closed_bytes -= size
-        if self._relief and self.pending_bytes < self._settings.bytes_max // 2:
-            waiting, self._relief = self._relief, []
-            for resume in waiting:
-                contained(log, "resume after relief", resume)
+    def _release(self, written: kernel.WriteBuffer) -> None:
+        self._closed_bytes -= written.size
+        self._closed_count -= written.count
+        self.relief.relieve()
 
     def _expire(self) -> None:
         """Answer calls whose deadline has passed, in turns; `_calls` is in order of arrival, hence of deadlines."""

@@ -27,6 +27,9 @@ class WriterSettings:
     """Objects that are being uploaded or committed at once."""
     bytes_max: int = 192 * 1024 * 1024
     """Bytes of batches waiting or in flight at which sockets are no longer read (backpressure)."""
+    batch_count_max: int = 200_000
+    """Batches waiting or in flight at which sockets are no longer read. A batch takes up to 2 KiB beside its own bytes. More help only if
+    the stores are slow and batches are smaller than 1 KiB."""
     deadline_ms: int = 30_000
     """Time (ms) after which a caller gets the answer that the outcome is unknown. The write itself continues."""
     retry_pause_ms: int = 50

@@ -237,6 +237,8 @@ APPEND_FLUSHES = counters("bearlake_append_flushes_total", "WAL objects sealed, 
 APPEND_FLUSH_BYTES = sizes("bearlake_append_flush_bytes", "Size of WAL objects.")
 APPEND_IN_FLIGHT_BYTES = gauge("bearlake_append_in_flight_bytes", "Bytes that are accepted but not yet committed.")
 APPEND_BUDGET_BYTES = gauge("bearlake_append_budget_bytes", "Limit of the in-flight bytes.")
+APPEND_IN_FLIGHT_BATCHES = gauge("bearlake_append_in_flight_batches", "Batches accepted but not yet committed.")
+APPEND_BUDGET_BATCHES = gauge("bearlake_append_budget_batches", "Limit of the in-flight batches.")
 APPEND_OPEN_PUTS = gauge("bearlake_append_open_puts", "WAL objects that are being put or committed.")
 
 # Fetch
@@ -351,9 +353,7 @@ COMPACTION_KEPT = counters(
 COMPACTION_MENDED = counter(
     "bearlake_compaction_mended_objects_total", "Missing kept objects that were rewritten from the WAL."
 )
-COMPACTION_CONFLICTS = counter(
-    "bearlake_compaction_table_conflicts_total", "Table commits that conflicted with the table."
-)
+COMPACTION_CONFLICTS = counter("bearlake_compaction_table_conflicts_total", "Table commits that met a conflict.")
 COMPACTION_RETRIES = counters("bearlake_compaction_retries_total", "Retried steps, by error kind.", "error")
 COMPACTION_STREAM_RECORDS = gauges(
     "bearlake_compaction_stream_records",

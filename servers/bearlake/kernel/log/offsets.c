@@ -112,13 +112,17 @@ static bool extend_slice(const PackedRows *slices, const int64_t *batch)
 static int accept_batch(Assignment *self, Visit *visit, const int64_t *batch, PyObject *producer)
 {
     const int64_t base = visit->end;
-    int64_t end;
+    int64_t end, size;
     if (batch[COMMIT_RECORD_COUNT] <= 0) {
         PyErr_Format(PyExc_ValueError, "I2: a batch has at least one record, not %lld", (long long)batch[COMMIT_RECORD_COUNT]);
         return -1;
     }
     if (__builtin_add_overflow(base, batch[COMMIT_RECORD_COUNT], &end)) {
         PyErr_SetString(PyExc_ValueError, "I2: an offset has 63 bits");
+        return -1;
+    }
+    if (__builtin_add_overflow(visit->size, batch[COMMIT_LENGTH], &size)) {
+        PyErr_SetString(PyExc_ValueError, "the size of a partition has 63 bits");
         return -1;
     }
     if (producer != NULL && remember(self, visit, batch, producer) < 0)
@@ -131,7 +135,7 @@ static int accept_batch(Assignment *self, Visit *visit, const int64_t *batch, Py
         || (!extend_slice(&self->slices, batch) && push_row(&self->slices, piece, SLICE_FIELDS) < 0))
         return -1;
     visit->end = end;
-    visit->size = (int64_t)((uint64_t)visit->size + (uint64_t)batch[COMMIT_LENGTH]);
+    visit->size = size;
     visit->is_changed = true;
     self->at++;
     self->is_stopped = false;

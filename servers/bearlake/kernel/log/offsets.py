@@ -187,6 +187,8 @@ class OffsetAssignment(Generic[State]):
         base = visit.end
         if base + count > _INT64_MAX:
             raise ValueError("I2: an offset has 63 bits")
+        if visit.size + length > _INT64_MAX:
+            raise ValueError("the size of a partition has 63 bits")
         if producer is not None:
             visit.producers[producer_id] = producer
             self._sequences.append((partition, producer_id, epoch, sequence, count, base, flags))

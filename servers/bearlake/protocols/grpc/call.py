@@ -121,11 +121,18 @@ class Node:
             return self.settings.call_drain_ms
 
     async def room(self) -> None:
-        """Wait until the write path accepts more. While the write path is over its budget, the call reads nothing from the client."""
-        while self.streams.is_over_budget:
-            relief: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.streams.on_relief(lambda relief=relief: None if relief.done() else relief.set_result(None))  # type: ignore[misc]
-            await relief
+        """Wait until the write path accepts more. While the write path is over its budget, the call reads nothing from the client.
+
+        Once the call's turn has come, it does not check again: others may be in line by then.
+        """
+        if not self.streams.is_over_budget:
+            return
+        relieved = asyncio.Event()
+        self.streams.on_relief(relieved.set)
+        try:
+            await relieved.wait()
+        finally:
+            self.streams.leave_relief(relieved.set)
 
 
 def plain(node: Node, method: Method[Request, Response]) -> Callable[[bytes], Request]:

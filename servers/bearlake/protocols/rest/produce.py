@@ -122,6 +122,8 @@ class Writing:
                 await relieved.wait()
         except TimeoutError as error:
             raise Overloaded("too many bytes are waiting to be written; retry later") from error
+        finally:
+            self._streams.leave_relief(relieved.set)
 
     def require(self, who: Principal, name: str) -> None:
         """Raise `Denied` unless `who` may write to the stream `name`, which need not exist."""

@@ -16,7 +16,7 @@ class RestSettings:
     """Concurrent requests, including those that follow a stream; further requests are answered with 503."""
     request_timeout_ms: int = 60_000
     """Longest time (ms) for one request that does not follow a stream, including its body."""
-    unread_bytes_max: int = 256 * 1024 * 1024
+    unread_bytes_max: int = 512 * 1024 * 1024
     """Bytes of answers that the clients of all connections have not read; above it, those that have not kept up for longest are
     disconnected."""
     connection_count_max: int = 4_096

@@ -10,9 +10,10 @@ from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams.principal import Authorizer
+from bearlake.streams.relief import ReliefLine
 from bearlake.streams.service import StreamsSettings
 from bearlake.telemetry import metrics
-from fixtures.kafka_server import batch_of
+from fixtures.kafka_server import batch_of, produce_request, values_of
 from fixtures.waiting import until
 
 KIB = 1024
@@ -160,3 +161,52 @@ async def test_a_caller_without_rights_learns_and_changes_nothing(kafka):
     assert described.error_code
     assert not described.configs
     assert (await client.produce("t", batch_of(b"a"))).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_produce_requests_without_an_answer_that_wait_for_their_stream_are_bounded(kafka_cluster, monkeypatch):
+    """They keep receive buffers, whose small ones no bound counts, for as long as the metadata store does not answer."""
+    cluster = await kafka_cluster(1, settings=KafkaSettings(requests_in_flight_max=4))
+    kafka, held = cluster[0], asyncio.Event()
+    client, other = await kafka.client(), await kafka.client()
+    find = kafka.streams.catalog.find
+
+    async def wait(name):
+        await held.wait()
+        return await find(name)
+
+    monkeypatch.setattr(kafka.streams.catalog, "find", wait)
+    taken = metrics.KAFKA_REQUESTS.labels("PRODUCE")
+    before = taken.value
+    for number in range(100):
+        client.send(produce_request("t", batch_of(b"%d" % number), acks=0), 9, has_answer=False)
+    await until(lambda: taken.value - before >= 4)
+    for _ in range(20):  # time in which a server without the limit would read the rest of the client's bytes
+        await other.ask(named(), 12)
+
+    assert taken.value - before == 4
+    await kafka.create("t")
+    held.set()
+    last = await client.ask(produce_request("t", batch_of(b"last")), 9)
+    assert last.responses[0].partition_responses[0].base_offset == 100
+    assert values_of((await other.fetch("t", 0)).records)[:100] == [(number, b"%d" % number) for number in range(100)]
+
+
+async def test_connections_that_end_while_they_wait_for_room_leave_the_line(kafka_cluster, monkeypatch):
+    """Clients may come and go all the time while a store does not answer."""
+    kafka = (await kafka_cluster(1))[0]
+    await kafka.create("t")
+    used = [2.0]
+    line = ReliefLine(lambda: used[0])
+    monkeypatch.setattr(kafka.streams._writer, "relief", line)  # noqa: SLF001
+    clients = [await kafka.client() for _ in range(5)]
+    for client in clients:
+        client.send(produce_request("t", batch_of(b"v")), 9)
+    await until(lambda: len(line) == 5)
+
+    for connection in list(kafka.server.connections)[1:]:
+        connection.close("the test says so", "test")
+    await until(lambda: len(line) == 1)
+    used[0] = 0.0
+    line.relieve()
+
+    assert (await clients[0].receive()).responses[0].partition_responses[0].error_code == 0

@@ -2,7 +2,8 @@
 
 The kernel parses and answers the common request (known streams, plain rules, no errors) in one call each. A request for a stream
 that this server does not know waits for a look-up in the store; later Produce requests of the connection wait behind it.
-A request with acks=0 gets no response. A request of very many batches, or bytes, is admitted in turns of the event loop.
+A request with acks=0 gets no response; it counts as in flight until it is submitted. A request of very many batches, or bytes, is admitted
+in turns of the event loop.
 
 Source: KIP-98, KIP-467 (record errors), KIP-516 (topic ids), Produce versions 3-13.
 """
@@ -65,7 +66,8 @@ def receive(
         call.outcomes = [code] * len(entries)
         call.done(AppendCall((), _ignore, call.seen))
     elif connection.produce_tail is not None or _is_large(call, frame) or not _submit(call, frame, slab):
-        _start_later(call, frame, slab)
+        _start_later(call, frame, slab, slot)
+        return
     if acks == 0:
         connection.answer(slot, ())
 
@@ -75,7 +77,8 @@ def _is_large(call: ProduceCall, frame: memoryview) -> bool:
     return len(call.entries) > AT_ONCE_COUNT_MAX or len(frame) > AT_ONCE_BYTES_MAX
 
 
-def _start_later(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
+def _start_later(call: ProduceCall, frame: memoryview, slab: Slab, slot: Slot) -> None:
+    """Submit the request later. It counts as in flight until then, even if it gets no response: it keeps its receive buffer."""
     connection = call.connection
     slab.acquire()
     task = connection.start(_later(call, frame, slab, connection.produce_tail), is_cancelled_on_close=False)
@@ -85,6 +88,8 @@ def _start_later(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
         slab.release()
         if connection.produce_tail is task:
             connection.produce_tail = None
+        if call.slot is None:
+            connection.answer(slot, ())
 
     task.add_done_callback(done)
 

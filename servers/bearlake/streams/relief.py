@@ -1,0 +1,65 @@
+"""The line of those who wait until the write path has room (decision 155).
+
+Once one waits, all later arrivals wait behind it: the write path counts as over its budget for them, even if it is not. So less than half
+of the budget is used before long, however fast other producers send again. Then those in line continue in order of arrival, a few per turn
+of the event loop, until the line is empty or the budget is used up again. The rest keep their places.
+
+A caller that gives up leaves the line, so that the line has no more places than there are connections and calls.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from bearlake.telemetry.containment import contained
+
+log = logging.getLogger(__name__)
+
+RESUMED_AT_ONCE = 8
+"""Callers that continue in one turn of the event loop: each may take all requests that it has received, mostly up to 1 MiB."""
+
+
+class ReliefLine:
+    """Callbacks by order of arrival. Use it from the event loop's thread only."""
+
+    def __init__(self, used: Callable[[], float]) -> None:
+        """`used` returns the used part of the write path's budget: 1.0 is all of it."""
+        self._loop = asyncio.get_running_loop()
+        self._used = used
+        self._waiting: dict[Callable[[], None], None] = {}
+        self._is_moving = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a caller must wait: the budget is used up, or others wait already."""
+        return self._used() > 1 or (bool(self._waiting) and not self._is_moving)
+
+    def join(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once, in turn. A callback that waits already keeps its place."""
+        self._waiting.setdefault(resume)
+        self.relieve()
+
+    def leave(self, resume: Callable[[], None]) -> None:
+        """Give up a place; no effect without one."""
+        self._waiting.pop(resume, None)
+
+    def relieve(self) -> None:
+        """Let the line move if less than half of the budget is used. Call this whenever less is used."""
+        if self._waiting and not self._is_moving and self._used() < 0.5:
+            self._is_moving = True
+            self._loop.call_soon(self._move)
+
+    def _move(self) -> None:
+        for _ in range(RESUMED_AT_ONCE):
+            if not self._waiting or self._used() > 1:
+                break
+            resume = next(iter(self._waiting))
+            del self._waiting[resume]
+            contained(log, "resume after relief", resume)
+        if self._waiting and self._used() <= 1:
+            self._loop.call_soon(self._move)
+        else:
+            self._is_moving = False
