@@ -53,12 +53,14 @@ class Cluster:
         cluster.topics = Topics(t=4)
         return cluster
 
-    async def server(self, name, **settings):
+    async def server(self, name, topics=None, **settings):
         found = await registering.register(
             self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS
         )
         all_settings = GroupSettings(consumer=ConsumerGroupSettings(assignment_interval_ms=0, **settings))
-        return Coordinator(self.metadata, Ownership(self.metadata, found.server, all_settings, topics=self.topics))
+        return Coordinator(
+            self.metadata, Ownership(self.metadata, found.server, all_settings, topics=topics or self.topics)
+        )
 
 
 def joining(member_id="a", **changes):

@@ -33,7 +33,7 @@ class Scene:
         return work(*arguments)
 
     async def matches(self, pattern="a.*"):
-        return set(await self.patterns.matches(pattern, INTERNAL))
+        return set((await self.patterns.matches(pattern, INTERNAL)).names)
 
 
 def test_a_pattern_matches_whole_names():

@@ -109,6 +109,10 @@ class Coordinator:
             await self.ownership.confirm(name, owned)
         await self.ownership.abandoned_writes.finish(name)
         protocols = self.ownership.protocols
+        if asked.epoch == 0:
+            await protocols.before_beat(owned)
+        if self.ownership.owned.get(name) is not owned:  # lost since it was confirmed
+            raise GroupRefusal(Problem.NOT_COORDINATOR)
         check_assignor(asked, protocols.configured(name))  # before a refused request could change the group's protocol
         machine = protocols.as_consumer(name, owned, may_create=asked.epoch == 0)
         if asked.epoch <= 0:

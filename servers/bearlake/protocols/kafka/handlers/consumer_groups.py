@@ -3,11 +3,11 @@
 Source: KIP-848, KIP-1082 (clients choose member ids), KIP-1099 (member types); Apache Kafka for the order of checks and their texts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import PartitionKey, partition_index, stream_number
+from bearlake.metadata.model import PARTITION_COUNT_MAX, PartitionKey, partition_index, stream_number
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
@@ -103,11 +103,11 @@ def _invalid(message: str) -> NoReturn:
 async def _asked(context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
     """Return the request in the coordinator's terms. Raises `GroupRefusal` (INVALID_PATTERN)."""
     pattern = request.subscribed_topic_regex
-    matches = None
+    matches, matched_version = None, 0
     if request.member_epoch > LEAVES:
         known = pattern if pattern is not None else context.groups.pattern_of(request.group_id, request.member_id)
         if known:
-            matches = await context.patterns.matches(known, caller.who)
+            matches, matched_version = await context.patterns.matches(known, caller.who)
     return Heartbeat(
         member_id=request.member_id,
         epoch=request.member_epoch,
@@ -117,22 +117,30 @@ async def _asked(context: KafkaContext, caller: Caller, request: ConsumerGroupHe
         topics=request.subscribed_topic_names,
         pattern=pattern,
         matches=matches,
+        matched_version=matched_version,
         assignor=request.server_assignor,
-        owned=None if request.topic_partitions is None else _owned(context, request.topic_partitions),
+        owned=None if request.topic_partitions is None else await _owned(context, request.topic_partitions),
         client_id=caller.client_id or "",
         client_host="/" + caller.peer.rpartition(":")[0],
     )
 
 
-def _owned(
-    context: KafkaContext, topics: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]
+async def _owned(
+    context: KafkaContext, topics: Sequence[ConsumerGroupHeartbeatRequest.TopicPartitions]
 ) -> list[PartitionKey]:
-    """The partitions that exist; a member cannot have others."""
+    """The partitions of topics that exist; a member cannot have others.
+
+    A partition that this server does not know yet counts: one that is left out is given up. Raises `Unavailable`.
+    """
+    catalog = context.streams.catalog
+    if any(catalog.peek_id(topic.topic_id) is None for topic in topics):
+        await catalog.catch_up()
     keys = []
     for topic in topics:
-        view = context.streams.catalog.peek_id(topic.topic_id)
+        view = catalog.peek_id(topic.topic_id)
         if view is not None:
-            keys += [view.partition(index) for index in topic.partitions if 0 <= index < view.partition_count]
+            first = view.first_key
+            keys += [PartitionKey(first | index) for index in topic.partitions if 0 <= index < PARTITION_COUNT_MAX]
     return keys
 
 

@@ -138,6 +138,10 @@ class Heartbeats:
             self._engine.touch(member)
         pattern = member.pattern if asked.pattern is None else asked.pattern
         matches = member.matches if asked.matches is None else asked.matches
+        if pattern == member.pattern and asked.matched_version < self._engine.subscriptions.since:
+            matches = (
+                member.matches
+            )  # compared before this server took the group over, perhaps without the newest topics
         if not pattern:
             matches = frozenset()
         topics = member.topics if asked.topics is None else asked.topics
