@@ -64,6 +64,22 @@ def test_a_comparison_that_takes_too_long_is_refused(monkeypatch):
         compare("a", ["a"], SETTINGS)
 
 
+def test_a_comparison_ends_soon_after_its_time_whatever_one_name_takes(monkeypatch):
+    spent, compared = [0.0], []
+
+    class Slow:
+        def fullmatch(self, name):
+            compared.append(name)
+            spent[0] += 0.1
+
+    monkeypatch.setattr(patterns, "_compiled", lambda *_: Slow())
+    monkeypatch.setattr(patterns.time, "thread_time", lambda: spent[0])
+
+    with pytest.raises(GroupRefusal, match="takes longer"):
+        compare("a", ["a"] * 1_000, SETTINGS)
+    assert len(compared) <= 40
+
+
 @virtual_time
 async def test_members_with_the_same_pattern_share_a_comparison():
     scene = Scene()

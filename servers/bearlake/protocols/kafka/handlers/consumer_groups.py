@@ -33,6 +33,8 @@ from bearlake.streams.turns import in_turns
 
 _OWN_ID_FROM = 1
 _UNCHANGED_MS = -1
+_KEYS_AT_ONCE = 2_000
+"""Partitions that are looked at in one turn of the event loop: 1 ms."""
 _CONSUMER, _CLASSIC = 1, 0
 """Member types."""
 
@@ -54,7 +56,7 @@ async def heartbeat(
         if not may_read(context, caller, request.group_id):
             raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
         await _check_topics(context, caller, request)
-        _check(caller, request)
+        _check(caller, request, context.groups.settings.consumer.topic_count_max)
         asked = await _asked(context, caller, request)
         return _answer(context, await context.groups.beat(request.group_id, asked))
     except _Refused as refused:
@@ -72,8 +74,12 @@ async def _check_topics(context: KafkaContext, caller: Caller, request: Consumer
                 raise _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
 
 
-def _check(caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
+def _check(caller: Caller, request: ConsumerGroupHeartbeatRequest, topic_count_max: int) -> None:
     """Raise `_Refused` unless the request is well-formed."""
+    if len(request.subscribed_topic_names or ()) > topic_count_max:
+        _invalid(
+            f"SubscribedTopicNames has {len(request.subscribed_topic_names or ())} names, the limit is {topic_count_max}."
+        )
     for name, value in (
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
@@ -127,20 +133,24 @@ async def _asked(context: KafkaContext, caller: Caller, request: ConsumerGroupHe
 
 async def _owned(
     context: KafkaContext, topics: Sequence[ConsumerGroupHeartbeatRequest.TopicPartitions]
-) -> list[PartitionKey]:
+) -> set[PartitionKey]:
     """The partitions of topics that exist; a member cannot have others.
 
     A partition that this server does not know yet counts: one that is left out is given up. Raises `Unavailable`.
     """
     catalog = context.streams.catalog
-    if any(catalog.peek_id(topic.topic_id) is None for topic in topics):
-        await catalog.catch_up()
-    keys = []
-    for topic in topics:
-        view = catalog.peek_id(topic.topic_id)
-        if view is not None:
-            first = view.first_key
-            keys += [PartitionKey(first | index) for index in topic.partitions if 0 <= index < PARTITION_COUNT_MAX]
+    keys: set[PartitionKey] = set()
+    has_asked = False
+    async for part in in_turns(topics):
+        for topic in part:
+            view = catalog.peek_id(topic.topic_id)
+            if view is None and not has_asked:
+                await catalog.catch_up()
+                view, has_asked = catalog.peek_id(topic.topic_id), True
+            if view is not None:
+                first = view.first_key
+                async for indexes in in_turns(topic.partitions, _KEYS_AT_ONCE):
+                    keys.update(PartitionKey(first | index) for index in indexes if 0 <= index < PARTITION_COUNT_MAX)
     return keys
 
 

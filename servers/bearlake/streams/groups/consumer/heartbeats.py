@@ -7,7 +7,13 @@ import asyncio
 import uuid
 
 from bearlake.streams.groups.consumer.engine import Engine
-from bearlake.streams.groups.consumer.model import LEAVES_FOR_A_WHILE, ConsumerMember, Heartbeat, HeartbeatAnswer
+from bearlake.streams.groups.consumer.model import (
+    LEAVES_FOR_A_WHILE,
+    ConsumerMember,
+    Heartbeat,
+    HeartbeatAnswer,
+    MemberState,
+)
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
@@ -50,6 +56,7 @@ class Heartbeats:
         if asked.epoch == LEAVES_FOR_A_WHILE and asked.instance_id is not None:
             self._group.disown(member)
             member.revoking = {}
+            member.state = MemberState.STABLE  # the next coordinator must not wait for it to give anything up
             member.epoch = LEAVES_FOR_A_WHILE
             self._group.own(member)
             self._engine.rebalances.cancel(member.member_id)

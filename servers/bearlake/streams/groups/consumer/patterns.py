@@ -24,11 +24,14 @@ from bearlake.streams.turns import in_turns
 
 COUNT_MAX = 1_024
 """Pairs of pattern and principal whose matches are kept."""
+COMPILED_COUNT_MAX = 32
+"""Compiled patterns that are kept: each may use `pattern_memory_bytes`, and is used again only when topics have changed."""
 NAME_COUNT_MAX = 1_000_000
 """Names in all kept matches together; each takes about 50 bytes."""
 COMPARE_MS_MAX = 2_000
 """CPU time (ms) of the longest comparison of one pattern with all topics."""
-_NAMES_AT_ONCE = 256
+_NAMES_AT_ONCE = 16
+"""Names between two looks at the clock: a hostile pattern takes 0.1 s for a long name."""
 
 OffLoop = Callable[..., Awaitable[Any]]
 """`Checks.off_loop` (Any: what its work returns)."""
@@ -135,7 +138,7 @@ def compare(pattern: str, names: Sequence[str], settings: ConsumerGroupSettings)
     return found
 
 
-@lru_cache(maxsize=COUNT_MAX)
+@lru_cache(maxsize=COMPILED_COUNT_MAX)
 def _compiled(pattern: str, memory_bytes: int) -> Any:  # Any: re2 has no types
     options = re2.Options()
     options.log_errors = False
