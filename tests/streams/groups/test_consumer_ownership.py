@@ -128,6 +128,18 @@ async def test_a_join_whose_save_fails_is_refused_and_succeeds_when_it_is_repeat
 
 
 @virtual_time
+async def test_a_request_for_an_assignor_that_does_not_exist_creates_no_group():
+    cluster = await Cluster.open()
+    server = await cluster.server("1")
+
+    assert await refused(server.beat("g", joining(assignor="none"))) is Problem.UNSUPPORTED_ASSIGNOR
+
+    assert not server.ownership.owned
+    assert await server.holder("g") is None
+    await cluster.metadata.close()
+
+
+@virtual_time
 async def test_a_request_that_is_refused_does_not_change_the_groups_protocol():
     cluster = await Cluster.open()
     server = await cluster.server("1")
