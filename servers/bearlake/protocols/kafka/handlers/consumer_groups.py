@@ -109,11 +109,13 @@ def _invalid(message: str) -> NoReturn:
 async def _asked(context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
     """Return the request in the coordinator's terms. Raises `GroupRefusal` (INVALID_PATTERN)."""
     pattern = request.subscribed_topic_regex
-    matches, matched_version = None, 0
+    matches: frozenset[str] | None = None
+    matched_version = 0
     if request.member_epoch > LEAVES:
         known = pattern if pattern is not None else context.groups.pattern_of(request.group_id, request.member_id)
         if known:
-            matches, matched_version = await context.patterns.matches(known, caller.who)
+            found = await context.patterns.matches(known, caller.who)
+            matches, matched_version = found.names, found.version
     return Heartbeat(
         member_id=request.member_id,
         epoch=request.member_epoch,
