@@ -96,9 +96,8 @@ class Coordinator:
     async def beat(self, name: str, asked: Heartbeat) -> HeartbeatAnswer:
         """Join a consumer group, stay in it, or leave it (KIP-848); waits until what changed is saved. Raises `GroupRefusal`."""
         protocols = self.ownership.protocols
-        check_assignor(
-            asked, protocols.configured(name)
-        )  # before a refused request could create a group, or change its protocol
+        # First, so that a refused request creates no group and does not change a group's protocol.
+        check_assignor(asked, protocols.configured(name))
         if asked.epoch == 0:
             owned = await self.ownership.open_confirmed(name, asked.member_id)
         else:
