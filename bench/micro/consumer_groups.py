@@ -37,6 +37,9 @@ class _Topics:
         """Return the stream."""
         return self._stream if name == "t" else None
 
+    async def catch_up(self) -> None:
+        """Return at once."""
+
 
 class _Member:
     """A client as it sees itself."""

@@ -2,13 +2,14 @@
 
 Look-ups on the hot path are dictionary reads. If a name is missing, the catalog asks the store once before it reports NotFound, and so
 finds a stream that another server has just created. The commit itself refuses batches for a deleted stream (I1), not this view.
+A stream or partition that this view lacks is deleted only if it is still absent after `catch_up` (decision 157).
 
 A request that changes a stream by name resolves the name once, in the store (`resolve`); its later steps name that incarnation (I12).
 """
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 
 from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound, Overloaded
@@ -16,6 +17,7 @@ from bearlake.kernel import PlainRules
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.catching_up import CatchingUp
 from bearlake.streams.turns import in_turns
 from bearlake.telemetry.containment import contained
 
@@ -90,10 +92,12 @@ class Catalog:
         stream_count_max: int,
         partition_count_max: int = PARTITION_COUNT_MAX,
         stream_partition_count_max: int = PARTITION_COUNT_MAX,
+        head: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         """The largest numbers of streams and of partitions in this deployment, and of partitions in one stream.
 
         Concurrent changes may exceed the numbers of the deployment a little, because each server compares with what it knows.
+        `head`: see `CatchingUp`.
         """
         self._store = store
         self._partition_count_max = partition_count_max
@@ -108,8 +112,7 @@ class Catalog:
         """While `load` runs: numbers of the streams that this server has deleted meanwhile."""
         self.version = 0
         """Grows with every change of this view; for caches of rendered answers."""
-        self.position = 0
-        """Log position up to which this view includes changes of streams; the follower sets it."""
+        self._catching_up = CatchingUp(head)
         self.on_change: set[Callable[[], None]] = set()
         """Called after every change of this view; must return at once."""
 
@@ -123,6 +126,19 @@ class Catalog:
     def views(self) -> Collection[StreamView]:
         """All streams, in no order; good until the next await."""
         return self._by_name.values()
+
+    @property
+    def position(self) -> int:
+        """Log position up to which this view includes changes of streams."""
+        return self._catching_up.position
+
+    def reached(self, position: int) -> None:
+        """Record that this view includes all changes of streams up to this log position; for the follower."""
+        self._catching_up.reached(position)
+
+    async def catch_up(self) -> None:
+        """Return when this view includes every change that the store had at the time of this call. Raises `Unavailable`."""
+        await self._catching_up.wait()
 
     def peek(self, name: str) -> StreamView | None:
         """Return the stream with this name if this server knows it; never waits."""
@@ -161,7 +177,7 @@ class Catalog:
                         contained(log, "read a stream", partial(self._put, stream))
         finally:
             self._dropped = None
-        self.position = position
+        self.reached(position)
 
     async def _listed(self) -> dict[int, Stream]:
         """Read all streams from the store; returns them by number."""

@@ -134,7 +134,6 @@ class Follower:
         """Read the changed policies and streams again; they stay marked until the store answers."""
         if self._is_policy_changed:
             await self._refresh_policies()
-        position = self._tail.position
         changed = list(self._changed)
         if changed:
             deleted = [stream for stream in await self._catalog.refresh(changed) if stream.is_deleted]
@@ -145,7 +144,7 @@ class Follower:
                         self._segments.forget(stream.partition(index))
             for number in changed:
                 self._changed.pop(number, None)
-        self._catalog.position = position
+        self._catalog.reached(self._tail.position)
 
     async def _refresh_policies(self) -> None:
         for policy in self._policies:
@@ -164,3 +163,5 @@ class Follower:
                 slices=result.slices,
             )
             self._tail.apply(entry)
+            if self._catalog.position == result.position - 1:
+                self._catalog.reached(result.position)  # this entry changes no stream

@@ -343,4 +343,4 @@ def _history(
 
 def _catalog(metadata: Metadata, settings: StreamsSettings) -> Catalog:
     limits = settings.stream_count_max, settings.partition_count_max, settings.stream_partition_count_max
-    return Catalog(metadata.streams, *limits)
+    return Catalog(metadata.streams, *limits, head=metadata.log.head)

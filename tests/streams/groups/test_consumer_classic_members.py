@@ -1,6 +1,7 @@
 """Members of the classic protocol in a consumer group, and groups that change their protocol (KIP-848, online migration)."""
 
 import asyncio
+from dataclasses import replace
 
 from bearlake.metadata.model import PartitionKey
 from bearlake.serving.groups import packing
@@ -78,6 +79,17 @@ async def test_a_classic_member_must_have_a_protocol_in_common_with_the_other_cl
 
     assert (await scene.join_classic("y", protocol="other")).problem is Problem.INCONSISTENT_PROTOCOL
     assert (await scene.join_classic("y")).generation == 8 + 1
+
+
+@virtual_time
+async def test_a_classic_member_subscribes_to_a_limited_number_of_topics():
+    scene = upgraded(x=[0])
+    await scene.join("a")
+    scene.settings = replace(scene.settings, topic_count_max=2)
+
+    assert (await scene.join_classic("y", "t", "u", "v")).problem is Problem.INCONSISTENT_PROTOCOL
+    assert "y" not in scene.group.members
+    assert (await scene.join_classic("y", "t", "u")).member_id == "y"
 
 
 @virtual_time

@@ -53,12 +53,14 @@ class Cluster:
         cluster.topics = Topics(t=4)
         return cluster
 
-    async def server(self, name, **settings):
+    async def server(self, name, topics=None, **settings):
         found = await registering.register(
             self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS
         )
         all_settings = GroupSettings(consumer=ConsumerGroupSettings(assignment_interval_ms=0, **settings))
-        return Coordinator(self.metadata, Ownership(self.metadata, found.server, all_settings, topics=self.topics))
+        return Coordinator(
+            self.metadata, Ownership(self.metadata, found.server, all_settings, topics=topics or self.topics)
+        )
 
 
 def joining(member_id="a", **changes):
@@ -122,6 +124,18 @@ async def test_a_join_whose_save_fails_is_refused_and_succeeds_when_it_is_repeat
 
     stored = await cluster.groups.load("g")
     assert snapshot.decode("g", stored.state).members["a"].epoch == answer.epoch
+    await cluster.metadata.close()
+
+
+@virtual_time
+async def test_a_request_for_an_assignor_that_does_not_exist_creates_no_group():
+    cluster = await Cluster.open()
+    server = await cluster.server("1")
+
+    assert await refused(server.beat("g", joining(assignor="none"))) is Problem.UNSUPPORTED_ASSIGNOR
+
+    assert not server.ownership.owned
+    assert await server.holder("g") is None
     await cluster.metadata.close()
 
 

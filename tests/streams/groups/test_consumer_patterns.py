@@ -33,7 +33,7 @@ class Scene:
         return work(*arguments)
 
     async def matches(self, pattern="a.*"):
-        return set(await self.patterns.matches(pattern, INTERNAL))
+        return set((await self.patterns.matches(pattern, INTERNAL)).names)
 
 
 def test_a_pattern_matches_whole_names():
@@ -62,6 +62,22 @@ def test_a_comparison_that_takes_too_long_is_refused(monkeypatch):
 
     with pytest.raises(GroupRefusal, match="takes longer"):
         compare("a", ["a"], SETTINGS)
+
+
+def test_a_comparison_ends_soon_after_its_time_whatever_one_name_takes(monkeypatch):
+    spent, compared = [0.0], []
+
+    class Slow:
+        def fullmatch(self, name):
+            compared.append(name)
+            spent[0] += 0.1
+
+    monkeypatch.setattr(patterns, "_compiled", lambda *_: Slow())
+    monkeypatch.setattr(patterns.time, "thread_time", lambda: spent[0])
+
+    with pytest.raises(GroupRefusal, match="takes longer"):
+        compare("a", ["a"] * 1_000, SETTINGS)
+    assert len(compared) <= 40
 
 
 @virtual_time

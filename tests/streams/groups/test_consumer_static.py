@@ -51,6 +51,21 @@ async def test_a_static_member_that_does_not_come_back_in_its_session_timeout_is
 
 
 @virtual_time
+async def test_a_static_member_that_left_while_it_gave_partitions_up_has_its_session_timeout_at_the_next_coordinator():
+    scene = ConsumerScene()
+    a = await scene.join("a", instance="i")
+    await scene.join("b")
+    await scene.beat(a)  # it must give partitions up in its rebalance timeout, 30 s
+    assert scene.group.members["a"].revoking
+    await scene.beat(a, epoch=LEAVES_FOR_A_WHILE)
+
+    later = scene.restored()
+    await asyncio.sleep(40)
+
+    assert "a" in later.group.members
+
+
+@virtual_time
 async def test_a_static_member_may_leave_for_good():
     scene = ConsumerScene()
     a = await scene.join("a", instance="i")

@@ -231,7 +231,11 @@ class _Member:
             off_loop = self._node.streams.checks.off_loop
             subscriptions, names = await leading.subscriptions_of(joined, off_loop)
             counts = await self._counts(names)
-            assignments = await leading.assignments_of(joined.protocol_name, subscriptions, counts, off_loop)
+            if 0 in counts.values():  # other members may subscribe to streams that are new here
+                await self._node.streams.catalog.catch_up()
+                counts = await self._counts(names)
+            present = {name: count for name, count in counts.items() if count}
+            assignments = await leading.assignments_of(joined.protocol_name, subscriptions, present, off_loop)
             self._leads_counts = counts
         synced = await self._groups.sync(
             self._ref(),
@@ -242,11 +246,11 @@ class _Member:
         return await self._positions(await leading.decoded_assignment(synced.assignment, off_loop))
 
     async def _counts(self, names: Collection[str]) -> dict[str, int]:
-        """The partition counts of the streams that exist, in turns of the event loop: other members may subscribe to very many."""
+        """The streams' partition counts, 0 if absent, in turns of the event loop: other members may subscribe to very many."""
         counts: dict[str, int] = {}
         async for part in in_turns(list(names)):
-            views = (self._node.streams.catalog.peek(name) for name in part)
-            counts |= {view.name: view.partition_count for view in views if view is not None}
+            views = {name: self._node.streams.catalog.peek(name) for name in part}
+            counts |= {name: 0 if view is None else view.partition_count for name, view in views.items()}
         return counts
 
     async def _positions(self, partitions: assignment.Partitions) -> list[Assigned]:
@@ -254,7 +258,11 @@ class _Member:
         limit = self._node.settings.partitions_max
         if sum(map(len, partitions.values())) > limit:
             raise BadField("assign", f"expected at most {limit} partitions")
-        views = {name: await self._node.streams.catalog.find(name) for name in partitions}
+        catalog = self._node.streams.catalog
+        views = {name: await catalog.find(name) for name in partitions}
+        if any(index >= views[name].partition_count for name, indexes in partitions.items() for index in indexes):
+            await catalog.catch_up()  # the leader knows newer partitions
+            views = {name: await catalog.find(name) for name in partitions}
         keys = [views[name].partition(index) for name, indexes in partitions.items() for index in indexes]
         committed = await self._groups.offsets(self._wish.group, keys) if keys else {}
         return [

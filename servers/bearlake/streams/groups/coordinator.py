@@ -95,6 +95,9 @@ class Coordinator:
 
     async def beat(self, name: str, asked: Heartbeat) -> HeartbeatAnswer:
         """Join a consumer group, stay in it, or leave it (KIP-848); waits until what changed is saved. Raises `GroupRefusal`."""
+        protocols = self.ownership.protocols
+        # First, so that a refused request creates no group and does not change a group's protocol.
+        check_assignor(asked, protocols.configured(name))
         if asked.epoch == 0:
             owned = await self.ownership.open_confirmed(name, asked.member_id)
         else:
@@ -108,8 +111,10 @@ class Coordinator:
             owned.machine.renew_session(asked.member_id)
             await self.ownership.confirm(name, owned)
         await self.ownership.abandoned_writes.finish(name)
-        protocols = self.ownership.protocols
-        check_assignor(asked, protocols.configured(name))  # before a refused request could change the group's protocol
+        if asked.epoch == 0:
+            await protocols.before_beat(owned)
+        if self.ownership.owned.get(name) is not owned:  # lost since it was confirmed
+            raise GroupRefusal(Problem.NOT_COORDINATOR)
         machine = protocols.as_consumer(name, owned, may_create=asked.epoch == 0)
         if asked.epoch <= 0:
             sender = MemberRef(group=name, member_id=asked.member_id, instance_id=asked.instance_id)

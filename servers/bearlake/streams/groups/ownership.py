@@ -218,6 +218,10 @@ class Ownership:
         try:
             held = await HeldLease.take(self._tenure, self._metadata.leases, lease_name(name))
             group = await self._load(name, held.lease)
+            if isinstance(group, ConsumerGroup):
+                await (
+                    self.protocols.topics.catch_up()
+                )  # after the load: the former coordinator may have known newer topics
         except (Conflict, Fenced) as error:
             metrics.LEASE_ACQUIRES.labels("refused").inc()
             raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error

@@ -7,7 +7,7 @@ members with REBALANCE_IN_PROGRESS, so that they ask the next one.
 import logging
 from collections.abc import Callable
 
-from bearlake.errors import Corrupt
+from bearlake.errors import BearlakeError, Corrupt
 from bearlake.streams.groups.consumer import migration
 from bearlake.streams.groups.consumer.machine import ConsumerMachine
 from bearlake.streams.groups.consumer.model import ConsumerGroup
@@ -70,10 +70,21 @@ class Protocols:
             may_expire=self._may_expire,
         )
 
+    async def before_beat(self, owned: Owned) -> None:
+        """Catch up with the catalog if the request could turn a classic group with members into a consumer group.
+
+        The leader that assigned the partitions may have known newer topics than this server. Raises `GroupRefusal`.
+        """
+        if not isinstance(owned.machine, ConsumerMachine) and owned.machine.summary().member_count:
+            try:
+                await self.topics.catch_up()
+            except BearlakeError as error:
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+
     def as_consumer(self, name: str, owned: Owned, *, may_create: bool) -> ConsumerMachine:
         """Return the machine of a consumer group. With `may_create`, a classic group becomes one first, if nothing forbids it.
 
-        Raises `GroupRefusal` (NOT_FOUND).
+        The caller has awaited `before_beat`. Raises `GroupRefusal` (NOT_FOUND).
         """
         machine = owned.machine
         if isinstance(machine, ConsumerMachine):

@@ -3,11 +3,11 @@
 Source: KIP-848, KIP-1082 (clients choose member ids), KIP-1099 (member types); Apache Kafka for the order of checks and their texts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import PartitionKey, partition_index, stream_number
+from bearlake.metadata.model import PARTITION_COUNT_MAX, PartitionKey, partition_index, stream_number
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
@@ -33,6 +33,8 @@ from bearlake.streams.turns import in_turns
 
 _OWN_ID_FROM = 1
 _UNCHANGED_MS = -1
+_KEYS_AT_ONCE = 2_000
+"""Partitions that are looked at in one turn of the event loop: 1 ms."""
 _CONSUMER, _CLASSIC = 1, 0
 """Member types."""
 
@@ -54,7 +56,7 @@ async def heartbeat(
         if not may_read(context, caller, request.group_id):
             raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
         await _check_topics(context, caller, request)
-        _check(caller, request)
+        _check(caller, request, context.groups.settings.consumer.topic_count_max)
         asked = await _asked(context, caller, request)
         return _answer(context, await context.groups.beat(request.group_id, asked))
     except _Refused as refused:
@@ -72,8 +74,12 @@ async def _check_topics(context: KafkaContext, caller: Caller, request: Consumer
                 raise _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
 
 
-def _check(caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
+def _check(caller: Caller, request: ConsumerGroupHeartbeatRequest, topic_count_max: int) -> None:
     """Raise `_Refused` unless the request is well-formed."""
+    if len(request.subscribed_topic_names or ()) > topic_count_max:
+        _invalid(
+            f"SubscribedTopicNames has {len(request.subscribed_topic_names or ())} names, the limit is {topic_count_max}."
+        )
     for name, value in (
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
@@ -103,11 +109,13 @@ def _invalid(message: str) -> NoReturn:
 async def _asked(context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
     """Return the request in the coordinator's terms. Raises `GroupRefusal` (INVALID_PATTERN)."""
     pattern = request.subscribed_topic_regex
-    matches = None
+    matches: frozenset[str] | None = None
+    matched_version = 0
     if request.member_epoch > LEAVES:
         known = pattern if pattern is not None else context.groups.pattern_of(request.group_id, request.member_id)
         if known:
-            matches = await context.patterns.matches(known, caller.who)
+            found = await context.patterns.matches(known, caller.who)
+            matches, matched_version = found.names, found.version
     return Heartbeat(
         member_id=request.member_id,
         epoch=request.member_epoch,
@@ -117,22 +125,34 @@ async def _asked(context: KafkaContext, caller: Caller, request: ConsumerGroupHe
         topics=request.subscribed_topic_names,
         pattern=pattern,
         matches=matches,
+        matched_version=matched_version,
         assignor=request.server_assignor,
-        owned=None if request.topic_partitions is None else _owned(context, request.topic_partitions),
+        owned=None if request.topic_partitions is None else await _owned(context, request.topic_partitions),
         client_id=caller.client_id or "",
         client_host="/" + caller.peer.rpartition(":")[0],
     )
 
 
-def _owned(
-    context: KafkaContext, topics: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]
-) -> list[PartitionKey]:
-    """The partitions that exist; a member cannot have others."""
-    keys = []
-    for topic in topics:
-        view = context.streams.catalog.peek_id(topic.topic_id)
-        if view is not None:
-            keys += [view.partition(index) for index in topic.partitions if 0 <= index < view.partition_count]
+async def _owned(
+    context: KafkaContext, topics: Sequence[ConsumerGroupHeartbeatRequest.TopicPartitions]
+) -> set[PartitionKey]:
+    """The partitions of topics that exist; a member cannot have others.
+
+    A partition that this server does not know yet counts: one that is left out is given up. Raises `Unavailable`.
+    """
+    catalog = context.streams.catalog
+    keys: set[PartitionKey] = set()
+    has_asked = False
+    async for part in in_turns(topics):
+        for topic in part:
+            view = catalog.peek_id(topic.topic_id)
+            if view is None and not has_asked:
+                await catalog.catch_up()
+                view, has_asked = catalog.peek_id(topic.topic_id), True
+            if view is not None:
+                first = view.first_key
+                async for indexes in in_turns(topic.partitions, _KEYS_AT_ONCE):
+                    keys.update(PartitionKey(first | index) for index in indexes if 0 <= index < PARTITION_COUNT_MAX)
     return keys
 
 

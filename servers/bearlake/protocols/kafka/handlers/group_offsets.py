@@ -14,6 +14,7 @@ from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_ind
 from bearlake.protocols.kafka.codec import UUID_ZERO, ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers.absence import Absence
 from bearlake.protocols.kafka.handlers.group_codes import code_of
 from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read
 from bearlake.protocols.kafka.handlers.list_offsets import find
@@ -31,7 +32,7 @@ from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups import subscription
 from bearlake.streams.groups.model import GroupState, MemberRef
-from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.principal import Operation, Resource
 from bearlake.streams.turns import Turns, in_turns
 
@@ -45,26 +46,30 @@ NOT_COMMITTED = CommittedOffset(offset=-1)
 
 
 async def _resolve(
-    context: KafkaContext, caller: Caller, operation: Operation, name: str, topic_id: bytes
+    context: KafkaContext, caller: Caller, operation: Operation, name: str, topic_id: bytes, absence: Absence
 ) -> StreamView | ErrorCode:
     if caller.version < _TOPIC_IDS_FROM:
         return await find(context, caller, name, operation)
-    view = context.streams.catalog.peek_id(topic_id)
-    if view is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    return view if context.streams.may(caller.who, operation, view.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    found = await absence.by_id(topic_id)
+    if isinstance(found, ErrorCode) or context.streams.may(caller.who, operation, found.name):
+        return found
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit all valid offsets in one transaction."""
+    """Commit all valid offsets in one transaction.
+
+    Where this server cannot know whether a partition exists, the code is one after which clients commit again.
+    """
     group = request.group_id
     offsets: dict[PartitionKey, CommittedOffset] = {}
     answers: list[OffsetCommitResponse.Partition] = []
     topics: list[OffsetCommitResponse.Topic] = []
     turns = Turns()
     limit = context.groups.settings.offset_metadata_bytes_max
+    absence = Absence(context.streams.catalog)
     for topic in request.topics:
-        found = await _resolve(context, caller, Operation.READ, topic.name, topic.topic_id)
+        found = await _resolve(context, caller, Operation.READ, topic.name, topic.topic_id, absence)
         partitions: list[OffsetCommitResponse.Partition] = []
         topics.append(OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         for partition in topic.partitions:
@@ -73,7 +78,11 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
             answer = OffsetCommitResponse.Partition(partition_index=partition.partition_index)
             partitions.append(answer)
             text = partition.committed_metadata or ""
-            if isinstance(found, ErrorCode):
+            if isinstance(found, StreamView) and partition.partition_index >= found.partition_count:
+                found = await absence.grown(found)
+            if found is ErrorCode.KAFKA_STORAGE_ERROR:
+                answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            elif isinstance(found, ErrorCode):
                 answer.error_code = found
             elif not 0 <= partition.partition_index < found.partition_count:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -172,17 +181,23 @@ async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetch
     if not may_describe(context, caller, asked.group_id):
         group.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _Answer(group, 0, list)
+    absence = Absence(context.streams.catalog)
     try:
         if asked.member_id is not None or asked.member_epoch >= 0:
             await context.groups.check_fetch(asked.group_id, asked.member_id or "", asked.member_epoch)
         if asked.topics is None:
             found = await context.groups.offsets(asked.group_id)
-            seen = await _seen(context, caller, found)
+            seen = await _seen(context, caller, found, absence)
             return _Answer(group, len(found), partial(_all_topics, seen, found))
         views: list[StreamView | ErrorCode] = []
         async for part in in_turns(asked.topics):
-            views += [await _resolve(context, caller, Operation.DESCRIBE, topic.name, topic.topic_id) for topic in part]
-        keys = await _keys(asked.topics, views)
+            views += [
+                await _resolve(context, caller, Operation.DESCRIBE, topic.name, topic.topic_id, absence)
+                for topic in part
+            ]
+        keys = await _keys(asked.topics, views, absence)
+        if ErrorCode.KAFKA_STORAGE_ERROR in views:  # a client that is told "no offset" would reset its position
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE)
         found = await context.groups.offsets(asked.group_id, keys) if keys else {}
     except GroupRefusal as refusal:
         group.error_code = code_of(refusal)
@@ -197,24 +212,34 @@ def _count(topics: Sequence[OffsetFetchRequest.GroupTopic]) -> int:
 
 
 async def _keys(
-    topics: Sequence[OffsetFetchRequest.GroupTopic], views: Sequence[StreamView | ErrorCode]
+    topics: Sequence[OffsetFetchRequest.GroupTopic], views: list[StreamView | ErrorCode], absence: Absence
 ) -> set[PartitionKey]:
-    """The requested partitions that exist, in turns of the event loop."""
+    """The requested partitions that exist, in turns of the event loop; replaces views of streams that have grown."""
     keys: set[PartitionKey] = set()
-    for view, topic in zip(views, topics, strict=True):
-        if isinstance(view, StreamView):
-            async for part in in_turns(topic.partition_indexes, _KEYS_AT_ONCE):
+    for place, topic in enumerate(topics):
+        async for part in in_turns(topic.partition_indexes, _KEYS_AT_ONCE):
+            view = views[place]
+            if isinstance(view, StreamView) and max(part) >= view.partition_count:
+                view = views[place] = await absence.grown(view)
+            if isinstance(view, StreamView):
                 keys.update(view.partition(index) for index in part if 0 <= index < view.partition_count)
     return keys
 
 
-async def _seen(context: KafkaContext, caller: Caller, found: Collection[PartitionKey]) -> dict[int, StreamView]:
-    """The streams of these partitions that the caller may describe, by number; the offsets of deleted streams are deleted with them."""
+async def _seen(
+    context: KafkaContext, caller: Caller, found: Collection[PartitionKey], absence: Absence
+) -> dict[int, StreamView]:
+    """The streams of these partitions that the caller may describe, by number; the offsets of deleted streams are deleted with them.
+
+    Raises `GroupRefusal` if this server cannot know whether a stream is deleted.
+    """
     seen: dict[int, StreamView] = {}
     async for part in in_turns(list({stream_number(key) for key in found})):
         for number in part:
-            view = context.streams.catalog.peek_number(number)
-            if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, view.name):
+            view = await absence.by_number(number)
+            if view is ErrorCode.KAFKA_STORAGE_ERROR:
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE)
+            if isinstance(view, StreamView) and context.streams.sees(caller.who, Operation.DESCRIBE, view.name):
                 seen[number] = view
     return seen
 

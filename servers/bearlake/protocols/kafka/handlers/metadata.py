@@ -17,6 +17,7 @@ from bearlake.protocols.kafka import codec, internal_topics
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers.absence import Absence
 from bearlake.protocols.kafka.messages import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -120,6 +121,7 @@ async def _find_all(
     catalog = context.streams.catalog
     found: dict[str | bytes, StreamView | ErrorCode] = {}
     turns = Turns()
+    absence = Absence(catalog)
     for topic in topics:
         if turns.is_over():
             await asyncio.sleep(0)
@@ -128,9 +130,10 @@ async def _find_all(
         if caller.version < _IDS_FROM:
             found[topic.topic_id] = ErrorCode.INVALID_REQUEST
         else:
-            view = catalog.peek_id(topic.topic_id)
-            is_seen = view is not None and context.streams.may(caller.who, Operation.DESCRIBE, view.name)
-            found[topic.topic_id] = view if view is not None and is_seen else ErrorCode.UNKNOWN_TOPIC_ID
+            named = await absence.by_id(topic.topic_id)
+            if isinstance(named, StreamView) and not context.streams.may(caller.who, Operation.DESCRIBE, named.name):
+                named = ErrorCode.UNKNOWN_TOPIC_ID
+            found[topic.topic_id] = ErrorCode.LEADER_NOT_AVAILABLE if named is ErrorCode.KAFKA_STORAGE_ERROR else named
     may_create = context.settings.auto_create_streams and request.allow_auto_topic_creation
     unknown: list[str] = []
     async for part in in_turns(topics):

@@ -14,6 +14,7 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.handlers.absence import Absence
 from bearlake.protocols.kafka.messages import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -190,7 +191,8 @@ async def delete(context: KafkaContext, caller: Caller, request: DeleteTopicsReq
         topics = request.topics
     else:
         topics = [_named(name) async for part in in_turns(request.topic_names) for name in part]
-    answers = [await _delete(context, caller, topic) async for part in in_turns(topics) for topic in part]
+    absence = Absence(context.streams.catalog)
+    answers = [await _delete(context, caller, topic, absence) async for part in in_turns(topics) for topic in part]
     return DeleteTopicsResponse(responses=answers)
 
 
@@ -199,16 +201,20 @@ def _named(name: str) -> DeleteTopicsRequest.Topic:
 
 
 async def _delete(
-    context: KafkaContext, caller: Caller, topic: DeleteTopicsRequest.Topic
+    context: KafkaContext, caller: Caller, topic: DeleteTopicsRequest.Topic, absence: Absence
 ) -> DeleteTopicsResponse.Topic:
     name, topic_id = topic.name, topic.topic_id
     view: StreamView | None = None
     answer = DeleteTopicsResponse.Topic(name=name, topic_id=topic_id)
     if name is None:
-        view = context.streams.catalog.peek_id(topic_id)
-        if view is None or not context.streams.may(caller.who, Operation.DESCRIBE, view.name):
+        found = await absence.by_id(topic_id)
+        if isinstance(found, ErrorCode):
+            answer.error_code = found
+            return answer
+        if not context.streams.may(caller.who, Operation.DESCRIBE, found.name):
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return answer
+        view = found
         name = answer.name = view.name
     elif topic_id != UUID_ZERO:
         answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, "both a name and a topic id were given"

@@ -4,10 +4,12 @@ A group that another server coordinates is shown as that server saved it at the 
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import NamedTuple
 
 from aiohttp import web
 
+from bearlake.errors import NotFound
 from bearlake.metadata.model import PARTITION_BITS, PartitionKey, partition_index
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import assignor
@@ -104,6 +106,8 @@ class GroupRoutes:
         site = Site(request, self._servers)
         group = await self._existing(request)
         topic, index = request.match_info["topic"], request.match_info["partition"]
+        with suppress(NotFound):
+            await self._streams.catalog.find(topic)
         view = self._streams.catalog.peek(topic)
         keys = [] if view is None else [key for key in view.partitions() if str(partition_index(key)) == index]
         for lag in await self._lags(request, group, keys):
@@ -165,6 +169,8 @@ class GroupRoutes:
         who = principal_of(request)
         committed = await self._streams.groups.offsets(group.name, partitions)
         bounds = await self._streams.bounds(list(committed))
+        if any(self._streams.catalog.peek_number(key >> PARTITION_BITS) is None for key in bounds):
+            await self._streams.catalog.catch_up()
         owners = await self._owners(group)
         lags: dict[str, list[Lag]] = {}
         async for part in in_turns(sorted(committed)):

@@ -40,6 +40,9 @@ class ClassicMembers:
             subscription = embedded.decode(request.protocols)
         except Corrupt as error:
             raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL, str(error)) from error
+        if len(subscription.topics) > engine.settings.topic_count_max:
+            text = f"the subscription has {len(subscription.topics)} topics, the limit is {engine.settings.topic_count_max}"
+            raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL, text)
         member = self._joining(request, subscription.topics)
         is_new = self._update(member, request, subscription.topics)
         engine.advance(member, self._keys(subscription.owned), is_new=is_new)

@@ -7,7 +7,13 @@ import asyncio
 import uuid
 
 from bearlake.streams.groups.consumer.engine import Engine
-from bearlake.streams.groups.consumer.model import LEAVES_FOR_A_WHILE, ConsumerMember, Heartbeat, HeartbeatAnswer
+from bearlake.streams.groups.consumer.model import (
+    LEAVES_FOR_A_WHILE,
+    ConsumerMember,
+    Heartbeat,
+    HeartbeatAnswer,
+    MemberState,
+)
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
@@ -50,6 +56,7 @@ class Heartbeats:
         if asked.epoch == LEAVES_FOR_A_WHILE and asked.instance_id is not None:
             self._group.disown(member)
             member.revoking = {}
+            member.state = MemberState.STABLE  # the next coordinator must not wait for it to give anything up
             member.epoch = LEAVES_FOR_A_WHILE
             self._group.own(member)
             self._engine.rebalances.cancel(member.member_id)
@@ -138,6 +145,10 @@ class Heartbeats:
             self._engine.touch(member)
         pattern = member.pattern if asked.pattern is None else asked.pattern
         matches = member.matches if asked.matches is None else asked.matches
+        if pattern == member.pattern and asked.matched_version < self._engine.subscriptions.since:
+            matches = (
+                member.matches
+            )  # compared before this server took the group over, perhaps without the newest topics
         if not pattern:
             matches = frozenset()
         topics = member.topics if asked.topics is None else asked.topics

@@ -59,6 +59,8 @@ class Heartbeat:
     """Topic pattern; an empty pattern matches nothing."""
     matches: frozenset[str] | None = None
     """The topics that match the member's pattern now, and that the member may see; None: not known, keep the last ones."""
+    matched_version: int = 0
+    """Version of this server's view of all streams that `matches` is from."""
     assignor: str | None = None
     owned: Collection[PartitionKey] | None = None
     """The partitions that the member has and does not give up."""

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import re2
 
@@ -24,11 +24,14 @@ from bearlake.streams.turns import in_turns
 
 COUNT_MAX = 1_024
 """Pairs of pattern and principal whose matches are kept."""
+COMPILED_COUNT_MAX = 32
+"""Compiled patterns that are kept: each may use `pattern_memory_bytes`, and is used again only when topics have changed."""
 NAME_COUNT_MAX = 1_000_000
 """Names in all kept matches together; each takes about 50 bytes."""
 COMPARE_MS_MAX = 2_000
 """CPU time (ms) of the longest comparison of one pattern with all topics."""
-_NAMES_AT_ONCE = 256
+_NAMES_AT_ONCE = 16
+"""Names between two looks at the clock: a hostile pattern takes 0.1 s for a long name."""
 
 OffLoop = Callable[..., Awaitable[Any]]
 """`Checks.off_loop` (Any: what its work returns)."""
@@ -50,6 +53,14 @@ Sees = Callable[[Principal, Operation, str], bool]
 _Key = tuple[str, str, str]
 
 
+class Matches(NamedTuple):
+    """The topics that match a pattern."""
+
+    names: frozenset[str]
+    version: int
+    """Version of the view that the pattern was compared with."""
+
+
 @dataclass(slots=True)
 class _Known:
     version: int
@@ -67,15 +78,15 @@ class Patterns:
         self._off_loop = off_loop
         self._known: OrderedDict[_Key, _Known] = OrderedDict()
         self._name_count = 0
-        self._running: dict[_Key, asyncio.Task[frozenset[str]]] = {}
+        self._running: dict[_Key, asyncio.Task[Matches]] = {}
 
-    async def matches(self, pattern: str, who: Principal) -> frozenset[str]:
+    async def matches(self, pattern: str, who: Principal) -> Matches:
         """Return the topics that match the pattern and that `who` may describe. Raises `GroupRefusal` (INVALID_PATTERN)."""
         key = pattern, str(who), who.host
         known = self._known.get(key)
         if known is not None and self._is_fresh(known):
             self._known.move_to_end(key)
-            return known.names
+            return Matches(known.names, known.version)
         running = self._running.get(key)
         if running is None:
             running = self._running[key] = asyncio.get_running_loop().create_task(self._match(key, who))
@@ -89,7 +100,7 @@ class Patterns:
             limit_ms = min(limit_ms, self._settings.pattern_interval_ms)
         return age_ms < limit_ms
 
-    async def _match(self, key: _Key, who: Principal) -> frozenset[str]:
+    async def _match(self, key: _Key, who: Principal) -> Matches:
         begun = asyncio.get_running_loop().time()
         version, names = self._topics.version, self._topics.names()
         found = await self._off_loop(compare, key[0], names, self._settings)
@@ -105,9 +116,9 @@ class Patterns:
         self._name_count += len(matched) - (0 if before is None else len(before.names))
         while len(self._known) > COUNT_MAX or (self._name_count > NAME_COUNT_MAX and len(self._known) > 1):
             self._name_count -= len(self._known.popitem(last=False)[1].names)
-        return matched
+        return Matches(matched, version)
 
-    def _done(self, key: _Key, task: "asyncio.Task[frozenset[str]]") -> None:
+    def _done(self, key: _Key, task: "asyncio.Task[Matches]") -> None:
         del self._running[key]
         if not task.cancelled():
             task.exception()  # its callers have it
@@ -127,7 +138,7 @@ def compare(pattern: str, names: Sequence[str], settings: ConsumerGroupSettings)
     return found
 
 
-@lru_cache(maxsize=COUNT_MAX)
+@lru_cache(maxsize=COMPILED_COUNT_MAX)
 def _compiled(pattern: str, memory_bytes: int) -> Any:  # Any: re2 has no types
     options = re2.Options()
     options.log_errors = False

@@ -36,6 +36,9 @@ class ConsumerGroupSettings:
     """Largest assignment interval (ms) that a group's config may set."""
     size_max: int = 10_000
     """Members of one group. A member costs about 2 KiB of memory, and each save of the group writes all of them."""
+    topic_count_max: int = 20_000
+    """Topic names that one member may subscribe to; a pattern may match more. A request with so many names holds the event loop for about
+    0.1 s, and Kafka's own limit, a record of 1 MiB, is reached with as many names of 50 bytes."""
     assignors: tuple[str, ...] = ("uniform", "range")
     """Assignors that members may ask for; the first one is used if nobody asks."""
     migration_policy: str = "bidirectional"

@@ -1,7 +1,8 @@
 """Which topics the members of a group subscribe to, and which of them exist.
 
 Members are counted by topic name, so that a join costs as much as its own topics. Topics are looked up in this server's view of all streams
-when that view or the set of names has changed.
+when that view or the set of names has changed. A topic or partition that the view lacks counts as deleted. So the view must have caught up
+before this object is made for a group that has members (decision 157), and what a member derived from an older view is not used.
 """
 
 from collections import Counter
@@ -29,6 +30,9 @@ class Topics(Protocol):
     def peek(self, name: str) -> Stream | None:
         """Return the stream with this name."""
 
+    async def catch_up(self) -> None:
+        """Return when this view includes every change that the store had at the time of this call. Raises `Unavailable`."""
+
 
 class NoTopics:
     """`Topics` without any stream."""
@@ -39,6 +43,9 @@ class NoTopics:
         """Return None."""
         return None
 
+    async def catch_up(self) -> None:
+        """Return at once."""
+
 
 class Subscriptions:
     """The topics of one group."""
@@ -47,6 +54,8 @@ class Subscriptions:
         self._group = group
         self._topics = topics
         self._counts: Counter[str] = Counter()
+        self.since = topics.version
+        """Version of the view with which this object began."""
         self._version = -1
         self._known: dict[frozenset[int], frozenset[int]] = {}
         """Sets of streams that members have; forgotten when the topics change, or when there are `KNOWN_COUNT_MAX`."""
