@@ -1,4 +1,4 @@
-"""Behaviour of every metadata store: names and texts of clients that are SQL, paths, controls or long. They are kept as they are, or refused.
+"""Behaviour of every metadata store: hostile names and texts of clients (SQL, paths, controls, long ones) are kept as they are, or refused.
 
 Every name that a protocol accepts must be stored by PostgreSQL too, which has no NUL, and keys of at most 2,704 bytes in an index.
 """
@@ -103,7 +103,9 @@ async def test_users_rules_and_quotas_keep_their_names(metadata: Metadata, peer:
         assert found is not None
         assert found.name == name
     assert set((await peer.access.read())[1]) == set(rules)
-    assert set((await peer.quotas.read())[1]) == {Quota(entity, QuotaKey.PRODUCER_BYTE_RATE, 1.0) for entity in entities}
+    assert set((await peer.quotas.read())[1]) == {
+        Quota(entity, QuotaKey.PRODUCER_BYTE_RATE, 1.0) for entity in entities
+    }
 
 
 async def test_named_producers_keep_their_names(scene: Any, peer: Metadata) -> None:
@@ -128,9 +130,7 @@ async def test_what_postgresql_cannot_store_is_refused_alike_by_every_store(meta
         await metadata.users.change([CredentialChange(name, CREDENTIAL.mechanism, CREDENTIAL)], 0)
     with pytest.raises(Invalid):
         await metadata.quotas.change([QuotaChange(Entity(user=name), QuotaKey.PRODUCER_BYTE_RATE, 1.0)], 0)
-    rule = AccessRule(
-        Resource.GROUP, name, PatternKind.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW
-    )
+    rule = AccessRule(Resource.GROUP, name, PatternKind.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
     with pytest.raises(Invalid):
         await metadata.access.change(created=[rule], deleted=[], revision=0)
     assert await metadata.users.list() == []

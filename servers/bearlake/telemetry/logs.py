@@ -122,5 +122,5 @@ class JsonFormatter(logging.Formatter):
         for key, value in extras(record).items():
             line.setdefault(key, value)
         text = json.dumps(line, ensure_ascii=False)
-        # Collectors and terminals take some characters beyond ASCII for the end of a line or for commands, and UTF-8 has no lone surrogates.
+        # Collectors and terminals take some of these characters for the end of a line or for commands; UTF-8 has no lone surrogates.
         return text if text.isprintable() else json.dumps(line)
