@@ -93,9 +93,13 @@ async def test_users_rules_and_quotas_keep_their_names(metadata: Metadata, peer:
         )
     )
     entities = [Entity(user=name, client_id=name) for name in [*NAMES, longest(QUOTA_NAME_BYTES_MAX)]]
-    await metadata.users.change([CredentialChange(name, CREDENTIAL.mechanism, CREDENTIAL) for name in users], 0)
+    await metadata.users.change(
+        [CredentialChange(name, CREDENTIAL.mechanism, CREDENTIAL) for name in users], revision=0
+    )
     await metadata.access.change(created=rules, deleted=[], revision=0)
-    await metadata.quotas.change([QuotaChange(entity, QuotaKey.PRODUCER_BYTE_RATE, 1.0) for entity in entities], 0)
+    await metadata.quotas.change(
+        [QuotaChange(entity, QuotaKey.PRODUCER_BYTE_RATE, 1.0) for entity in entities], revision=0
+    )
 
     assert [user.name for user in await peer.users.list()] == sorted(users)
     for name in users:
@@ -127,9 +131,9 @@ async def test_configs_keep_their_texts(metadata: Metadata, peer: Metadata) -> N
 @pytest.mark.parametrize("name", ["a\0b", "\0", "\ud800"])
 async def test_what_postgresql_cannot_store_is_refused_alike_by_every_store(metadata: Metadata, name: str) -> None:
     with pytest.raises(Invalid):
-        await metadata.users.change([CredentialChange(name, CREDENTIAL.mechanism, CREDENTIAL)], 0)
+        await metadata.users.change([CredentialChange(name, CREDENTIAL.mechanism, CREDENTIAL)], revision=0)
     with pytest.raises(Invalid):
-        await metadata.quotas.change([QuotaChange(Entity(user=name), QuotaKey.PRODUCER_BYTE_RATE, 1.0)], 0)
+        await metadata.quotas.change([QuotaChange(Entity(user=name), QuotaKey.PRODUCER_BYTE_RATE, 1.0)], revision=0)
     rule = AccessRule(Resource.GROUP, name, PatternKind.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
     with pytest.raises(Invalid):
         await metadata.access.change(created=[rule], deleted=[], revision=0)

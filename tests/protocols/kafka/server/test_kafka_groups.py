@@ -473,7 +473,17 @@ async def test_a_group_name_that_a_store_cannot_keep_is_refused_for_good(kafka, 
 
     joined = await client.ask(join(group), 9)
     committed = await client.ask(commit_of(1, group=group), 8)
-    beat = await client.ask(m.ConsumerGroupHeartbeatRequest(group_id=group, member_epoch=0, member_id="m"), 0)
+    beat = await client.ask(
+        m.ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_epoch=0,
+            member_id="m",
+            rebalance_timeout_ms=1,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+        0,
+    )
     fetched = await client.ask(
         m.OffsetFetchRequest(groups=[m.OffsetFetchRequest.Group(group_id=group, topics=None)]), 8
     )
