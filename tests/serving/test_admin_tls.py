@@ -5,6 +5,7 @@ import logging
 import shutil
 import ssl
 import subprocess
+import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -18,7 +19,12 @@ from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from bearlake.errors import Invalid
 from bearlake.serving.addresses import url_of
@@ -338,3 +344,64 @@ def test_an_endpoint_without_a_scheme_has_no_tls() -> None:
         "http://10.0.0.1:9644",
         "https://10.0.0.1:9644",
     ]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "ciphers"),
+    [
+        (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, "ALL:@SECLEVEL=0"),
+        (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2, "aNULL:@SECLEVEL=0"),
+        (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2, "eNULL:@SECLEVEL=0"),
+    ],
+    ids=["TLS 1.1", "no authentication", "no encryption"],
+)
+async def test_weak_versions_and_ciphers_end_the_handshake(
+    start: Callable[..., Any], caplog: pytest.LogCaptureFixture, least: Any, most: Any, ciphers: str
+) -> None:
+    place = await start()
+    weak = place.client()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of TLS 1.0 and 1.1
+        weak.minimum_version, weak.maximum_version = least, most
+    weak.set_ciphers(ciphers)
+
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await place.get("/livez", tls=weak)
+    assert await place.get("/livez") == (200, "")
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("name", ["foreign", "forged"])
+async def test_a_certificate_of_another_authority_ends_the_handshake(
+    start: Callable[..., Any], certificates: Any, tmp_path: Path, name: str
+) -> None:
+    place = await start(tls_client_ca_file=certificates["authority"])
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "alice")])
+    now = datetime.now(UTC)
+    signer = key if name == "foreign" else ec.generate_private_key(ec.SECP256R1())
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        # The issuer claims to be the trusted authority in the second case, whose signature it cannot make.
+        .issuer_name(subject if name == "foreign" else _subject_of(certificates["authority"]))
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(signer, hashes.SHA256())
+    )
+    held = tmp_path / "held.pem"
+    held.write_bytes(
+        made.public_bytes(Encoding.PEM) + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    tls = place.client()
+    tls.load_cert_chain(held)
+
+    with pytest.raises(aiohttp.ClientError):
+        await place.get("/v1/servers", tls=tls)
+    assert await place.get("/v1/servers", tls=place.client("client")) == (200, "")
+
+
+def _subject_of(file: Path) -> x509.Name:
+    return x509.load_pem_x509_certificate(file.read_bytes()).subject

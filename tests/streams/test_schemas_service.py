@@ -266,7 +266,7 @@ async def test_a_schema_has_a_size_limit_with_what_it_references(closing: AsyncE
         await schemas.check(ANONYMOUS, "s", protobuf)
 
 
-@pytest.mark.parametrize("text", ["", "__GLOBAL", ":.x:", ":.x", "a\x00b", "a\nb", "x" * 1025, "\ud800"])
+@pytest.mark.parametrize("text", ["", "__GLOBAL", ":.x:", ":.x", "a\x00b", "a\nb", "x" * 1025, "é" * 513, "\ud800"])
 def test_not_every_text_is_a_subject(text: str) -> None:
     with pytest.raises(InvalidSubject):
         names.parse(text)

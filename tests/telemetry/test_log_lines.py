@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,35 @@ def test_messages_that_a_pool_repeats_while_a_store_is_away_are_not_logged() -> 
     logging.getLogger("sqlalchemy.pool.impl.QueuePool").error("Exception terminating connection")
 
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a\nERROR b",
+        "a\r\nb",
+        "\x1b[2J",
+        "\x9b2J",
+        "\x85",
+        "\u2028",
+        "\u202egnp.exe",
+        "\u2066",
+        "\x00",
+        "\x7f",
+        "\ud800",
+    ],
+    ids=ascii,
+)
+def test_a_name_that_a_client_chose_is_one_printable_line(form: Any, name: str) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    set_up(LogSettings(format=form), stream)
+
+    logging.getLogger("bearlake.test").warning("a group is refused", extra={"group": name})
+
+    stream.flush()
+    written = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    assert written.endswith("\n")
+    assert written.removesuffix("\n").isprintable()
+    if form == "json":
+        assert json.loads(written)["group"] == name

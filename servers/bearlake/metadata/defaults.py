@@ -6,6 +6,7 @@ The store keeps the defaults. The protocol that creates streams copies the defau
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from bearlake.errors import Invalid
 from bearlake.metadata.names import check_name
 
 GROUP_NAME_BYTES_MAX = 1024
@@ -34,6 +35,15 @@ class DefaultsStore(Protocol):
             Conflict: the defaults have another version.
             Invalid: the name is empty, or longer than `GROUP_NAME_BYTES_MAX`.
         """
+
+
+def is_group_name(group: str) -> bool:
+    """Return whether a group that commits offsets may have this name, which may be empty."""
+    try:
+        check_name("a group's name", group or "-", GROUP_NAME_BYTES_MAX)
+    except Invalid:
+        return False
+    return True
 
 
 def check_group_name(group: str) -> None:

@@ -8,12 +8,14 @@ from bearlake.metadata.model import Stream
 NAMESPACE_CONFIG: Final = "table.namespace"
 NAME_CONFIG: Final = "table.name"
 NAMESPACE_DEFAULT: Final = "streams"
+_CUT_LENGTH: Final = 246
+"""Characters of a name before `-` or `_` and 8 digits of the stream's id: parts of object keys and SQL catalogs' names have at most 255."""
 
 
 def table_identifiers(stream: Stream) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return the table's (namespace, name), and the alternative if another table has the first."""
     namespace, name = _names(stream)
-    return (namespace, name), (namespace, f"{name}_{stream.id.hex[:8]}")
+    return (namespace, name), (namespace, f"{name[:_CUT_LENGTH]}_{stream.id.hex[:8]}")
 
 
 def location_key(stream: Stream) -> str:
@@ -22,7 +24,7 @@ def location_key(stream: Stream) -> str:
     The prefix of an existing table does not follow config changes: ask the table (`TableState.location_key`) if there is one.
     """
     namespace, name = _names(stream)
-    return f"table/{_part(namespace)}/{_part(name)}-{stream.id.hex[:8]}"
+    return f"table/{_part(namespace)}/{_part(name)[:_CUT_LENGTH]}-{stream.id.hex[:8]}"
 
 
 def _names(stream: Stream) -> tuple[str, str]:

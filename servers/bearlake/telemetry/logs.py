@@ -7,7 +7,8 @@ secrets (`password`, `token`, …) are masked here.
 Libraries that talk to stores log every broken connection with its traceback. Our own log reports each outage once. So a library's log
 entry is reduced to one line with its error (`error`), and repeats during the outage are not logged.
 
-In a line of text, a value that could look like further fields or lines is a JSON string.
+In a line of text, a value that could look like further fields or lines is a JSON string. In a line of JSON, characters beyond ASCII are
+escaped if one of them is not printable (controls, line separators, changes of the writing direction, lone surrogates).
 """
 
 import json
@@ -120,4 +121,6 @@ class JsonFormatter(logging.Formatter):
             line["error"] = self.formatException(record.exc_info)
         for key, value in extras(record).items():
             line.setdefault(key, value)
-        return json.dumps(line, ensure_ascii=False)
+        text = json.dumps(line, ensure_ascii=False)
+        # Collectors and terminals take some of these characters for the end of a line or for commands; UTF-8 has no lone surrogates.
+        return text if text.isprintable() else json.dumps(line)

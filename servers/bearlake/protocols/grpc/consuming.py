@@ -324,6 +324,8 @@ class _Member:
                 raise BadField(
                     "commit.offsets", f"expected offsets of at least 0, and at most {limit} bytes of metadata"
                 )
+            if "\0" in item.metadata:  # PostgreSQL cannot store it
+                raise BadField("commit.offsets", "expected metadata without NUL")
             view = await self._node.streams.catalog.find(item.stream)
             key = view.partition(item.partition)
             if key not in self._owned:  # the server has already moved to a new generation, the client has not

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata import Metadata
+from bearlake.metadata.defaults import GROUP_NAME_BYTES_MAX, is_group_name
 from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
 from bearlake.streams.groups.consumer.heartbeats import check_assignor
 from bearlake.streams.groups.consumer.machine import ConsumerMachine
@@ -50,6 +51,8 @@ class Coordinator:
         """
         settings = self.settings
         _require_name(name)
+        if "\0" in request.protocol_type:  # PostgreSQL cannot store it
+            raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL, "the protocol type contains NUL")
         if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
             raise GroupRefusal(Problem.INVALID_SESSION_TIMEOUT)
         owned = await self.ownership.open_confirmed(name, request.member_id)
@@ -95,6 +98,7 @@ class Coordinator:
 
     async def beat(self, name: str, asked: Heartbeat) -> HeartbeatAnswer:
         """Join a consumer group, stay in it, or leave it (KIP-848); waits until what changed is saved. Raises `GroupRefusal`."""
+        _check_name(name)
         protocols = self.ownership.protocols
         # First, so that a refused request creates no group and does not change a group's protocol.
         check_assignor(asked, protocols.configured(name))
@@ -130,6 +134,7 @@ class Coordinator:
 
     async def describe_consumer(self, name: str) -> ConsumerGroup:
         """Return the current group; the caller must not change it. Raises `GroupRefusal` (NOT_FOUND: no such group, or a classic one)."""
+        _check_name(name)
         try:
             owned = await self.ownership.open_existing(name)
         except GroupRefusal as refusal:
@@ -176,6 +181,7 @@ class Coordinator:
         as `join`.
         """
         name = member.group
+        _check_name(name)
         owned = await self.ownership.open(name)
         try:
             owned.machine.check_commit(member, offsets, knows_epochs=knows_epochs)
@@ -199,6 +205,7 @@ class Coordinator:
 
         A commit that this server has already answered with an error cannot change an offset after this read.
         """
+        _check_name(name)
         await self.ownership.abandoned_writes.finish(name)
         try:
             return await self._metadata.groups.offsets(name, partitions)
@@ -207,6 +214,7 @@ class Coordinator:
 
     async def delete_offsets(self, name: str, partitions: Collection[PartitionKey]) -> None:
         """Delete committed offsets. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
+        _check_name(name)
         owned = await self.ownership.open_existing(name)
         owned.revisions.take(partitions, None)
         await self.ownership.write(
@@ -220,12 +228,14 @@ class Coordinator:
 
         Raises `GroupRefusal` (NOT_FOUND: no such group).
         """
+        _check_name(name)
         owned = await self.ownership.open_existing(name)
         await self.ownership.confirm(name, owned)
         return owned.machine.view()
 
     async def delete(self, name: str) -> None:
         """Delete an empty group and its offsets. Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND)."""
+        _check_name(name)
         owned = await self.ownership.open_existing(name)
         if owned.machine.summary().state is not GroupState.EMPTY:
             await self.ownership.confirm(name, owned)
@@ -263,6 +273,8 @@ class Coordinator:
 
     async def holder(self, name: str) -> ServerRef | None:
         """Return the live server that coordinates the group now, or None if there is none. Raises `Unavailable`."""
+        if not is_group_name(name):  # every server refuses it
+            return None
         lease = await self._metadata.leases.holder(lease_name(name))
         return lease.holder if lease is not None else None
 
@@ -280,3 +292,12 @@ def _require_name(name: str) -> None:
     """Refuse an empty name: Kafka allows an empty name for offsets and administration, but not for membership."""
     if name == "":
         raise GroupRefusal(Problem.INVALID_GROUP_ID)
+    _check_name(name)
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that a metadata store cannot keep. Kafka's own limit is 32,767 bytes."""
+    if not is_group_name(name):
+        raise GroupRefusal(
+            Problem.INVALID_GROUP_ID, f"a group's name has at most {GROUP_NAME_BYTES_MAX} bytes of UTF-8, without NUL"
+        )

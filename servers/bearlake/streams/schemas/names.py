@@ -7,8 +7,8 @@ Source: Confluent, "Schema Contexts".
 from bearlake.metadata.schemas import DEFAULT_CONTEXT, GLOBAL_SUBJECT, SubjectKey
 from bearlake.streams.schemas.problems import InvalidSubject, InvalidVersion
 
-SUBJECT_LENGTH_MAX = 1024
-"""Most characters of a subject with its context."""
+SUBJECT_BYTES_MAX = 1024
+"""Most bytes (UTF-8) of a subject with its context. A key of an index in PostgreSQL has at most 2,704 bytes, and may hold two contexts."""
 
 VERSION_MAX = 2**31 - 1
 LATEST = -1
@@ -81,8 +81,8 @@ def _check(text: str) -> None:
     is_printable = all(
         character >= " " and character != "\x7f" and not "\ud800" <= character <= "\udfff" for character in text
     )
-    if len(text) > SUBJECT_LENGTH_MAX or not is_printable:
+    if not is_printable or len(text.encode()) > SUBJECT_BYTES_MAX:
         raise InvalidSubject(
             f"The specified subject {text[:64]!r} is not a valid subject:"
-            f" expected at most {SUBJECT_LENGTH_MAX} characters, none of them control characters"
+            f" expected at most {SUBJECT_BYTES_MAX} bytes of UTF-8, without control characters"
         )

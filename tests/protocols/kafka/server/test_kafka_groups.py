@@ -463,3 +463,59 @@ async def test_librdkafka_consumers_join_and_leave_and_every_record_is_read(kafk
 
     assert {value for reader in readers for value in reader.values} == set(range(600))
     assert kafka.streams.coordinator.owned()["g"].state.value == "Empty"
+
+
+@pytest.mark.parametrize("group", ["a\0b", "g" * 1025, "é" * 513], ids=["nul", "long", "long in bytes"])
+async def test_a_group_name_that_a_store_cannot_keep_is_refused_for_good(kafka, group):
+    """PostgreSQL has no NUL, and no such long keys; a retriable error would make clients repeat their request forever."""
+    await kafka.create("t")
+    client = await kafka.client()
+
+    joined = await client.ask(join(group), 9)
+    committed = await client.ask(commit_of(1, group=group), 8)
+    beat = await client.ask(
+        m.ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_epoch=0,
+            member_id="m",
+            rebalance_timeout_ms=1,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+        0,
+    )
+    fetched = await client.ask(
+        m.OffsetFetchRequest(groups=[m.OffsetFetchRequest.Group(group_id=group, topics=None)]), 8
+    )
+    described = await client.ask(m.DescribeGroupsRequest(groups=[group]), 5)
+    deleted = await client.ask(m.DeleteGroupsRequest(groups_names=[group]), 2)
+    found = await client.ask(m.FindCoordinatorRequest(coordinator_keys=[group]), 4)
+
+    assert joined.error_code == ErrorCode.INVALID_GROUP_ID
+    assert committed.topics[0].partitions[0].error_code == ErrorCode.INVALID_GROUP_ID
+    assert beat.error_code == ErrorCode.INVALID_GROUP_ID
+    assert fetched.groups[0].error_code == ErrorCode.INVALID_GROUP_ID
+    assert described.groups[0].error_code == ErrorCode.INVALID_GROUP_ID
+    assert deleted.results[0].error_code == ErrorCode.INVALID_GROUP_ID
+    assert found.coordinators[0].error_code == ErrorCode.NONE  # any server refuses the name
+
+
+async def test_a_group_may_have_the_longest_name_that_all_stores_keep(kafka):
+    await kafka.create("t")
+    client = await kafka.client()
+    group = "g" * 1024
+
+    committed = await client.ask(commit_of(1, group=group), 8)
+
+    assert committed.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+async def test_metadata_and_protocol_types_with_nul_are_refused(kafka):
+    await kafka.create("t")
+    client = await kafka.client()
+
+    committed = await client.ask(commit_of(1, text="a\0b"), 8)
+    joined = await client.ask(join(kind="a\0b"), 9)
+
+    assert committed.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+    assert joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -88,6 +88,8 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(text.encode()) > limit:
                 answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            elif "\0" in text:  # PostgreSQL cannot store it
+                answer.error_code = ErrorCode.INVALID_REQUEST
             else:
                 answers.append(answer)
                 offsets[found.partition(partition.partition_index)] = CommittedOffset(

@@ -80,6 +80,8 @@ def commits(body: bytes, metadata_bytes_max: int) -> dict[Partition, CommittedOf
         metadata = offset.metadata or ""
         if len(metadata.encode()) > metadata_bytes_max:
             raise Problem(422, 422, f"offsets[{at}].metadata: expected at most {metadata_bytes_max} bytes")
+        if "\0" in metadata:  # PostgreSQL cannot store it
+            raise Problem(422, 422, f"offsets[{at}].metadata: expected no NUL")
         found[offset.topic, offset.partition] = CommittedOffset(offset=offset.offset + 1, metadata=metadata)
     return found
 
