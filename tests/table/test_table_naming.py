@@ -53,10 +53,10 @@ def test_random_names_have_legal_folders() -> None:
 
 
 def test_streams_whose_long_names_differ_at_the_end_have_folders_of_their_own() -> None:
-    one, two = stream_of("a" * 248 + "b", 1), stream_of("a" * 248 + "c", 2)
+    first, second = stream_of("a" * 248 + "b", 1), stream_of("a" * 248 + "c", 2)
 
-    assert location_key(one) != location_key(two)
-    assert len({*table_identifiers(one), *table_identifiers(two)}) == 4
+    assert location_key(first) != location_key(second)
+    assert len({*table_identifiers(first), *table_identifiers(second)}) == 4
 
 
 def test_configs_of_the_longest_names_are_legal() -> None:
