@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from faults.checking import Acknowledged, Log, Name, Read, name_of
 from faults.waiting import until
+from fixtures.kafka_bounds import bounds
 
 CLIENT_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 150.0
@@ -270,7 +271,8 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
     found: dict[int, list[Read]] = {partition: [] for partition in range(partition_count)}
     parts = [confluent_kafka.TopicPartition(stream, partition, 0) for partition in range(partition_count)]
     try:
-        ends = {part.partition: _end(consumer, part) for part in parts}
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        ends = {part.partition: _end(admin, part) for part in parts}
         consumer.assign(parts)
 
         def is_complete() -> bool:
@@ -286,15 +288,12 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
     return {partition: reads[: ends[partition]] for partition, reads in found.items()}
 
 
-def _end(consumer: Any, part: Any) -> int:
+def _end(admin: AdminClient, part: Any) -> int:
     found: list[int] = []
 
     def is_known() -> bool:
         with contextlib.suppress(confluent_kafka.KafkaException):  # while the server that is asked leaves
-            # librdkafka asks one leader for the whole timeout, and the next call asks the same one: a leader that it never
-            # reached makes it read no metadata for five minutes. So the test reads them.
-            consumer.list_topics(part.topic, timeout=CLIENT_TIMEOUT_S / 10)
-            found.append(consumer.get_watermark_offsets(part, timeout=CLIENT_TIMEOUT_S / 10, cached=False)[1])
+            found.append(bounds(admin, part, CLIENT_TIMEOUT_S / 10)[1])
         return bool(found)
 
     until(is_known, CLIENT_TIMEOUT_S, f"the end of {part} is known")

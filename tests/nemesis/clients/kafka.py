@@ -8,7 +8,9 @@ from functools import wraps
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
+from fixtures.kafka_bounds import bounds
 from nemesis.recording import digest, now
 from nemesis.script import STREAM, Script
 
@@ -212,6 +214,7 @@ class _Reader:
                 "log_level": 0,
             }
         )
+        self._admin = AdminClient({"bootstrap.servers": ",".join(script.addresses("kafka")), "client.id": script.life})
         parts = [confluent_kafka.TopicPartition(STREAM, at, offset) for at, offset in self._next.items()]
         self._consumer.assign(parts)
 
@@ -232,7 +235,7 @@ class _Reader:
         operation = self._history.invoke("bounds", log=(STREAM, partition), protocol="kafka")
         try:
             part = confluent_kafka.TopicPartition(STREAM, partition)
-            start, end = self._consumer.get_watermark_offsets(part, timeout=TIMEOUT_S, cached=False)
+            start, end = bounds(self._admin, part, TIMEOUT_S)
         except confluent_kafka.KafkaException as error:
             self._history.unknown(operation, error.args[0].name())
             return
