@@ -257,6 +257,19 @@ def test_a_client_that_reads_part_of_its_responses_in_time_stays_connected(scene
     assert not scene.transport.is_read
 
 
+def test_much_that_a_client_has_not_read_counts_before_its_transport_is_full(scene: Scene) -> None:
+    scene.register.slow_readers.bytes_max = 1024 * 1024
+    scene.transport.unsent_bytes = 100_000
+    scene.pass_time(1)
+    assert scene.register.slow_readers.unread_bytes == 100_000
+
+    scene.transport.unsent_bytes = 1_000
+    scene.pass_time(1)
+
+    assert scene.register.slow_readers.unread_bytes == 0
+    assert not scene.transport.is_aborted
+
+
 def test_a_client_that_reads_none_of_its_responses_is_disconnected(scene: Scene) -> None:
     scene.transport.unsent_bytes = 100
     scene.connection.pause_writing()

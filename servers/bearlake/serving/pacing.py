@@ -30,6 +30,9 @@ from bearlake.telemetry.meters import Counter, Family, Gauge
 
 log = logging.getLogger(__name__)
 
+_UNSENT_BYTES_MIN = 64 * 1024
+"""Bytes from which a client that may still be sent more counts as a slow reader, if a check finds them."""
+
 C_contra = TypeVar("C_contra", contravariant=True)
 
 
@@ -130,7 +133,7 @@ class PacedConnection(Receiver, ABC):
         self._is_reading_paused = False
         self._is_write_paused = False
         self._unsent_bytes = 0
-        """Bytes in the transport at the last check while writing was paused."""
+        """Bytes in the transport at the last check, or when writing was paused."""
         self._unsent_since = 0.0
         """When the client last read some of its unsent bytes (s, the loop's clock), while writing is paused."""
 
@@ -212,9 +215,11 @@ class PacedConnection(Receiver, ABC):
         self._record_if_empty()
         if self._frame_since and not self._is_reading_paused and now - self._frame_since > self._stall_s:
             self.close("a request did not arrive in time", "slow_request")
-        elif self._is_write_paused and self._transport is not None:
+        elif self._transport is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
-            if unsent_bytes < self._unsent_bytes:
+            if not self._is_write_paused:
+                unsent_bytes = unsent_bytes if unsent_bytes > _UNSENT_BYTES_MIN else 0
+            elif unsent_bytes < self._unsent_bytes:
                 self._unsent_since = now
             elif now - self._unsent_since > self._stall_s:
                 self.close("the client does not read its responses", "slow_reader")

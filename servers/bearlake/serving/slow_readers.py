@@ -1,7 +1,8 @@
 """What the clients of one server have not read, and the connections that are closed when it is too much (decisions 154, 156).
 
-Connections whose transport is full stand in line, in the order in which their clients last read something. A client that reads, however
-long its answer is, moves to the end. Above the bound, all connections in line are measured, and then the first are closed.
+Connections whose transport is full, or holds much when it is checked, stand in line, in the order in which their clients last read
+something. A client that reads, however long its answer is, moves to the end. Above the bound, all connections in line are measured, and
+then the first are closed.
 """
 
 from typing import Protocol
