@@ -174,5 +174,6 @@ class ObservedMetadata:
         self.users: Any = inner.users
         self.access: Any = inner.access
         self.quotas: Any = inner.quotas
+        self.transactions: Any = inner.transactions
         self.cluster_id = inner.cluster_id
         self.close = inner.close

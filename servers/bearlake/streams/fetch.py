@@ -26,6 +26,7 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
+from bearlake.streams.committed import Isolating
 from bearlake.streams.fetched import Fetched, FetchRange, least
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
@@ -74,6 +75,8 @@ class _Plan:
 class _Progress:
     """What the partitions read so far have used of one fetch."""
 
+    is_committed: bool
+    """Whether the reader wants only committed records."""
     bytes_left: int
     """Bytes that the answer still may have; negative after a larger first batch."""
     load_bytes_left: int
@@ -87,25 +90,44 @@ class _Progress:
     """Whether more data exists that was too much for one read."""
     has_error: bool = False
 
+    def hides_records(self) -> bool:
+        """Whether some records are not decided yet."""
+        return self.is_committed and any(-1 < found.last_stable < found.end for found in self.results)
+
 
 class Reader:
     """One server's read path. Use it from the event loop's thread only."""
 
     def __init__(
-        self, commit_log: CommitLog, tail: TailIndex, history: History, cache: ObjectCache, settings: ReaderSettings
+        self,
+        commit_log: CommitLog,
+        tail: TailIndex,
+        history: History,
+        cache: ObjectCache,
+        isolation: Isolating,
+        settings: ReaderSettings,
     ) -> None:
         self._log = commit_log
         self._tail = tail
         self._history = history
         self._cache = cache
+        self.isolation = isolation
         self._settings = settings
         self.at_tail = TailReads(tail, cache, settings.bytes_max, settings.wait_max_ms)
         """Reads that need neither the store nor a wait."""
 
     async def fetch(
-        self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
+        self,
+        ranges: Sequence[FetchRange],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        wait_ms: int,
+        is_committed: bool = True,
     ) -> list[Fetched]:
         """Read the ranges, in order, up to `bytes_max` bytes in total; returns one answer per range.
+
+        `is_committed`: return only records of committed transactions, and those without a transaction (`streams/committed.py`).
 
         Returns at once if `bytes_min` bytes are available, or as many as an answer may have, or if any range has an error; otherwise waits
         up to `wait_ms`.
@@ -122,10 +144,14 @@ class Reader:
             )
             wake.clear()
             tails: list[PartitionTail] = []
-            done = _Progress(bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max)
+            done = _Progress(
+                bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max, is_committed=is_committed
+            )
             try:
                 async for part in in_turns(ranges):
                     await self._learn([item.partition for item in part])
+                    if is_committed:
+                        await self.isolation.know([item.partition for item in part])
                     watched = [tail for item in part if (tail := self._tail.get(item.partition)) is not None]
                     tails += watched
                     for tail in watched:
@@ -134,7 +160,8 @@ class Reader:
                 wait = deadline - loop.time()
                 is_last = done.size_bytes >= bytes_min or wait <= 0 or done.is_cut or done.has_error
                 if not is_last:
-                    waiter(done.size_bytes)
+                    # The end of a transaction adds few bytes, and shows many.
+                    waiter(waiter.size_bytes - 1 if done.hides_records() else done.size_bytes)
                     if len(tails) < len(ranges):  # a partition without known bounds has no tail to wake us
                         wait = min(wait, _LEARN_PAUSE_S)
                     is_last = not await waiting.is_woken(wake, wait) and loop.time() >= deadline
@@ -163,6 +190,7 @@ class Reader:
             log.warning("cannot read the bounds of partitions", extra={"error": repr(error)})
             return
         for partition, bounds in found.items():
+            self.isolation.forget(partition)
             self._tail.learn(partition, bounds, generation)
 
     # -- plan ----------------------------------------------------------------------------------------------------
@@ -170,7 +198,7 @@ class Reader:
     async def _collect(self, ranges: Sequence[FetchRange], done: _Progress) -> None:
         """Add one answer per range to those that are `done`."""
         plans = [_Plan(Fetched(item), [], True, []) for item in ranges]
-        cold = [plan for plan in plans if not self._plan_from_tail(plan)]
+        cold = [plan for plan in plans if not self._plan_from_tail(plan, is_committed=done.is_committed)]
         _FROM_TAIL.value += len(plans) - len(cold)
         if cold:
             await asyncio.gather(*(self._plan_from_history(plan) for plan in cold))
@@ -181,14 +209,17 @@ class Reader:
             if not plan.is_tail:
                 self._spread(plan)
             is_first = done.size_bytes == 0
-            if fetched.error is None and (done.bytes_left > 0 or is_first):
-                self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
+            if fetched.error is None:
+                if done.bytes_left > 0 or is_first:
+                    self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
+                if done.is_committed:
+                    self.isolation.keep_committed(fetched, self._tail.get(fetched.range.partition))
                 done.bytes_left -= fetched.size_bytes
                 done.size_bytes += fetched.size_bytes
             done.has_error = done.has_error or fetched.error is not None
             done.results.append(fetched)
 
-    def _plan_from_tail(self, plan: _Plan) -> bool:
+    def _plan_from_tail(self, plan: _Plan, *, is_committed: bool) -> bool:
         """Plan from the tail index; False if the reader must ask the store."""
         fetched = plan.fetched
         tail = self._tail.get(fetched.range.partition)
@@ -196,11 +227,13 @@ class Reader:
         if tail is None or tail.start < 0 or not max(tail.known_from, tail.start) <= offset <= tail.end:
             return False
         fetched.start, fetched.end, fetched.last_stable = tail.start, tail.end, tail.end
-        if offset == tail.end:
+        known = self.isolation.get(fetched.range.partition) if is_committed else None
+        end = tail.end if known is None else known.last_stable(tail.end)
+        if offset >= end:
             return True
         handle = tail.find(offset)
         room = fetched.range.bytes_max
-        while (piece := tail.at(handle)) is not None:
+        while (piece := tail.at(handle)) is not None and piece.slice.base_offset < end:
             plan.slices.append(piece)
             room -= bytes_from(piece.slice, offset)
             if room <= 0:

@@ -320,6 +320,9 @@ GROUP_PEER_OPEN_MAX = gauge(
 )
 LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease, by outcome.", "outcome")
 MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries that this server rolled up.")
+TRANSACTIONS_EXPIRED = counter(
+    "bearlake_transactions_expired_total", "Transactions that this server aborted because they took too long."
+)
 
 # Compaction (the label `stream` is bounded: beyond 256 streams, further streams share `other`)
 COMPACTION_PLANNING = gauge("bearlake_compaction_planning_boolean", "1 while this worker plans, else 0.")

@@ -40,7 +40,7 @@ async def find_last(context: PulsarContext, partition: PartitionKey) -> MessageI
     bounds = (await streams.bounds([partition])).get(partition)
     if bounds is None:
         raise NotFound("the topic has been deleted")
-    offset = bounds.end - 1
+    offset = bounds.last_stable - 1
     if offset < bounds.start:
         return last
     (found,) = await streams.fetch(

@@ -13,7 +13,7 @@ from bearlake.kernel import FetchEntry
 from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
-from bearlake.protocols.kafka.handlers.fetch import room
+from bearlake.protocols.kafka.handlers.fetch import READ_COMMITTED, room
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.streams.fetched import Fetched, FetchRange, has_enough
 from bearlake.streams.principal import Operation
@@ -22,6 +22,11 @@ from bearlake.telemetry import metrics
 
 PARTITIONS_MAX = 100
 """Partitions of a request that is answered in one step, which takes 0.5 ms then."""
+
+
+_ISOLATION_AT = (16, 12)
+"""Position of the isolation level in a request's body, with and without a replica id."""
+_WITHOUT_REPLICA_FROM = 15
 
 
 class Fetcher(Protocol):
@@ -44,7 +49,17 @@ class Fetcher(Protocol):
 class TailFetch:
     """One Fetch request in progress."""
 
-    __slots__ = ("_caller", "_connection", "_correlation_id", "_entries", "_names", "_poll", "_slot", "_work")
+    __slots__ = (
+        "_caller",
+        "_connection",
+        "_correlation_id",
+        "_entries",
+        "_names",
+        "_poll",
+        "_ranges_read",
+        "_slot",
+        "_work",
+    )
 
     def __init__(
         self,
@@ -62,6 +77,7 @@ class TailFetch:
         self._work = work
         self._entries: list[FetchEntry] = []
         self._names: list[str] = []
+        self._ranges_read: list[FetchRange] = []
         self._poll: Poll | None = None
 
     def begin(self, body: bytes) -> None:
@@ -72,7 +88,10 @@ class TailFetch:
             self._connection.start(self._work())
             return
         wait_ms, bytes_min, bytes_max, self._entries = parsed
+        isolation = body[_ISOLATION_AT[self._caller.version >= _WITHOUT_REPLICA_FROM]]
         ranges = self._ranges()
+        if ranges is not None and isolation == READ_COMMITTED:
+            self._ranges_read = ranges
         if ranges is None or not self._is_plain():
             self._connection.start(self._work())
             return
@@ -118,10 +137,15 @@ class TailFetch:
         return None if is_repeated else ranges
 
     def _is_plain(self) -> bool:
-        """Whether the caller may still read the streams, here, without a quota; `fetch.py` notes a denial in the audit log."""
+        """Whether the caller may still read the streams, here, without a quota, and all of their records.
+
+        `fetch.py` notes a denial in the audit log.
+        """
         context, who = self._connection.context, self._caller.who
         streams = context.streams
         if context.is_redirecting or streams.quotas.usage is not None:
+            return False
+        if not all(streams.isolation.is_plain(item.partition, item.offset) for item in self._ranges_read):
             return False
         for name in self._names:  # noqa: SIM110 - a generator costs as much as the question
             if not streams.sees(who, Operation.READ, name):
