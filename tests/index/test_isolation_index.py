@@ -24,6 +24,10 @@ def aborted(first: int, marker: int, *, producer: int = 5, open_offset: int = -1
     return TransactionChange(ChangeKind.ABORTED, P, producer, first, marker, open_offset)
 
 
+def found(**fields: Any) -> Isolation:
+    return Isolation(**{"start": 0, "end": 20, **fields})
+
+
 def state(index: IsolationIndex, partition: PartitionKey = P) -> Any:
     known = index.get(partition)
     return None if known is None else (known.open_offset, known.aborted)
@@ -33,7 +37,7 @@ def test_a_partition_is_unknown_until_the_store_was_asked() -> None:
     index = IsolationIndex()
     index.apply(entry(1, begun(0)))
     before = state(index)
-    index.learn({P: Isolation(position=1, open_offset=0)})
+    index.learn({P: found(position=1, open_offset=0)})
 
     assert before is None
     assert state(index) == (0, [])
@@ -41,7 +45,7 @@ def test_a_partition_is_unknown_until_the_store_was_asked() -> None:
 
 def test_the_state_follows_the_log() -> None:
     index = IsolationIndex()
-    index.learn({P: Isolation(position=3), Q: Isolation(position=3)})
+    index.learn({P: found(position=3), Q: found(position=3)})
     known = index.get(P)
     assert known is not None
     is_plain = [known.is_plain(0)]
@@ -61,7 +65,7 @@ def test_the_state_follows_the_log() -> None:
 
 def test_entries_that_an_answer_includes_are_not_applied_again() -> None:
     index = IsolationIndex()
-    index.learn({P: Isolation(position=5, aborted=[Aborted(5, 7, 9)])})
+    index.learn({P: found(position=5, aborted=[Aborted(5, 7, 9)])})
     index.apply(entry(4, begun(7)))
     index.apply(entry(5, aborted(7, 9)))
 
@@ -74,7 +78,7 @@ def test_entries_that_arrive_before_the_answer_count() -> None:
     index.apply(entry(4, begun(7)))
     index.apply(entry(5, aborted(7, 9, open_offset=-1)))
     index.apply(entry(6, begun(12, producer=6)))
-    index.learn({P: Isolation(position=3)})
+    index.learn({P: found(position=3)})
 
     assert state(index) == (12, [Aborted(5, 7, 9)])
 
@@ -84,24 +88,46 @@ def test_an_answer_older_than_what_is_remembered_is_refused() -> None:
     for position in range(1, RECENT_COUNT + 3):
         index.apply(entry(position, begun(0, partition=Q)))
 
-    assert not index.learn({P: Isolation(position=1)})
+    assert not index.learn({P: found(position=1)})
     assert index.get(P) is None
-    assert index.learn({P: Isolation(position=2)})
+    assert index.learn({P: found(position=2)})
 
 
 def test_a_reset_forgets_everything_and_refuses_older_answers() -> None:
     index = IsolationIndex()
-    index.learn({P: Isolation(position=3)})
+    index.learn({P: found(position=3)})
     index.reset(10)
 
     assert index.get(P) is None
-    assert not index.learn({P: Isolation(position=9)})
-    assert index.learn({P: Isolation(position=10)})
+    assert not index.learn({P: found(position=9)})
+    assert index.learn({P: found(position=10)})
 
 
 def test_a_trim_forgets_what_was_aborted_below_it() -> None:
     index = IsolationIndex()
-    index.learn({P: Isolation(position=3, aborted=[Aborted(5, 0, 2), Aborted(5, 3, 6)])})
+    index.learn({P: found(position=3, aborted=[Aborted(5, 0, 2), Aborted(5, 3, 6)])})
     index.apply(Entry(position=4, kind=EntryKind.TRIM, partition=P, start_offset=4))
 
     assert state(index) == (-1, [Aborted(5, 3, 6)])
+
+
+def test_an_older_answer_does_not_replace_a_newer_one() -> None:
+    """Two readers asked the store, and the answers arrive in the other order."""
+    index = IsolationIndex()
+    index.learn({P: found(position=5, end=9, open_offset=7)})
+
+    assert index.learn({P: found(position=3, end=6)})
+    assert state(index) == (7, [])
+    known = index.get(P)
+    assert known is not None
+    assert known.end == 9
+
+
+def test_a_trim_moves_the_start_of_the_state() -> None:
+    index = IsolationIndex()
+    index.learn({P: found(position=3)})
+    index.apply(Entry(position=4, kind=EntryKind.TRIM, partition=P, start_offset=4))
+
+    known = index.get(P)
+    assert known is not None
+    assert known.start == 4

@@ -176,4 +176,5 @@ class ObservedMetadata:
         self.quotas: Any = inner.quotas
         self.transactions: Any = inner.transactions
         self.cluster_id = inner.cluster_id
+        self.now_ms = inner.now_ms
         self.close = inner.close

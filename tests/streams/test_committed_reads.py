@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from bearlake import kernel
-from bearlake.index.isolation import PartitionIsolation
 from bearlake.metadata.model import PartitionKey, Slice
-from bearlake.metadata.transactions import Aborted, Isolation
+from bearlake.metadata.transactions import Aborted
 from bearlake.records import codec
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.records.codec import Producer, Record
 from bearlake.records.markers import Markers
-from bearlake.streams.committed import keep_committed
+from bearlake.streams.committed import View, keep_committed
 from bearlake.streams.fetched import Fetched, FetchRange
 
 P = PartitionKey(1 << 20)
@@ -52,41 +51,36 @@ def left(fetched: Fetched) -> list[tuple[int, int, int]]:
     ]
 
 
-def isolation(open_offset: int = -1, *aborted: tuple[int, int, int]) -> PartitionIsolation:
-    return PartitionIsolation(
-        Isolation(position=1, open_offset=open_offset, aborted=[Aborted(*found) for found in aborted])
-    )
+def view(last_stable: int, end: int, *aborted: tuple[int, int, int]) -> View:
+    return View(0, end, last_stable, [Aborted(*found) for found in aborted])
 
 
 def test_a_partition_without_transactions_is_returned_as_it_is() -> None:
     fetched = answer([batch(2), batch(3)])
     views = list(fetched.views)
-    keep_committed(fetched, isolation(), 5)
+    keep_committed(fetched, view(5, 5), 5)
 
     assert fetched.views == views
-    assert fetched.last_stable == 5
 
 
 def test_a_read_ends_at_the_last_stable_offset_inside_a_run() -> None:
     fetched = answer([batch(2), batch(3, producer=5), batch(1)], [batch(4)])
-    keep_committed(fetched, isolation(2), 10)
+    keep_committed(fetched, view(2, 10), 10)
 
     assert left(fetched) == [(0, 2, 2)]
-    assert fetched.last_stable == 2
 
 
 def test_nothing_is_left_if_the_first_batch_is_open() -> None:
     fetched = answer([batch(2, producer=5)])
-    keep_committed(fetched, isolation(0), 2)
+    keep_committed(fetched, view(0, 2), 2)
 
     assert left(fetched) == []
-    assert fetched.last_stable == 0
 
 
 def test_aborted_batches_become_empty_ones_with_the_same_offsets() -> None:
     runs = [batch(1), batch(2, producer=5), batch(3, producer=6)], [batch(1, producer=5), marker(5, is_commit=False)]
     fetched = answer(*runs, [batch(2, producer=5), marker(5, is_commit=True), marker(6, is_commit=True)])
-    keep_committed(fetched, isolation(-1, (5, 1, 7)), 12)
+    keep_committed(fetched, view(12, 12, (5, 1, 7)), 12)
 
     assert left(fetched) == [
         (0, 1, 1),
@@ -103,23 +97,14 @@ def test_aborted_batches_become_empty_ones_with_the_same_offsets() -> None:
 def test_batches_without_a_transaction_of_an_aborting_producer_stay() -> None:
     plain = codec.encode([Record(value=b"v", timestamp=1)], producer=Producer(id=5, epoch=0, base_sequence=0))
     fetched = answer([batch(1, producer=5), plain])
-    keep_committed(fetched, isolation(-1, (5, 0, 9)), 2)
+    keep_committed(fetched, view(2, 2, (5, 0, 9)), 2)
 
     assert left(fetched) == [(0, 1, 0), (1, 1, 1)]
 
 
-def test_records_of_which_nothing_is_known_are_left_out() -> None:
-    """The store was ahead of the log that this server follows."""
+def test_records_after_the_view_are_left_out() -> None:
+    """The records were read after the view, in the middle of further commits."""
     fetched = answer([batch(2), batch(3)])
-    keep_committed(fetched, isolation(), 2)
+    keep_committed(fetched, view(2, 2), 5)
 
     assert left(fetched) == [(0, 2, 2)]
-    assert fetched.last_stable == 2
-
-
-def test_what_was_aborted_before_the_range_costs_nothing() -> None:
-    fetched = answer([batch(2), batch(3)], offset=4)
-    views = list(fetched.views)
-    keep_committed(fetched, isolation(-1, (5, 0, 1)), 5)
-
-    assert fetched.views == views

@@ -3,6 +3,9 @@
 A partition's state is read from the store once (`Transactions.isolation`) and then follows the log's transaction changes. The state is as
 of one log position, at or after that of the tail index: everything below `open_offset` is decided, and `aborted` is complete.
 
+Every change of a partition's transactions appends to the partition. So the partition's end is the version of its state: a state covers all
+records below `end`, the end as of its reading, and all records that the log has added since.
+
 Use it from the event loop's thread only.
 """
 
@@ -27,10 +30,13 @@ _marker_offset = attrgetter("marker_offset")
 class PartitionIsolation:
     """The state of one partition."""
 
-    __slots__ = ("aborted", "open_offset", "position")
+    __slots__ = ("aborted", "end", "open_offset", "position", "start")
 
     def __init__(self, found: Isolation) -> None:
         self.position = found.position
+        self.start = found.start
+        self.end = found.end
+        """The partition's end when the state was read from the store."""
         self.open_offset = found.open_offset
         self.aborted = list(found.aborted)
         """By marker offset."""
@@ -80,21 +86,29 @@ class IsolationIndex:
         self._known.pop(partition, None)
 
     def learn(self, found: Mapping[PartitionKey, Isolation]) -> bool:
-        """Record states from the store. Returns False, with nothing done, if they are older than what is remembered of the log."""
+        """Record states from the store that are newer than those known.
+
+        Returns False, with nothing done, if they are older than what is remembered of the log.
+        """
         if any(isolation.position < self._forgotten for isolation in found.values()):
             return False
         if len(self._known) + len(found) > PARTITION_COUNT_MAX:
             self._known.clear()
-        for partition, isolation in found.items():
-            self._known[partition] = PartitionIsolation(isolation)
+        newer = {
+            partition: PartitionIsolation(isolation)
+            for partition, isolation in found.items()
+            if (known := self._known.get(partition)) is None or known.position < isolation.position
+        }
+        self._known.update(newer)
         for position, change in self._recent:
-            if change.partition in found:
+            if change.partition in newer:
                 self._apply(position, change)
         return True
 
     def apply(self, entry: Entry) -> None:
         """Apply an entry's transaction changes, or its trim; entries come in order."""
         if entry.kind is EntryKind.TRIM and (trimmed := self._known.get(entry.partition)) is not None:
+            trimmed.start = max(trimmed.start, entry.start_offset)
             trimmed.aborted = list(trimmed.aborted_from(entry.start_offset))
         for change in entry.changes:
             if len(self._recent) == RECENT_COUNT:

@@ -110,10 +110,13 @@ class Aborted(NamedTuple):
 class Isolation:
     """What readers of committed records must know of a partition, as of log position `position`.
 
-    Everything below `open_offset` (-1: no limit) is decided; `aborted` are all aborted transactions at or above the start offset.
+    The partition has offsets `[start, end)`. Everything below `open_offset` (-1: no limit) is decided; `aborted` are all aborted
+    transactions at or above the start offset, by marker offset.
     """
 
     position: int
+    start: int
+    end: int
     open_offset: int = NOTHING_OPEN
     aborted: Sequence[Aborted] = ()
 
@@ -201,7 +204,10 @@ class Transactions(Protocol):
         """Return the open transactions of a producer or of a partition (of both if both are given), by partition and producer."""
 
     async def isolation(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, Isolation]:
-        """Return what readers of committed records must know of these partitions, all as of one log position."""
+        """Return what readers of committed records must know of these partitions, all as of one log position.
+
+        Partitions that do not exist are left out.
+        """
 
     async def pending(self, group: str) -> set[PartitionKey]:
         """Return the partitions for which an ongoing transaction has an offset of the group (KIP-447)."""

@@ -1,5 +1,7 @@
 """Committed records only: what is left of a read for readers of committed records (KIP-98, `read_committed`).
 
+- An answer has one view of its partition (`View`): end, last stable offset and aborted transactions are as of one state, so an answer
+  never ends before a record that its end promises. The view comes first, and the records are read after it.
 - Nothing at or above the last stable offset: the batch that holds the oldest open transaction's first offset is the first one left out.
 - A batch of an aborted transaction becomes an empty batch with the same offsets, like those for offsets without rows (decision 27). So the
   client needs no list of aborted transactions, and every protocol reads the same.
@@ -7,11 +9,12 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.errors import BearlakeError, Unavailable
+from bearlake.errors import BearlakeError
 from bearlake.index.isolation import IsolationIndex, PartitionIsolation
-from bearlake.index.tail import PartitionTail
+from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.transactions import Aborted, Transactions
 from bearlake.records.batch import is_transactional
@@ -24,21 +27,27 @@ ATTEMPTS = 3
 """Reads of the store until its answer is not older than the log that this server follows; usually the first one is not."""
 
 
-def keep_committed(fetched: Fetched, isolation: PartitionIsolation, known_end: int) -> None:
-    """Reduce an answer to committed records, and set its last stable offset. Partitions without transactions cost nothing.
+class View(NamedTuple):
+    """What one answer knows of a partition, all as of one state: every record below `last_stable` is decided, and `aborted` says how."""
 
-    `known_end`: the partition's end as of the log position that `isolation` follows; nothing is known of later records.
+    start: int
+    end: int
+    last_stable: int
+    aborted: Sequence[Aborted]
+    """The aborted transactions that may have records in the answer."""
+
+
+def keep_committed(fetched: Fetched, view: View, read_end: int) -> None:
+    """Reduce an answer to committed records. Partitions without transactions cost nothing.
+
+    `read_end`: an end of the records that were read.
     """
-    limit = isolation.last_stable(known_end)
-    fetched.last_stable = min(fetched.end, limit)
-    offset = fetched.range.offset
-    if (isolation.is_plain(offset) and fetched.end <= known_end) or not fetched.views:
+    if not fetched.views or (not view.aborted and read_end <= view.last_stable):
         return
-    aborted = isolation.aborted_from(offset)
     kept: list[memoryview] = []
-    for view in fetched.views:
+    for run in fetched.views:
         is_end = False
-        for piece, is_last in _committed(view, aborted, limit):
+        for piece, is_last in _committed(run, view.aborted, view.last_stable):
             kept.append(piece)
             is_end = is_last
         if is_end:
@@ -68,42 +77,52 @@ def _is_aborted(aborted: Sequence[Aborted], producer_id: int, offset: int) -> bo
 
 
 class Isolating:
-    """Reads what readers of committed records must know of partitions, once per partition (`index/isolation.py`)."""
+    """Reads what readers of committed records must know of partitions, once per partition (`index/isolation.py`).
 
-    def __init__(self, transactions: Transactions, index: IsolationIndex) -> None:
+    Use it from the event loop's thread only.
+    """
+
+    def __init__(self, transactions: Transactions, index: IsolationIndex, tail: TailIndex) -> None:
         self._transactions = transactions
         self._index = index
+        self._tail = tail
 
-    def get(self, partition: PartitionKey) -> PartitionIsolation | None:
-        """Return the partition's state as of now; None if it must be read (again)."""
-        return self._index.get(partition)
+    def _get(self, partition: PartitionKey, tail: PartitionTail | None) -> PartitionIsolation | None:
+        """Return the partition's state if it covers all records of the tail; None if the state must be read (again)."""
+        known = self._index.get(partition)
+        return known if known is not None and (tail is None or known.end >= tail.store_end) else None
 
     def is_plain(self, partition: PartitionKey, offset: int) -> bool:
-        """Whether the partition is known to have only committed records from `offset` on."""
-        known = self._index.get(partition)
+        """Whether the partition is known to have only committed records from `offset` on, as far as the tail index goes."""
+        known = self._get(partition, self._tail.get(partition))
         return known is not None and known.is_plain(offset)
 
-    def forget(self, partition: PartitionKey) -> None:
-        """Read the state again: the partition's end was read from the store, which may be ahead of the log that this server follows."""
-        self._index.forget(partition)
+    def view(self, partition: PartitionKey, tail: PartitionTail, offset: int) -> View | None:
+        """Return the view of a reader at `offset`, as of the log that this server follows; None if the store must tell."""
+        known = self._get(partition, tail)
+        if known is None or not max(known.start, tail.start) <= offset <= tail.end:
+            return None
+        return View(tail.start, tail.end, known.last_stable(tail.end), known.aborted_from(offset))
+
+    async def read(self, partition: PartitionKey) -> View | None:
+        """Return the store's view; None if there is no such partition. Raises `Unavailable` and `Overloaded`."""
+        found = (await self._transactions.isolation([partition])).get(partition)
+        if found is None:
+            return None
+        known = PartitionIsolation(found)
+        return View(known.start, known.end, known.last_stable(known.end), known.aborted)
 
     async def know(self, partitions: Sequence[PartitionKey]) -> None:
-        """Read the states that are not known. A partition that stays unknown cannot be read: see `keep_committed`."""
+        """Read the states that are not known. A state that stays unknown is read from the store by each reader: see `read`."""
         try:
             for _ in range(ATTEMPTS):
-                unknown = [partition for partition in partitions if self._index.get(partition) is None]
-                if not unknown or self._index.learn(await self._transactions.isolation(unknown)):
+                unknown = [
+                    partition
+                    for partition in partitions
+                    if (tail := self._tail.get(partition)) is not None and self._get(partition, tail) is None
+                ]
+                if not unknown:
                     return
+                self._index.learn(await self._transactions.isolation(unknown))
         except BearlakeError as error:
             log.warning("cannot read the transactions of partitions", extra={"error": repr(error)})
-
-    def keep_committed(self, fetched: Fetched, tail: PartitionTail | None) -> None:
-        """Leave out what is not committed, by the newest state; an error if this server does not know it, or has no `tail`."""
-        known = self._index.get(fetched.range.partition)
-        if tail is None or known is None:
-            fetched.views, fetched.size_bytes = [], 0
-            fetched.error = Unavailable(
-                f"the transactions of partition {fetched.range.partition} are not known here yet"
-            )
-        else:
-            keep_committed(fetched, known, tail.end)

@@ -26,7 +26,7 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
-from bearlake.streams.committed import Isolating
+from bearlake.streams.committed import Isolating, View, keep_committed
 from bearlake.streams.fetched import Fetched, FetchRange, least
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
@@ -63,12 +63,29 @@ class _Plan:
     """The slices to read for one range and, once loaded, their bytes (for a row group: its block, until `_spread` replaces the block).
 
     `is_tail`: the tail index has the slices, so other readers want the same objects; all slices are in WAL objects then.
+    `view`: what a reader of committed records may see; None for readers of all records, and if the view is not known yet.
     """
 
     fetched: Fetched
     slices: list[Piece]
     is_tail: bool
     views: "list[memoryview | Block | None]"
+    is_committed: bool
+    view: View | None = None
+
+    def limit(self) -> None:
+        """Set the bounds of the answer to those of the view, and drop the slices at or above the last stable offset."""
+        if self.view is None:
+            self.fetched.last_stable = self.fetched.end
+            return
+        fetched = self.fetched
+        _, fetched.end, fetched.last_stable, _ = self.view
+        end = fetched.last_stable
+        if fetched.range.offset >= end:
+            self.slices = []
+        elif self.slices and self.slices[-1].slice.end_offset > end:
+            later = takewhile(lambda piece: piece.slice.base_offset < end, self.slices[1:])
+            self.slices = [self.slices[0], *later]  # the first slice has the offset, which is below `end`
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,15 +207,14 @@ class Reader:
             log.warning("cannot read the bounds of partitions", extra={"error": repr(error)})
             return
         for partition, bounds in found.items():
-            self.isolation.forget(partition)
             self._tail.learn(partition, bounds, generation)
 
     # -- plan ----------------------------------------------------------------------------------------------------
 
     async def _collect(self, ranges: Sequence[FetchRange], done: _Progress) -> None:
         """Add one answer per range to those that are `done`."""
-        plans = [_Plan(Fetched(item), [], True, []) for item in ranges]
-        cold = [plan for plan in plans if not self._plan_from_tail(plan, is_committed=done.is_committed)]
+        plans = [_Plan(Fetched(item), [], True, [], done.is_committed) for item in ranges]
+        cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         _FROM_TAIL.value += len(plans) - len(cold)
         if cold:
             await asyncio.gather(*(self._plan_from_history(plan) for plan in cold))
@@ -212,23 +228,29 @@ class Reader:
             if fetched.error is None:
                 if done.bytes_left > 0 or is_first:
                     self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
-                if done.is_committed:
-                    self.isolation.keep_committed(fetched, self._tail.get(fetched.range.partition))
+                if plan.view is not None and plan.slices:
+                    keep_committed(fetched, plan.view, plan.slices[-1].slice.end_offset)
                 done.bytes_left -= fetched.size_bytes
                 done.size_bytes += fetched.size_bytes
             done.has_error = done.has_error or fetched.error is not None
             done.results.append(fetched)
 
-    def _plan_from_tail(self, plan: _Plan, *, is_committed: bool) -> bool:
+    def _plan_from_tail(self, plan: _Plan) -> bool:
         """Plan from the tail index; False if the reader must ask the store."""
         fetched = plan.fetched
         tail = self._tail.get(fetched.range.partition)
         offset = fetched.range.offset
-        if tail is None or tail.start < 0 or not max(tail.known_from, tail.start) <= offset <= tail.end:
+        if tail is None or tail.start < 0:
             return False
-        fetched.start, fetched.end, fetched.last_stable = tail.start, tail.end, tail.end
-        known = self.isolation.get(fetched.range.partition) if is_committed else None
-        end = tail.end if known is None else known.last_stable(tail.end)
+        if plan.is_committed:
+            plan.view = self.isolation.view(fetched.range.partition, tail, offset)
+            if plan.view is None:
+                return False
+        if not max(tail.known_from, tail.start) <= offset <= tail.end:
+            return False
+        fetched.start, fetched.end = tail.start, tail.end
+        plan.limit()
+        end = fetched.last_stable
         if offset >= end:
             return True
         handle = tail.find(offset)
@@ -247,8 +269,14 @@ class Reader:
         plan.slices, plan.views = [], []
         for _ in range(RESOLVE_COUNT_MAX):
             try:
+                if plan.is_committed and plan.view is None:
+                    plan.view = await self.isolation.read(fetched.range.partition)
                 bounds, plan.slices = await self._history.plan(*fetched.range, is_fresh=is_fresh)
-                fetched.start, fetched.end, fetched.last_stable = bounds
+                if plan.is_committed and (plan.view is None or _is_behind(plan.view, plan.slices)):
+                    plan.view = None
+                    continue
+                fetched.start, fetched.end = bounds.start, bounds.end
+                plan.limit()
                 return
             except Moved:
                 is_fresh = True
@@ -373,6 +401,11 @@ class Reader:
                 is_first = False
             if end < length or bytes_max <= 0:
                 return
+
+
+def _is_behind(view: View, pieces: Sequence[Piece]) -> bool:
+    """Whether the view is older than a segment, whose records were all decided when it was written."""
+    return any(isinstance(piece, BlockPiece) and piece.end > view.last_stable for piece in pieces)
 
 
 def _missing(fetched: Fetched) -> Unavailable:

@@ -167,7 +167,7 @@ class Streams(Management):
             on_unknown or on_fenced,
         )
         self._history = _history(metadata, store, self._tail, index, settings)
-        self.isolation = Isolating(metadata.transactions, isolation)
+        self.isolation = Isolating(metadata.transactions, isolation, self._tail)
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, self.isolation, settings.reader)
         self.at_tail = self._reader.at_tail
         """Reads that need neither the store nor a task. The caller must check `sees(…, READ, …)` for every stream first."""

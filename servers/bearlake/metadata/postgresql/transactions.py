@@ -22,13 +22,16 @@ from bearlake.metadata.transactions import (
 from bearlake.records.markers import MARKER_BYTES
 
 ISOLATION = """
-select u.partition, h.position, bearlake.open_offset(u.partition), a.producer_ids, a.firsts, a.markers
+select u.partition, h.position, g.starts[(u.partition & 31) + 1], g.ends[(u.partition & 31) + 1],
+       bearlake.open_offset(u.partition), a.producer_ids, a.firsts, a.markers
   from bearlake.log_head h cross join unnest($1::bigint[]) u (partition)
+  join bearlake.partition_group g on g.group_key = u.partition >> 5
   left join lateral (
       select array_agg(t.producer_id order by t.marker_offset) as producer_ids,
              array_agg(t.first_offset order by t.marker_offset) as firsts,
              array_agg(t.marker_offset order by t.marker_offset) as markers
-        from bearlake.aborted_transaction t where t.partition = u.partition) a on true"""
+        from bearlake.aborted_transaction t where t.partition = u.partition) a on true
+ where g.starts[(u.partition & 31) + 1] is not null"""
 OPEN = """
 select o.partition, o.producer_id, o.first_offset from bearlake.open_transaction o
  where ($1::bigint is null or o.producer_id = $1) and ($2::bigint is null or o.partition = $2) order by o.partition, o.producer_id"""
@@ -112,10 +115,12 @@ class PostgresqlTransactions(Transactions):
         return {
             PartitionKey(partition): Isolation(
                 position=position,
+                start=start,
+                end=end,
                 open_offset=open_offset,
                 aborted=[Aborted(*found) for found in zip(ids or (), firsts or (), markers or (), strict=True)],
             )
-            for partition, position, open_offset, ids, firsts, markers in rows
+            for partition, position, start, end, open_offset, ids, firsts, markers in rows
         }
 
     @override

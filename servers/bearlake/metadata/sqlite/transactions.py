@@ -11,7 +11,7 @@ from bearlake.metadata.model import ChangeKind, CommittedOffset, Lease, Partitio
 from bearlake.metadata.names import check_name
 from bearlake.metadata.packing import SLICE_WIDTH, pack_rows
 from bearlake.metadata.sqlite import transaction_rows as rows
-from bearlake.metadata.sqlite.catchup import COMMIT, read_heads
+from bearlake.metadata.sqlite.catchup import COMMIT
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.servers import check_lease
@@ -78,7 +78,7 @@ class SqliteTransactions(Transactions):
 
     @override
     async def isolation(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, Isolation]:
-        return await self._database.run_read(self._isolation, partitions)
+        return await self._database.run(self._isolation, partitions)
 
     @override
     async def pending(self, group: str) -> set[PartitionKey]:
@@ -174,11 +174,14 @@ class SqliteTransactions(Transactions):
             return [OpenOffset(PartitionKey(row[0]), row[1], row[2]) for row in found]
 
     def _isolation(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, Isolation]:
-        with self._database.reading() as connection:
-            position = read_heads(connection).head
+        with self._database.looking() as connection:
+            position = self._log.follower.catch_up().head
+            existing = self._log.follower.ledger.existing
             return {
                 key: Isolation(
                     position=position,
+                    start=state.start,
+                    end=state.end,
                     open_offset=rows.open_offset(connection, key),
                     aborted=[
                         Aborted(*row)
@@ -190,6 +193,7 @@ class SqliteTransactions(Transactions):
                     ],
                 )
                 for key in partitions
+                if (state := existing(key)) is not None
             }
 
     def _pending(self, group: str) -> set[PartitionKey]:
