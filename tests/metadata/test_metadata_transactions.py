@@ -129,7 +129,7 @@ async def test_one_entry_has_the_markers_of_all_partitions(scene: Any, peer: Met
     assert sorted(begun.changes) == [TransactionChange(ChangeKind.BEGUN, key, 0, 0, -1, 0) for key in in_order]
     assert sorted(ended.changes) == [TransactionChange(ChangeKind.COMMITTED, key, 0, 0, 1, -1) for key in in_order]
     found = markers.parse(ended.object_key)
-    assert (found.producer_id, found.epoch, found.is_commit, found.count) == (0, 1, True, 3)
+    assert (found.producer_id, found.epoch, found.is_commit, found.marker_count) == (0, 1, True, 3)
     assert ended.object_size == found.size
     assert sorted(piece.position for piece in ended.slices) == [at * markers.MARKER_BYTES for at in range(3)]
 

@@ -16,6 +16,7 @@ from bearlake.metadata.compaction import Swap
 from bearlake.metadata.model import (
     BATCH_NAMED,
     BatchCommit,
+    Entry,
     ObjectCommit,
     ObjectCommitted,
     OutcomeKind,
@@ -27,9 +28,11 @@ from bearlake.metadata.model import (
     partition_index,
     stream_number,
 )
+from bearlake.records import markers
 from simulator.batch_comparison import is_same_batch
 from simulator.lake_truth import LakeTruth
 from simulator.producer_truth import Producer, contradiction, is_for_forgotten, is_repeated, remember
+from simulator.transaction_truth import Fate, TransactionTruth
 
 
 class Violation(AssertionError):
@@ -60,6 +63,8 @@ class Batch:
     stored: bytes
     max_timestamp: int
     sent: Sent | None
+    fate: Fate | None = None
+    """Of its transaction; None: it has none."""
 
     @property
     def end(self) -> int:
@@ -104,6 +109,7 @@ class Truth:
         self.has_forgotten = False
         """Whether the store has ever expired an idle producer."""
         self.lake = LakeTruth(self)
+        self.transactions = TransactionTruth(self)
         self.position = 0
         self.outcomes: Counter[str] = Counter()
 
@@ -254,12 +260,31 @@ class Truth:
         else:
             self.refused[commit.token] = result
 
+    def transaction_ended(self, entry: Entry) -> None:
+        """A transaction ended: each of its partitions has a marker."""
+        self._trace(
+            "a transaction ends", markers=entry.object_key, partitions=[piece.partition for piece in entry.slices]
+        )
+        self._entry(entry.position)
+        found = markers.parse(entry.object_key)
+        for key, offset in self.transactions.ended(entry).items():
+            partition = self.partition(key)
+            self.expect(offset == partition.end, "I2: offsets are dense", partition=key, base=offset)
+            partition.batches.append(Batch(offset, 1, found.batch(), found.time_ms, None))
+            partition.bases.append(offset)
+            partition.end = offset + 1
+        self.objects[entry.object_key] = found.batch() * found.marker_count
+        self.lake.committed(entry.object_key, entry.slices)
+
     def _entry(self, position: int) -> None:
         self.expect(position == self.position + 1, "log positions are dense", actual=position, before=self.position)
         self.position = position
 
     def _contradiction(self, batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
         """Return how the outcome contradicts the whole history; None if the outcome is correct."""
+        refusal = self.transactions.refusal(batch)
+        if refusal is not None or kind is OutcomeKind.NO_TRANSACTION:
+            return None if kind is refusal else f"due is {refusal}, by its transaction"
         if not self.exists(batch.partition):
             return None if kind is OutcomeKind.NOT_FOUND else "there is no such partition"
         partition = self.partition(batch.partition)
@@ -307,7 +332,9 @@ class Truth:
                 batch=batch,
                 known=partition.producers[batch.producer_id].batches[-5:],
             )
-        partition.batches.append(Batch(base, batch.record_count, part, batch.max_timestamp, sent))
+        appended = Batch(base, batch.record_count, part, batch.max_timestamp, sent)
+        self.transactions.appended(batch, appended)
+        partition.batches.append(appended)
         partition.bases.append(base)
         partition.end = base + batch.record_count
 
@@ -373,7 +400,7 @@ class Truth:
             for position, base, header in kernel.batches(view, 0, len(view)):
                 part = view[position : position + header.length]
                 is_right_place = base == following if following >= 0 else base <= offset
-                following = base + header.record_count
+                following = base + header.last_offset_delta + 1
                 self.expect(
                     is_right_place and offset < following <= partition.end,
                     "I2: a reader gets dense offsets from the one asked for on",
@@ -382,9 +409,10 @@ class Truth:
                     base=base,
                 )
                 if following <= partition.end:
-                    stored = partition.at(base).stored
+                    true = partition.at(base)
+                    is_sent = self.transactions.check_read(key, true, header)
                     self.expect(
-                        partition.at(base).base == base and is_same_batch(part, stored),
+                        true.base == base and (not is_sent or is_same_batch(part, true.stored)),
                         "I1, I6: a reader gets the records that were acknowledged",
                         partition=key,
                         base=base,
