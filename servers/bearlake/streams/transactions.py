@@ -4,7 +4,7 @@ A server keeps nothing about a transactional id between two requests, so any ser
 server, or a commit, changed the row in the meantime: the request is decided anew.
 
 `expire` aborts transactions that take too long. Every server runs it. Time decides only when a server tries; the compare-and-set
-decides whether the abort or a commit of the producer comes first (I13).
+decides whether the abort or a commit of the producer comes first (I13). It also measures the oldest open transaction.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -170,7 +170,9 @@ class TransactionService:
     async def expire(self) -> None:
         """Abort the transactions that take longer than their producers allow, and fence the producers."""
         now_ms = await self._metadata.now_ms()
-        for row in await self.all(is_ongoing=True):
+        ongoing = await self.all(is_ongoing=True)
+        metrics.TRANSACTIONS_OPEN_AGE.set(max((now_ms - row.started_ms for row in ongoing), default=0))
+        for row in ongoing:
             if now_ms - row.started_ms <= row.timeout_ms:
                 continue
             step = transaction_rules.expire(row, await self._new_id(row))

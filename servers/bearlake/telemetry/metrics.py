@@ -320,6 +320,10 @@ GROUP_PEER_OPEN_MAX = gauge(
 )
 LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease, by outcome.", "outcome")
 MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries that this server rolled up.")
+TRANSACTIONS_OPEN_AGE = gauge(
+    "bearlake_transactions_oldest_open_age_ms",
+    "Age of the oldest open transaction of the deployment when this server last looked, in ms; 0 if none is open.",
+)
 TRANSACTIONS_EXPIRED = counter(
     "bearlake_transactions_expired_total", "Transactions that this server aborted because they took too long."
 )
