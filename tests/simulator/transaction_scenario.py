@@ -16,7 +16,8 @@ def draw_transaction_settings(seed: int) -> ScenarioSettings:
     return replace(
         drawn,
         streams=replace(drawn.streams, transactions=TransactionSettings(expire_pause_ms=draw.choice([100, 1_000]))),
-        duration_s=draw.uniform(4, 10),
+        duration_s=draw.uniform(6, 15),
+        produce_pause_s=draw.choice([0.02, 0.1]),
         consumer_count=2,
         admin_weights=[trim_weight, 0, 0.2, 0.2, 1, 0],
         transactional=TransactionalSettings(

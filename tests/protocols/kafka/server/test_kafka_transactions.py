@@ -249,6 +249,70 @@ async def test_offsets_of_a_group_take_effect_with_the_transaction(kafka, is_com
     assert await offsets_of(client, requires_stable=True) == (7 if is_commit else -1, 0)
 
 
+@pytest.fixture
+async def member(kafka):
+    """The id and epoch of the only member of a group `g` of the consumer protocol (KIP-848), which has partition 0 of `t`."""
+    client = await kafka.client()
+    await kafka.create("t")
+    r = m.ConsumerGroupHeartbeatRequest
+    values = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    request = r(group_id="g", member_id="a", member_epoch=0, **values)
+    answer = await client.ask(request, 1)
+    while not (answer.assignment and answer.assignment.topic_partitions):
+        answer = await client.ask(request, 1)
+    return answer.member_id, answer.member_epoch
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+async def test_a_member_of_a_consumer_group_commits_offsets_in_its_transaction(kafka, member, version):
+    client = await kafka.client()
+    producer = Producer(client)
+    await producer.init()
+    if version < 5:
+        added = await client.ask(m.AddOffsetsToTxnRequest(**producer.who, group_id="g"), 3)
+        assert added.error_code == 0
+    code = await keep_offset(producer, *member, version=version)
+    await producer.end()
+
+    assert code == 0
+    assert await offsets_of(client, requires_stable=True) == (7, 0)
+
+
+async def test_a_client_without_a_member_id_commits_offsets_of_a_group_with_members(kafka, member):
+    client = await kafka.client()
+    producer = Producer(client)
+    await producer.init()
+
+    assert await keep_offset(producer, "", -1) == 0
+
+
+async def test_offsets_of_a_member_that_the_group_does_not_have_are_refused(kafka, member):
+    name, epoch = member
+    client = await kafka.client()
+    producer = Producer(client)
+    await producer.init()
+    codes = [await keep_offset(producer, *who) for who in (("other", epoch), (name, epoch + 1), (name, epoch - 1))]
+    await producer.end(is_commit=False)
+
+    assert codes == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.ILLEGAL_GENERATION]
+    assert await offsets_of(client, requires_stable=True) == (-1, 0)
+
+
+async def keep_offset(producer, member_id, epoch, *, version=5):
+    """Keep offset 7 for the group `g`; returns the error code."""
+    r = m.TxnOffsetCommitRequest
+    topics = [r.Topic(name="t", partitions=[r.Partition(partition_index=0, committed_offset=7)])]
+    request = r(**producer.who, group_id="g", topics=topics, generation_id=epoch, member_id=member_id)
+    return (await producer.client.ask(request, version)).topics[0].partitions[0].error_code
+
+
+async def test_a_pattern_that_is_not_re2_is_refused(kafka):
+    client = await kafka.client()
+    answer = await client.ask(m.ListTransactionsRequest(transactional_id_pattern="(a)\\1"), 2)
+
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(kafka):
     client = await kafka.client()
     await kafka.create("t")

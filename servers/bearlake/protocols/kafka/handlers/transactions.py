@@ -6,8 +6,9 @@ and TxnOffsetCommit from version 5 add them, and EndTxn from version 5 returns t
 Source: KIP-98, KIP-360, KIP-447, KIP-664, KIP-890, KIP-994, KIP-1152.
 """
 
-import re
 from collections.abc import Sequence
+
+import re2
 
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
@@ -39,6 +40,7 @@ from bearlake.protocols.kafka.messages import (
 from bearlake.protocols.kafka.rights import on_cluster, on_transaction, sees_transaction
 from bearlake.streams.groups.model import MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.groups.problems import Problem as GroupProblem
 from bearlake.streams.principal import Operation
 from bearlake.streams.transactions import TransactionRefusal
 from bearlake.streams.turns import in_turns
@@ -54,6 +56,8 @@ _OTHER_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence",
 
 _FENCED_FROM = {"init": 4, "partitions": 2, "offsets": 2, "end": 2}
 """The version from which on a response may have PRODUCER_FENCED; earlier ones have INVALID_PRODUCER_EPOCH (KIP-588)."""
+_QUIET = re2.Options()
+_QUIET.log_errors = False
 _BUMPS_FROM = 5
 _BATCHED_FROM = 4
 
@@ -237,7 +241,9 @@ async def _keep_offsets(
             begins=caller.version >= _BUMPS_FROM,
         )
     except GroupRefusal as refusal:
-        return group_codes.code_of(refusal)
+        # Clients know no epochs of members here: the same code stands for them and for generations (KIP-848).
+        is_stale = refusal.problem is GroupProblem.STALE_MEMBER_EPOCH
+        return ErrorCode.ILLEGAL_GENERATION if is_stale else group_codes.code_of(refusal)
     except (TransactionRefusal, BearlakeError) as error:
         return _code(error, caller, "group")
     return ErrorCode.NONE
@@ -286,8 +292,9 @@ async def list_all(context: KafkaContext, caller: Caller, request: ListTransacti
     known = set(STATES.values())
     unknown = [state for state in request.state_filters if state not in known | _OTHER_STATES]
     try:
-        pattern = re.compile(request.transactional_id_pattern) if request.transactional_id_pattern else None
-    except re.error:
+        asked = request.transactional_id_pattern
+        pattern = re2.compile(asked, options=_QUIET) if asked else None
+    except re2.error:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     if request.state_filters and len(unknown) == len(request.state_filters):
         return ListTransactionsResponse(unknown_state_filters=unknown)
