@@ -227,11 +227,12 @@ class Worker:
             await read_inputs(work, self._metadata)
             groups: Sequence[Sequence[LocatedSlice]] = [work.slices]
         else:
+            # Before the slices: a trim between the reads may remove what was aborted, and the batches with it.
+            aborted = await aborted_ranges(self._metadata, task.ranges)
             work.slices = await self._metadata.log.slices(task.ranges)
             if any(found.kind is not ObjectKind.WAL for found in work.slices):  # this worker was paused for long
                 raise Conflict(f"task {task.id}: another worker has already swapped its offsets")
             groups = cut(work.slices, self._settings.item_bytes_max)
-            aborted = await aborted_ranges(self._metadata, task.ranges)
         return [
             WorkItem(
                 kind=task.kind,
