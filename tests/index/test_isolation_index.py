@@ -48,16 +48,14 @@ def test_the_state_follows_the_log() -> None:
     index.learn({P: found(position=3), Q: found(position=3)})
     known = index.get(P)
     assert known is not None
-    is_plain = [known.is_plain(0)]
+    committed_from = [known.committed_from]
     index.apply(entry(4, begun(7)))
-    is_plain.append(known.is_plain(0))
+    committed_from.append(known.committed_from)
     ends = [known.last_stable(5), known.last_stable(9)]
     index.apply(entry(5, aborted(7, 9)))
-    is_plain.append(known.is_plain(0))
+    committed_from.append(known.committed_from)
 
-    assert is_plain == [True, False, False]
-    assert known.is_plain(10)  # after the marker
-    assert not known.is_plain(9)
+    assert committed_from == [0, -1, 10]  # at last, after the marker
     assert ends == [5, 7]
     assert state(index) == (-1, [Aborted(5, 7, 9)])
     assert state(index, Q) == (-1, [])

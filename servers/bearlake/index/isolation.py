@@ -11,7 +11,7 @@ Use it from the event loop's thread only.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
 from bearlake.metadata.model import ChangeKind, Entry, EntryKind, PartitionKey, TransactionChange
@@ -41,9 +41,12 @@ class PartitionIsolation:
         self.aborted = list(found.aborted)
         """By marker offset."""
 
-    def is_plain(self, offset: int) -> bool:
-        """Whether every record from `offset` on is committed."""
-        return self.open_offset < 0 and (not self.aborted or self.aborted[-1].marker_offset < offset)
+    @property
+    def committed_from(self) -> int:
+        """The offset from which on every record is committed; -1: there is none while a transaction is open."""
+        if self.open_offset >= 0:
+            return -1
+        return self.aborted[-1].marker_offset + 1 if self.aborted else 0
 
     def aborted_from(self, offset: int) -> Sequence[Aborted]:
         """Return the aborted transactions that may have records at or after `offset`."""
@@ -65,7 +68,9 @@ class PartitionIsolation:
 class IsolationIndex:
     """The states of all partitions that readers of committed records have asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[PartitionKey], None] = lambda _: None) -> None:
+        """`on_change` is called with each partition whose state has changed or is no longer known."""
+        self.on_change = on_change
         self._known: dict[PartitionKey, PartitionIsolation] = {}
         self._recent: deque[tuple[int, TransactionChange]] = deque(maxlen=RECENT_COUNT)
         self._forgotten = 0
@@ -76,7 +81,7 @@ class IsolationIndex:
         return self._known.get(partition)
 
     def reset(self, position: int) -> None:
-        """Forget everything: the follower continues after log position `position`."""
+        """Forget everything: the follower continues after log position `position`, and the tail index forgets everything, too."""
         self._known.clear()
         self._recent.clear()
         self._forgotten = position
@@ -84,6 +89,7 @@ class IsolationIndex:
     def forget(self, partition: PartitionKey) -> None:
         """Forget a partition that was deleted."""
         self._known.pop(partition, None)
+        self.on_change(partition)
 
     def learn(self, found: Mapping[PartitionKey, Isolation]) -> bool:
         """Record states from the store that are newer than those known.
@@ -93,7 +99,10 @@ class IsolationIndex:
         if any(isolation.position < self._forgotten for isolation in found.values()):
             return False
         if len(self._known) + len(found) > PARTITION_COUNT_MAX:
+            forgotten = list(self._known)
             self._known.clear()
+            for partition in forgotten:
+                self.on_change(partition)
         newer = {
             partition: PartitionIsolation(isolation)
             for partition, isolation in found.items()
@@ -120,3 +129,4 @@ class IsolationIndex:
         known = self._known.get(change.partition)
         if known is not None:
             known.apply(position, change)
+            self.on_change(change.partition)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bearlake import kernel
 from bearlake.errors import BearlakeError
 from bearlake.index.isolation import IsolationIndex, PartitionIsolation
-from bearlake.index.tail import PartitionTail, TailIndex
+from bearlake.index.tail import NEVER, PartitionTail, TailIndex
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.transactions import Aborted, Transactions
 from bearlake.records.batch import is_transactional
@@ -86,16 +86,20 @@ class Isolating:
         self._transactions = transactions
         self._index = index
         self._tail = tail
+        index.on_change = self._mark
+
+    def _mark(self, partition: PartitionKey) -> None:
+        """Say in the tail index, for reads that need nothing else, from which offset on everything is committed."""
+        tail = self._tail.get(partition)
+        if tail is not None:
+            known = self._get(partition, tail)
+            offset = -1 if known is None else known.committed_from
+            tail.committed_from = offset if offset >= 0 else NEVER
 
     def _get(self, partition: PartitionKey, tail: PartitionTail | None) -> PartitionIsolation | None:
         """Return the partition's state if it covers all records of the tail; None if the state must be read (again)."""
         known = self._index.get(partition)
         return known if known is not None and (tail is None or known.end >= tail.store_end) else None
-
-    def is_plain(self, partition: PartitionKey, offset: int) -> bool:
-        """Whether the partition is known to have only committed records from `offset` on, as far as the tail index goes."""
-        known = self._get(partition, self._tail.get(partition))
-        return known is not None and known.is_plain(offset)
 
     def view(self, partition: PartitionKey, tail: PartitionTail, offset: int) -> View | None:
         """Return the view of a reader at `offset`, as of the log that this server follows; None if the store must tell."""
@@ -113,7 +117,10 @@ class Isolating:
         return View(known.start, known.end, known.last_stable(known.end), known.aborted)
 
     async def know(self, partitions: Sequence[PartitionKey]) -> None:
-        """Read the states that are not known. A state that stays unknown is read from the store by each reader: see `read`."""
+        """Read the states that are not known, and mark the tails.
+
+        A state that stays unknown is read from the store by each reader: see `read`.
+        """
         try:
             for _ in range(ATTEMPTS):
                 unknown = [
@@ -122,6 +129,8 @@ class Isolating:
                     if (tail := self._tail.get(partition)) is not None and self._get(partition, tail) is None
                 ]
                 if not unknown:
+                    for partition in partitions:
+                        self._mark(partition)
                     return
                 self._index.learn(await self._transactions.isolation(unknown))
         except BearlakeError as error:

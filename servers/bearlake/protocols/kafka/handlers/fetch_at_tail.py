@@ -49,17 +49,7 @@ class Fetcher(Protocol):
 class TailFetch:
     """One Fetch request in progress."""
 
-    __slots__ = (
-        "_caller",
-        "_connection",
-        "_correlation_id",
-        "_entries",
-        "_names",
-        "_poll",
-        "_ranges_read",
-        "_slot",
-        "_work",
-    )
+    __slots__ = ("_caller", "_connection", "_correlation_id", "_entries", "_names", "_poll", "_slot", "_work")
 
     def __init__(
         self,
@@ -77,7 +67,6 @@ class TailFetch:
         self._work = work
         self._entries: list[FetchEntry] = []
         self._names: list[str] = []
-        self._ranges_read: list[FetchRange] = []
         self._poll: Poll | None = None
 
     def begin(self, body: bytes) -> None:
@@ -88,16 +77,14 @@ class TailFetch:
             self._connection.start(self._work())
             return
         wait_ms, bytes_min, bytes_max, self._entries = parsed
-        isolation = body[_ISOLATION_AT[self._caller.version >= _WITHOUT_REPLICA_FROM]]
+        is_committed = body[_ISOLATION_AT[self._caller.version >= _WITHOUT_REPLICA_FROM]] == READ_COMMITTED
         ranges = self._ranges()
-        if ranges is not None and isolation == READ_COMMITTED:
-            self._ranges_read = ranges
         if ranges is None or not self._is_plain():
             self._connection.start(self._work())
             return
         bytes_max = min(bytes_max, room(self._connection.context))
         bytes_min = streams.at_tail.bytes_min(bytes_min, bytes_max)
-        results = streams.at_tail.read(ranges, bytes_max)
+        results = streams.at_tail.read(ranges, bytes_max, is_committed=is_committed)
         if results is None or wait_ms <= 0 or has_enough(results, bytes_min):
             self._done(results)
             return
@@ -110,6 +97,7 @@ class TailFetch:
             done=self._woken,
             failed=self._connection.failed,
             found_bytes=sum(result.size_bytes for result in results),
+            is_committed=is_committed,
         )
 
     def cancel(self) -> None:
@@ -137,15 +125,10 @@ class TailFetch:
         return None if is_repeated else ranges
 
     def _is_plain(self) -> bool:
-        """Whether the caller may still read the streams, here, without a quota, and all of their records.
-
-        `fetch.py` notes a denial in the audit log.
-        """
+        """Whether the caller may still read the streams, here, without a quota; `fetch.py` notes a denial in the audit log."""
         context, who = self._connection.context, self._caller.who
         streams = context.streams
         if context.is_redirecting or streams.quotas.usage is not None:
-            return False
-        if not all(streams.isolation.is_plain(item.partition, item.offset) for item in self._ranges_read):
             return False
         for name in self._names:  # noqa: SIM110 - a generator costs as much as the question
             if not streams.sees(who, Operation.READ, name):
