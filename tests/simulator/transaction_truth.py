@@ -78,7 +78,7 @@ class TransactionTruth:
         placed = {piece.partition: piece.base_offset for piece in entry.slices}
         self._truth.expect(set(placed) == existing, "each partition gets its marker", markers=placed, opened=existing)
         for change in entry.changes:
-            batches = opened.get(change.partition, ())
+            batches = opened.get(change.partition, [])
             self._truth.expect(
                 bool(batches)
                 and change.first_offset == batches[0].base
