@@ -8,7 +8,7 @@ from aiohttp import web
 
 from bearlake.errors import Conflict, Invalid
 from bearlake.metadata import Metadata
-from bearlake.metadata.model import partition_index, stream_number
+from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.metadata.transactions import Transaction
 from bearlake.serving.admin import models
 from bearlake.streams.transactions import TransactionRefusal, TransactionService
@@ -47,7 +47,7 @@ class TransactionRoutes:
         """Show a transactional id, and the partitions and groups of its open transaction."""
         page = models.TRANSACTION_NAME.read(request)
         row, partitions = await self._transactions.get(page.id)
-        first_offsets = {}
+        first_offsets: dict[PartitionKey, int] = {}
         if row.is_ongoing:
             opened = await self._metadata.transactions.open_offsets(producer_id=row.producer_id)
             first_offsets = {item.partition: item.first_offset for item in opened}
