@@ -17,7 +17,7 @@ from bearlake.records import codec as record_codec
 BYTES_MAX = 1 << 20
 
 
-class Told(Enum):
+class Outcome(Enum):
     """What a producer knows of its transaction."""
 
     NOTHING_COMMITTED = auto()
@@ -36,7 +36,7 @@ class Attempt:
     """The records that the producer was told are stored, in the order in which it sent them."""
     lost: list[bytes] = field(default_factory=list)
     """Records of batches without an answer, or that were refused. They may be stored, and belong to this transaction or to none."""
-    told: Told = Told.NOTHING_COMMITTED
+    outcome: Outcome = Outcome.NOTHING_COMMITTED
     is_read: bool = False
 
 
@@ -87,8 +87,8 @@ class TransactionHistory:
 
     def counts(self) -> dict[str, int]:
         """Transactions by what their producers know."""
-        told = [attempt.told for attempt in self._attempts]
-        return {f"transaction {kind.name}": told.count(kind) for kind in Told}
+        outcomes = [attempt.outcome for attempt in self._attempts]
+        return {f"transaction {kind.name}": outcomes.count(kind) for kind in Outcome}
 
     def check(self) -> None:
         """Judge all transactions, after complete reads of all partitions."""
@@ -98,23 +98,23 @@ class TransactionHistory:
                 self._fail(f"a record of a transaction is read twice from {key}")
         newest: dict[tuple[str, PartitionKey], int] = {}
         for attempt in self._attempts:
-            judged = {key: values for key, values in attempt.values.items() if self._start_of(key) == 0}
+            checked = {key: values for key, values in attempt.values.items() if self._start_of(key) == 0}
             found = [
                 place
-                for key, values in judged.items()
+                for key, values in checked.items()
                 for value in values
                 if (place := places[key].get(value)) is not None
             ]
-            count = sum(map(len, judged.values()))
-            if attempt.told is Told.NOTHING_COMMITTED and (found or attempt.is_read):
+            count = sum(map(len, checked.values()))
+            if attempt.outcome is Outcome.NOTHING_COMMITTED and (found or attempt.is_read):
                 self._fail(f"records of a transaction of {attempt.producer} are read that it did not commit")
-            if attempt.told is Told.COMMITTED and len(found) < count:
+            if attempt.outcome is Outcome.COMMITTED and len(found) < count:
                 self._fail(f"{count - len(found)} of {count} records of a committed transaction are missing")
             if len(found) not in (0, count) or (attempt.is_read and count and not found):
                 self._fail(f"{len(found)} of {count} records of a transaction of {attempt.producer} are read")
             if found and any(value in place for value in attempt.lost for place in places.values()):
                 self._fail("a batch is read whose producer committed without it")
-            for key, values in judged.items() if found else ():
+            for key, values in checked.items() if found else ():
                 for value in values:
                     place = places[key][value]
                     if place < newest.get((attempt.producer, key), -1):

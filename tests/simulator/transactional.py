@@ -20,7 +20,7 @@ from bearlake.streams.service import Streams
 from bearlake.streams.transactions import TransactionRefusal
 from simulator.clients import Batches, Client, all_answers, answers_of
 from simulator.nodes import AppendFields, BatchAnswer, BatchRequest, is_stored
-from simulator.transaction_history import Attempt, Told
+from simulator.transaction_history import Attempt, Outcome
 from simulator.truth import Sent
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class TransactionalProducer(Client):
         if self._crashes():
             return self._counted("crash before the end")
         is_commit = is_whole and self.random.random() >= self._settings.abort_rate
-        attempt.told = Told.UNKNOWN if is_commit else Told.NOTHING_COMMITTED
+        attempt.outcome = Outcome.UNKNOWN if is_commit else Outcome.NOTHING_COMMITTED
         who = self._who
 
         async def end(streams: Streams) -> Who:
@@ -119,10 +119,10 @@ class TransactionalProducer(Client):
         result = await self._ask(end)
         if isinstance(result, Problem):
             if self._is_sure:
-                attempt.told = Told.NOTHING_COMMITTED
+                attempt.outcome = Outcome.NOTHING_COMMITTED
             return self._counted("end refused")
         if is_commit:
-            attempt.told = Told.COMMITTED
+            attempt.outcome = Outcome.COMMITTED
         self.deployment.events["committed" if is_commit else "aborted"] += 1
         if is_v2:
             self._who = result
