@@ -9,7 +9,7 @@ import pytest
 from bearlake.index.isolation import PartitionIsolation
 from bearlake.metadata.model import OutcomeKind
 from bearlake.metadata.sqlite import gate
-from bearlake.streams import committed, fetch
+from bearlake.streams import committed, fetch_plan
 from simulator.scenario import Report, run_seed
 from simulator.transaction_scenario import draw_transaction_settings
 
@@ -56,7 +56,7 @@ def forget_the_view(patch: pytest.MonkeyPatch) -> None:
         if self.view is not None:
             _, self.fetched.end, self.fetched.last_stable, _ = self.view
 
-    patch.setattr(fetch._Plan, "limit", limit)
+    patch.setattr(fetch_plan.Plan, "limit", limit)
 
 
 @pytest.mark.parametrize("mutate", [show_aborted, show_open, let_zombies_write, forget_the_view])

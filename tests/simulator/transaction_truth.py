@@ -20,7 +20,8 @@ from bearlake.metadata.transactions import BATCH_BEGINS, Transaction
 from bearlake.records import markers
 
 if TYPE_CHECKING:
-    from simulator.truth import Batch, Truth
+    from simulator.true_log import Batch
+    from simulator.truth import Truth
 
 
 class Fate(Enum):

@@ -6,10 +6,8 @@ durable and committed, I2 offsets are dense, unique and never reassigned, I3 a p
 I4 committed records are readable.
 """
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from bearlake import kernel
 from bearlake.metadata.compaction import Swap
@@ -31,62 +29,17 @@ from bearlake.metadata.model import (
 from bearlake.records import markers
 from simulator.batch_comparison import is_same_batch
 from simulator.lake_truth import LakeTruth
-from simulator.producer_truth import Producer, contradiction, is_for_forgotten, is_repeated, remember
-from simulator.transaction_truth import Fate, TransactionTruth
+from simulator.producer_truth import contradiction, is_for_forgotten, is_repeated, remember
+from simulator.transaction_truth import TransactionTruth
+from simulator.true_log import Batch as Batch
+from simulator.true_log import Partition as Partition
+from simulator.true_log import Sent as Sent
 
 
 class Violation(AssertionError):
     """An invariant does not hold. `partition` is the partition where the violation appears; None for all."""
 
     partition: PartitionKey | None = None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Sent:
-    """One batch as its client sees it: an idempotent producer may send the batch several times, any other producer only once."""
-
-    connection: int
-    number: int
-    producer_id: int = -1
-    is_promised_absent: bool = False
-    """A server answered that this batch is not stored and never will be."""
-    is_undecodable: bool = False
-    """Its records are garbage: they cannot become rows, and their timestamps cannot be read."""
-
-
-@dataclass(slots=True)
-class Batch:
-    """A committed batch with its stored bytes."""
-
-    base: int
-    count: int
-    stored: bytes
-    max_timestamp: int
-    sent: Sent | None
-    fate: Fate | None = None
-    """Of its transaction; None: it has none."""
-
-    @property
-    def end(self) -> int:
-        """The first offset after the batch."""
-        return self.base + self.count
-
-
-class Partition:
-    """The true log of one partition."""
-
-    def __init__(self) -> None:
-        self.start = 0
-        self.end = 0
-        self.batches: list[Batch] = []
-        self.bases: list[int] = []
-        self.epoch = 0
-        self.producers: dict[int, Producer] = {}
-        self.last_number: dict[int, int] = {}
-
-    def at(self, offset: int) -> Batch:
-        """Return the batch that contains the offset (0 <= offset < end)."""
-        return self.batches[bisect_right(self.bases, offset) - 1]
 
 
 class Truth:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.metadata.model import CommitRows, ServerRef
+from bearlake.metadata.model import CommitRows, ObjectCommit, ServerRef
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.wal import writer as wal_writer
 
@@ -38,6 +38,17 @@ class Sealed(NamedTuple):
     buffer: bytearray
     batches: CommitRows
     is_transactional: bool
+
+    def commit(self, key: str, server: ServerRef) -> ObjectCommit:
+        """Return the commit of this object, which is stored under `key`."""
+        return ObjectCommit(
+            token=key,
+            server=server,
+            size=len(self.buffer),
+            batches=self.batches,
+            seen=self.queued.seen,
+            is_transactional=self.is_transactional,
+        )
 
 
 def seal(buffer: OpenBuffer, server: ServerRef) -> Sealed:

@@ -15,7 +15,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
@@ -26,7 +26,8 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
-from bearlake.streams.committed import Isolating, View, keep_committed
+from bearlake.streams.committed import Isolating, keep_committed
+from bearlake.streams.fetch_plan import Plan, Progress, is_behind, ration
 from bearlake.streams.fetched import Fetched, FetchRange, least
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
@@ -56,60 +57,6 @@ class ReaderSettings:
     """Bytes that one fetch reads from the object store; then it answers with what it has. Bounds memory and time of lagging consumers."""
     slices_per_lookup: int = 256
     """Slices that one look-up in the metadata store returns."""
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The slices to read for one range and, once loaded, their bytes (for a row group: its block, until `_spread` replaces the block).
-
-    `is_tail`: the tail index has the slices, so other readers want the same objects; all slices are in WAL objects then.
-    `view`: what a reader of committed records may see; None for readers of all records, and if the view is not known yet.
-    """
-
-    fetched: Fetched
-    slices: list[Piece]
-    is_tail: bool
-    views: "list[memoryview | Block | None]"
-    is_committed: bool
-    view: View | None = None
-
-    def limit(self) -> None:
-        """Set the bounds of the answer to those of the view, and drop the slices at or above the last stable offset."""
-        if self.view is None:
-            self.fetched.last_stable = self.fetched.end
-            return
-        fetched = self.fetched
-        _, fetched.end, fetched.last_stable, _ = self.view
-        end = fetched.last_stable
-        if fetched.range.offset >= end:
-            self.slices = []
-        elif self.slices and self.slices[-1].slice.end_offset > end:
-            later = takewhile(lambda piece: piece.slice.base_offset < end, self.slices[1:])
-            self.slices = [self.slices[0], *later]  # the first slice has the offset, which is below `end`
-
-
-@dataclass(slots=True, kw_only=True)
-class _Progress:
-    """What the partitions read so far have used of one fetch."""
-
-    is_committed: bool
-    """Whether the reader wants only committed records."""
-    bytes_left: int
-    """Bytes that the answer still may have; negative after a larger first batch."""
-    load_bytes_left: int
-    """Bytes that may still be loaded from the object store."""
-    results: list[Fetched] = field(default_factory=list)
-    size_bytes: int = 0
-    extents: set[ExtentKey] = field(default_factory=set)
-    is_filled: bool = False
-    """Whether something is loaded, so that `load_bytes_left` counts."""
-    is_cut: bool = False
-    """Whether more data exists that was too much for one read."""
-    has_error: bool = False
-
-    def hides_records(self) -> bool:
-        """Whether some records are not decided yet."""
-        return self.is_committed and any(-1 < found.last_stable < found.end for found in self.results)
 
 
 class Reader:
@@ -161,7 +108,7 @@ class Reader:
             )
             wake.clear()
             tails: list[PartitionTail] = []
-            done = _Progress(
+            done = Progress(
                 bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max, is_committed=is_committed
             )
             try:
@@ -211,14 +158,14 @@ class Reader:
 
     # -- plan ----------------------------------------------------------------------------------------------------
 
-    async def _collect(self, ranges: Sequence[FetchRange], done: _Progress) -> None:
+    async def _collect(self, ranges: Sequence[FetchRange], done: Progress) -> None:
         """Add one answer per range to those that are `done`."""
-        plans = [_Plan(Fetched(item), [], True, [], done.is_committed) for item in ranges]
+        plans = [Plan(Fetched(item), [], True, [], done.is_committed) for item in ranges]
         cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         _FROM_TAIL.value += len(plans) - len(cold)
         if cold:
             await asyncio.gather(*(self._plan_from_history(plan) for plan in cold))
-        _ration(plans, done)
+        ration(plans, done)
         await self._load(plans, done)
         for plan in plans:
             fetched = plan.fetched
@@ -235,7 +182,7 @@ class Reader:
             done.has_error = done.has_error or fetched.error is not None
             done.results.append(fetched)
 
-    def _plan_from_tail(self, plan: _Plan) -> bool:
+    def _plan_from_tail(self, plan: Plan) -> bool:
         """Plan from the tail index; False if the reader must ask the store."""
         fetched = plan.fetched
         tail = self._tail.get(fetched.range.partition)
@@ -263,7 +210,7 @@ class Reader:
             handle += 1
         return True
 
-    async def _plan_from_history(self, plan: _Plan, *, is_fresh: bool = False) -> None:
+    async def _plan_from_history(self, plan: Plan, *, is_fresh: bool = False) -> None:
         fetched = plan.fetched
         plan.is_tail = False
         plan.slices, plan.views = [], []
@@ -272,7 +219,7 @@ class Reader:
                 if plan.is_committed and plan.view is None:
                     plan.view = await self.isolation.read(fetched.range.partition)
                 bounds, plan.slices = await self._history.plan(*fetched.range, is_fresh=is_fresh)
-                if plan.is_committed and (plan.view is None or _is_behind(plan.view, plan.slices)):
+                if plan.is_committed and (plan.view is None or is_behind(plan.view, plan.slices)):
                     plan.view = None
                     continue
                 fetched.start, fetched.end = bounds.start, bounds.end
@@ -287,7 +234,7 @@ class Reader:
 
     # -- load ----------------------------------------------------------------------------------------------------
 
-    async def _load(self, plans: Sequence[_Plan], done: _Progress) -> None:
+    async def _load(self, plans: Sequence[Plan], done: Progress) -> None:
         """Load the planned slices; drops those that are too much for one read."""
         unloaded = []
         for plan in plans:
@@ -317,13 +264,13 @@ class Reader:
             return self._history.peek(piece)
         return self._cache.peek(piece.object, piece.slice)
 
-    def _extent_of(self, piece: Piece, plan: _Plan) -> ExtentKey:
+    def _extent_of(self, piece: Piece, plan: Plan) -> ExtentKey:
         if isinstance(piece, BlockPiece):
             group = piece.footer.groups[piece.group]
             return (piece.object.key, group.start, group.start + group.size_bytes)
         return self._cache.extent_of(piece.object, piece.slice, is_tail=plan.is_tail)
 
-    async def _load_plan(self, plan: _Plan) -> None:
+    async def _load_plan(self, plan: Plan) -> None:
         for _ in range(RESOLVE_COUNT_MAX):
             try:
                 await self._load_views(plan)
@@ -340,7 +287,7 @@ class Reader:
                 return
         plan.fetched.error = _missing(plan.fetched)
 
-    async def _load_views(self, plan: _Plan) -> None:
+    async def _load_views(self, plan: Plan) -> None:
         """Load the plan's slices. Before damaged ones, a plan ends: readers get what precedes the damage, and its exact place next time.
 
         Raises `Corrupt` if nothing precedes it.
@@ -356,12 +303,12 @@ class Reader:
         del plan.slices[len(whole) :]
         plan.views = cast("list[memoryview | Block | None]", whole)
 
-    async def _get(self, piece: Piece, plan: _Plan) -> "memoryview | Block":
+    async def _get(self, piece: Piece, plan: Plan) -> "memoryview | Block":
         if isinstance(piece, BlockPiece):
             return await self._history.block(piece)
         return await self._cache.get(piece.object, piece.slice, is_tail=plan.is_tail)
 
-    def _spread(self, plan: _Plan) -> None:
+    def _spread(self, plan: Plan) -> None:
         """Replace each block by its runs of batches, and read ahead after the last block."""
         last = next((piece for piece in reversed(plan.slices) if isinstance(piece, BlockPiece)), None)
         if last is None or plan.fetched.error is not None:
@@ -387,7 +334,7 @@ class Reader:
     # -- cut -----------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _cut(plan: _Plan, bytes_max: int, *, is_first: bool) -> None:
+    def _cut(plan: Plan, bytes_max: int, *, is_first: bool) -> None:
         """Take whole batches, starting with the batch that holds the offset; at least one if `is_first` (KIP-74)."""
         fetched = plan.fetched
         views = cast("list[memoryview]", plan.views)  # all are loaded, and blocks are spread
@@ -403,28 +350,9 @@ class Reader:
                 return
 
 
-def _is_behind(view: View, pieces: Sequence[Piece]) -> bool:
-    """Whether the view is older than a segment, whose records were all decided when it was written."""
-    return any(isinstance(piece, BlockPiece) and piece.end > view.last_stable for piece in pieces)
-
-
 def _missing(fetched: Fetched) -> Unavailable:
     """The error for a reader when objects that the store named are missing, in every attempt."""
     partition, offset, _ = fetched.range
     log.error("a committed object is missing", extra={"partition": partition, "offset": offset})
     metrics.FETCH_MISSING.inc()
     return Unavailable(f"committed bytes are missing: partition {partition}, offset {offset}")
-
-
-def _ration(plans: Sequence[_Plan], done: _Progress) -> None:
-    """Drop slices that do not fit the answer, so that its size bounds memory; at least one slice stays (KIP-74)."""
-    room = done.bytes_left
-    is_first = done.size_bytes == 0
-    for plan in plans:
-        slice_count = 0
-        while slice_count < len(plan.slices) and (room > 0 or is_first):
-            piece = plan.slices[slice_count].slice
-            room -= bytes_from(piece, plan.fetched.range.offset)
-            is_first = is_first and piece.length == 0  # this slice may be empty; then the next one is the first
-            slice_count += 1
-        del plan.slices[slice_count:]
