@@ -21,7 +21,7 @@ from bearlake.index.isolation import IsolationIndex
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.kernel import WriteBuffer
-from bearlake.metadata import Metadata
+from bearlake.metadata import CommitLog, Metadata
 from bearlake.metadata.model import (
     ObjectCommitted,
     ObjectRef,
@@ -154,21 +154,10 @@ class Streams(Management):
         self._follower = Follower(
             metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance, isolation
         )
-        self._writer = Writer(
-            store,
-            metadata.log,
-            server,
-            settings.writer,
-            self.clock,
-            random_source or random.SystemRandom(),
-            self.seen,
-            self._on_committed,
-            on_fenced,
-            on_unknown or on_fenced,
-        )
+        self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
         self._history = _history(metadata, store, self._tail, index, settings)
-        self.isolation = Isolating(metadata.transactions, isolation, self._tail)
-        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, self.isolation, settings.reader)
+        isolating = Isolating(metadata.transactions, isolation, self._tail)
+        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, isolating, settings.reader)
         self.at_tail = self._reader.at_tail
         """Reads that need neither the store nor a task. The caller must check `sees(…, READ, …)` for every stream first."""
         self._offsets = Offsets(metadata.log, self._history, self._cache)
@@ -199,6 +188,27 @@ class Streams(Management):
         self.transactions = TransactionService(metadata, settings.transactions)
         self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
         self._expose()
+
+    def _open_writer(
+        self,
+        store: ObjectStore,
+        commit_log: CommitLog,
+        random_source: random.Random | None,
+        on_fenced: Callable[[], None],
+        on_unknown: Callable[[], None],
+    ) -> Writer:
+        return Writer(
+            store,
+            commit_log,
+            self.server,
+            self.settings.writer,
+            self.clock,
+            random_source or random.SystemRandom(),
+            self.seen,
+            self._on_committed,
+            on_fenced,
+            on_unknown,
+        )
 
     async def start(self) -> None:
         """Load the catalog and start at the log's head. Raises `Unavailable`."""
