@@ -271,8 +271,7 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
     found: dict[int, list[Read]] = {partition: [] for partition in range(partition_count)}
     parts = [confluent_kafka.TopicPartition(stream, partition, 0) for partition in range(partition_count)]
     try:
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        ends = {part.partition: _end(admin, part) for part in parts}
+        ends = {part.partition: _end(bootstrap, part) for part in parts}
         consumer.assign(parts)
 
         def is_complete() -> bool:
@@ -288,12 +287,12 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
     return {partition: reads[: ends[partition]] for partition, reads in found.items()}
 
 
-def _end(admin: AdminClient, part: Any) -> int:
+def _end(bootstrap: str, part: Any) -> int:
     found: list[int] = []
 
     def is_known() -> bool:
         with contextlib.suppress(confluent_kafka.KafkaException):  # while the server that is asked leaves
-            found.append(bounds(admin, part, CLIENT_TIMEOUT_S / 10)[1])
+            found.append(bounds(bootstrap, part, CLIENT_TIMEOUT_S / 10)[1])
         return bool(found)
 
     until(is_known, CLIENT_TIMEOUT_S, f"the end of {part} is known")

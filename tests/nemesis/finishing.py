@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from faults.load import create_stream
 from faults.waiting import until
@@ -163,12 +162,11 @@ def _readable(cluster: Cluster) -> Gate:
     settings = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
     bootstrap = ",".join(cluster.addresses["kafka"].values())
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, **settings})
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     problems: list[str] = []
     count = 0
     try:
         for name, partition in logs:
-            count += _read_all(consumer, admin, history, (name, partition), problems)
+            count += _read_all(consumer, bootstrap, history, (name, partition), problems)
     except confluent_kafka.KafkaException as error:
         problems.append(str(error))
     finally:
@@ -177,11 +175,11 @@ def _readable(cluster: Cluster) -> Gate:
     return Gate(name="every record is readable after healing", is_passed=not problems, figures=figures)
 
 
-def _read_all(consumer: Any, admin: AdminClient, history: Recording, name: tuple[str, int], problems: list[str]) -> int:
+def _read_all(consumer: Any, bootstrap: str, history: Recording, name: tuple[str, int], problems: list[str]) -> int:
     """Read one partition up to its end; return the number of records."""
     part = confluent_kafka.TopicPartition(*name, 0)
     operation = history.invoke("bounds", log=name, protocol="kafka")
-    start, end = bounds(admin, part, READ_S)
+    start, end = bounds(bootstrap, part, READ_S)
     history.ok(operation, start=start, end=end)
     consumer.assign([part])
     position, end_s = start, time.monotonic() + READ_S

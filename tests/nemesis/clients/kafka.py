@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from fixtures.kafka_bounds import bounds
 from nemesis.recording import digest, now
@@ -214,7 +213,6 @@ class _Reader:
                 "log_level": 0,
             }
         )
-        self._admin = AdminClient({"bootstrap.servers": ",".join(script.addresses("kafka")), "client.id": script.life})
         parts = [confluent_kafka.TopicPartition(STREAM, at, offset) for at, offset in self._next.items()]
         self._consumer.assign(parts)
 
@@ -235,7 +233,7 @@ class _Reader:
         operation = self._history.invoke("bounds", log=(STREAM, partition), protocol="kafka")
         try:
             part = confluent_kafka.TopicPartition(STREAM, partition)
-            start, end = bounds(self._admin, part, TIMEOUT_S)
+            start, end = bounds(",".join(self._script.addresses("kafka")), part, TIMEOUT_S)
         except confluent_kafka.KafkaException as error:
             self._history.unknown(operation, error.args[0].name())
             return
