@@ -219,9 +219,8 @@ class Ownership:
             held = await HeldLease.take(self._tenure, self._metadata.leases, lease_name(name))
             group = await self._load(name, held.lease)
             if isinstance(group, ConsumerGroup):
-                await (
-                    self.protocols.topics.catch_up()
-                )  # after the load: the former coordinator may have known newer topics
+                # After the load: the former coordinator may have known newer topics.
+                await self.protocols.topics.catch_up()
         except (Conflict, Fenced) as error:
             metrics.LEASE_ACQUIRES.labels("refused").inc()
             raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error

@@ -4,6 +4,9 @@ A server follows the commit log a little behind. Before a request is told that a
 catches up with the store, once per request. Topics that are named by their name are looked up in the store by `Catalog.find`.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from bearlake.errors import Overloaded, Unavailable
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.streams.catalog import Catalog, StreamView
@@ -19,21 +22,11 @@ class Absence:
 
     async def by_id(self, topic_id: bytes) -> StreamView | ErrorCode:
         """Return the topic with this id; UNKNOWN_TOPIC_ID, or KAFKA_STORAGE_ERROR if this server cannot know."""
-        view = self._catalog.peek_id(topic_id)
-        if view is None:
-            code = await self._caught_up()
-            view = self._catalog.peek_id(topic_id)
-            return code if view is None else view
-        return view
+        return await self._known(partial(self._catalog.peek_id, topic_id))
 
     async def by_number(self, number: int) -> StreamView | ErrorCode:
         """Return the topic with this stream number; the same errors as `by_id`."""
-        view = self._catalog.peek_number(number)
-        if view is None:
-            code = await self._caught_up()
-            view = self._catalog.peek_number(number)
-            return code if view is None else view
-        return view
+        return await self._known(partial(self._catalog.peek_number, number))
 
     async def grown(self, view: StreamView) -> StreamView | ErrorCode:
         """Return the current view of a topic that seems to lack a partition; KAFKA_STORAGE_ERROR if this server cannot know."""
@@ -41,6 +34,13 @@ class Absence:
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             return code
         return self._catalog.peek_number(view.stream.number) or view
+
+    async def _known(self, peek: Callable[[], StreamView | None]) -> StreamView | ErrorCode:
+        view = peek()
+        if view is None:
+            code = await self._caught_up()
+            return peek() or code
+        return view
 
     async def _caught_up(self) -> ErrorCode:
         if self._result is None:

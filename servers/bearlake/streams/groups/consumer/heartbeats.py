@@ -146,9 +146,8 @@ class Heartbeats:
         pattern = member.pattern if asked.pattern is None else asked.pattern
         matches = member.matches if asked.matches is None else asked.matches
         if pattern == member.pattern and asked.matched_version < self._engine.subscriptions.since:
-            matches = (
-                member.matches
-            )  # compared before this server took the group over, perhaps without the newest topics
+            # Compared before this server took the group over, perhaps without the newest topics.
+            matches = member.matches
         if not pattern:
             matches = frozenset()
         topics = member.topics if asked.topics is None else asked.topics
