@@ -1,8 +1,8 @@
 """OffsetCommit, OffsetFetch, OffsetDelete.
 
 Offsets belong to one incarnation of a stream: a stream that is deleted and created again has none. OffsetFetch returns -1 without an
-error for a partition that has no committed offset. Source: KIP-211, KIP-447 (require_stable: without transactions every offset is
-stable), KIP-709 (several groups), KIP-848 (topic ids from version 10 on).
+error for a partition that has no committed offset. Source: KIP-211, KIP-447 (require_stable), KIP-709 (several groups), KIP-848 (topic ids
+from version 10 on).
 """
 
 import asyncio
@@ -43,6 +43,8 @@ _GROUP_ERROR_FROM = 2
 _KEYS_AT_ONCE = 2_000
 """Partitions of a topic that are looked at in one turn of the event loop: 1 ms."""
 NOT_COMMITTED = CommittedOffset(offset=-1)
+UNSTABLE = CommittedOffset(offset=-1)
+"""The offset of a partition that an ongoing transaction may change: a client that requires stable offsets asks again (KIP-447)."""
 
 
 async def _resolve(
@@ -130,8 +132,10 @@ class _Answer(NamedTuple):
 async def fetch(context: KafkaContext, caller: Caller, request: OffsetFetchRequest) -> OffsetFetchResponse | Rendered:
     """The committed offsets of one group, or from version 8 on of several groups."""
     has_many = caller.version >= _MANY_GROUPS_FROM
+    stable = request.require_stable
     answers = [
-        await _fetch_group(context, caller, group) for group in (request.groups if has_many else [_only_group(request)])
+        await _fetch_group(context, caller, group, requires_stable=stable)
+        for group in (request.groups if has_many else [_only_group(request)])
     ]
 
     def response() -> OffsetFetchResponse:
@@ -178,7 +182,9 @@ def _flat(caller: Caller, group: OffsetFetchResponse.Group) -> OffsetFetchRespon
     )
 
 
-async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetchRequest.Group) -> _Answer:
+async def _fetch_group(
+    context: KafkaContext, caller: Caller, asked: OffsetFetchRequest.Group, *, requires_stable: bool
+) -> _Answer:
     group = OffsetFetchResponse.Group(group_id=asked.group_id, topics=[])
     if not may_describe(context, caller, asked.group_id):
         group.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -187,8 +193,11 @@ async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetch
     try:
         if asked.member_id is not None or asked.member_epoch >= 0:
             await context.groups.check_fetch(asked.group_id, asked.member_id or "", asked.member_epoch)
+        # Before the offsets: what is not pending now has its final offset in the answer.
+        pending = await context.groups.pending(asked.group_id) if requires_stable else set()
         if asked.topics is None:
             found = await context.groups.offsets(asked.group_id)
+            found |= dict.fromkeys(pending, UNSTABLE)
             seen = await _seen(context, caller, found, absence)
             return _Answer(group, len(found), partial(_all_topics, seen, found))
         views: list[StreamView | ErrorCode] = []
@@ -201,6 +210,7 @@ async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetch
         if ErrorCode.KAFKA_STORAGE_ERROR in views:  # a client that is told "no offset" would reset its position
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE)
         found = await context.groups.offsets(asked.group_id, keys) if keys else {}
+        found |= dict.fromkeys(pending & keys, UNSTABLE)
     except GroupRefusal as refusal:
         group.error_code = code_of(refusal)
         if caller.version < _GROUP_ERROR_FROM and asked.topics is not None:
@@ -297,6 +307,7 @@ def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.Group
         committed_offset=offset.offset,
         committed_leader_epoch=NO_LEADER_EPOCH,
         metadata=offset.metadata,
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if offset is UNSTABLE else ErrorCode.NONE,
     )
 
 

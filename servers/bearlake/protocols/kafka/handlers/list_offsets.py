@@ -27,6 +27,8 @@ EARLIEST_PENDING_UPLOAD = -6
 """KIP-1023. Without tiered storage there is no such offset; the response is -1."""
 _SPECS = frozenset({*OffsetSpec, EARLIEST_PENDING_UPLOAD})
 _KNOWS_EPOCHS_FROM = 4
+READ_COMMITTED = 1
+"""The isolation level for which the latest offset is the last stable one (KIP-98)."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -57,7 +59,7 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
                 asked.add(key)
                 waiting.append(answer)
                 questions.append(OffsetQuestion(key, partition.timestamp))
-    results = await context.streams.offsets(questions)
+    results = await context.streams.offsets(questions, is_committed=request.isolation_level == READ_COMMITTED)
     async for part in in_turns(range(len(waiting))):
         for place in part:
             _fill(waiting[place], results[place])

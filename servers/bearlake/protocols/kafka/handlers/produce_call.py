@@ -71,6 +71,7 @@ class ProduceCall:
         "seen",
         "slot",
         "stamped",
+        "transactional_id",
     )
 
     def __init__(
@@ -89,6 +90,7 @@ class ProduceCall:
         self.entries = entries
         self.now_ms = connection.context.streams.clock.now_ms()
         self.seen = connection.arrived
+        self.transactional_id: str | None = None
         self.outcomes: list[Refusal | None] = [None] * len(entries)
         self.checked: set[int] = set()
         """Indexes in `entries` of the batches whose records are known to be good."""
