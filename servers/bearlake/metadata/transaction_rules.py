@@ -42,6 +42,8 @@ class Problem(Enum):
     """The producer's epoch is not the newest one: another producer has the transactional id, or its transaction timed out."""
     INVALID_STATE = auto()
     """The request makes no sense in this state."""
+    TOO_MANY_GROUPS = auto()
+    """The transaction has the offsets of as many groups as the server allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from bearlake.metadata.model import (
     PartitionKey,
     TransactionChange,
 )
+from bearlake.metadata.names import is_name
 from bearlake.metadata.packing import unpack_rows
 
 BATCH_BEGINS = 16
@@ -44,6 +45,11 @@ TRANSACTIONAL_ID_BYTES_MAX = 1_024
 """Limit of a transactional id in UTF-8."""
 
 NOTHING_OPEN = -1
+
+
+def is_transactional_id(name: str) -> bool:
+    """Return whether every store can keep this transactional id."""
+    return is_name(name, TRANSACTIONAL_ID_BYTES_MAX)
 
 
 class TransactionState(IntEnum):

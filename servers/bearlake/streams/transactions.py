@@ -7,7 +7,7 @@ server, or a commit, changed the row in the meantime: the request is decided ane
 decides whether the abort or a commit of the producer comes first (I13). It also measures the oldest open transaction.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bearlake.errors import Conflict, NotFound, Unavailable
@@ -31,6 +31,8 @@ class TransactionSettings:
     timeout_max_ms: int = 900_000
     """Longest `transaction.timeout.ms` (ms) of a producer; Kafka's `transaction.max.timeout.ms`. An open transaction holds back readers of
     committed records and compaction in its partitions."""
+    group_count_max: int = 1_000
+    """Most groups whose offsets one transaction may have. Each request that adds one stores the names of all."""
     expire_pause_ms: int = 5_000
     """Pause (ms) between searches for transactions that take too long. A longer pause makes them hold back readers longer."""
     idle_ms: int = 604_800_000
@@ -82,7 +84,7 @@ class TransactionService:
         """Add partitions or a group to the producer's transaction; begins one if there is none."""
 
         def decide(held: Transaction | None, _: int) -> Step:
-            return transaction_rules.add(held, producer, partitions=partitions, group=group)
+            return self._add(held, producer, partitions=partitions, group=group)
 
         await self._change(transactional_id, decide)
 
@@ -113,7 +115,7 @@ class TransactionService:
         """
         for _ in range(ATTEMPTS):
             held = await self._store.get(transactional_id)
-            step = transaction_rules.add(held, producer, group=group)
+            step = self._add(held, producer, group=group)
             if isinstance(step, Problem):
                 raise TransactionRefusal(step)
             assert isinstance(step, Put)
@@ -158,36 +160,51 @@ class TransactionService:
         opened = await self._store.open_offsets(producer_id=row.producer_id) if row.is_ongoing else ()
         return row, sorted(row.partitions.union(item.partition for item in opened))
 
-    async def all(self, *, is_ongoing: bool = False) -> list[Transaction]:
-        """Return all rows, or those with an ongoing transaction, by transactional id."""
-        rows: list[Transaction] = []
+    async def pages(self, *, is_ongoing: bool = False) -> AsyncIterator[Sequence[Transaction]]:
+        """Yield all rows, or those with an ongoing transaction, by transactional id, at most `PAGE_COUNT` at a time."""
         after = ""
         while page := await self._store.list(after=after, limit=PAGE_COUNT, is_ongoing=is_ongoing):
-            rows += page
+            yield page
             after = page[-1].transactional_id
-        return rows
 
     async def expire(self) -> None:
         """Abort the transactions that take longer than their producers allow, and fence the producers."""
         now_ms = await self._metadata.now_ms()
-        ongoing = await self.all(is_ongoing=True)
-        metrics.TRANSACTIONS_OPEN_AGE.set(max((now_ms - row.started_ms for row in ongoing), default=0))
-        for row in ongoing:
-            if now_ms - row.started_ms <= row.timeout_ms:
-                continue
-            step = transaction_rules.expire(row, await self._new_id(row))
-            try:
-                await self._store.end(step.after, row.version, is_commit=False)
-            except Conflict:
-                continue  # it ended, or another server was first
-            metrics.TRANSACTIONS_EXPIRED.inc()
+        age_ms = 0
+        async for page in self.pages(is_ongoing=True):
+            for row in page:
+                age_ms = max(age_ms, now_ms - row.started_ms)
+                if now_ms - row.started_ms > row.timeout_ms:
+                    await self._expire(row)
+        metrics.TRANSACTIONS_OPEN_AGE.set(age_ms)
+
+    async def _expire(self, row: Transaction) -> None:
+        step = transaction_rules.expire(row, await self._new_id(row))
+        try:
+            await self._store.end(step.after, row.version, is_commit=False)
+        except Conflict:
+            return  # it ended, or another server was first
+        metrics.TRANSACTIONS_EXPIRED.inc()
 
     async def forget(self) -> None:
         """Forget transactional ids that nobody has used for long."""
         now_ms = await self._metadata.now_ms()
-        for row in await self.all():
-            if not row.is_ongoing and now_ms - row.changed_ms > self.settings.idle_ms:
-                await self._store.forget(row.transactional_id, row.version)
+        async for page in self.pages():
+            for row in page:
+                if not row.is_ongoing and now_ms - row.changed_ms > self.settings.idle_ms:
+                    await self._store.forget(row.transactional_id, row.version)
+
+    def _add(
+        self,
+        held: Transaction | None,
+        producer: tuple[int, int],
+        *,
+        partitions: Collection[PartitionKey] = (),
+        group: str | None = None,
+    ) -> Step:
+        step = transaction_rules.add(held, producer, partitions=partitions, group=group)
+        is_too_much = isinstance(step, Put) and len(step.after.groups) > self.settings.group_count_max
+        return Problem.TOO_MANY_GROUPS if is_too_much else step
 
     async def _change(self, transactional_id: str, decide: Callable[[Transaction | None, int], Step]) -> Transaction:
         for _ in range(ATTEMPTS):

@@ -209,6 +209,7 @@ class Coordinator:
         A client that names neither a generation nor a member is not checked, as in Kafka. Raises `GroupRefusal`.
         """
         name = member.group
+        _check_name(name)
         owned = await self.ownership.open(name)
         if member.generation >= 0 or member.member_id or member.instance_id is not None:
             try:

@@ -4,6 +4,7 @@ KIP-98, KIP-360, KIP-447, KIP-664, KIP-890; decisions 130 and 131.
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -298,11 +299,12 @@ async def test_offsets_of_a_member_that_the_group_does_not_have_are_refused(kafk
     assert await offsets_of(client, requires_stable=True) == (-1, 0)
 
 
-async def keep_offset(producer, member_id, epoch, *, version=5):
-    """Keep offset 7 for the group `g`; returns the error code."""
+async def keep_offset(producer, member_id, epoch, *, version=5, group="g", metadata=None):
+    """Keep offset 7 for the group; returns the error code."""
     r = m.TxnOffsetCommitRequest
-    topics = [r.Topic(name="t", partitions=[r.Partition(partition_index=0, committed_offset=7)])]
-    request = r(**producer.who, group_id="g", topics=topics, generation_id=epoch, member_id=member_id)
+    partition = r.Partition(partition_index=0, committed_offset=7, committed_metadata=metadata)
+    topics = [r.Topic(name="t", partitions=[partition])]
+    request = r(**producer.who, group_id=group, topics=topics, generation_id=epoch, member_id=member_id)
     return (await producer.client.ask(request, version)).topics[0].partitions[0].error_code
 
 
@@ -322,11 +324,38 @@ async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fen
     producer.id, producer.epoch = made.producer_id, made.producer_epoch
     await producer.send(b"a")
     transactions = kafka.streams.transactions
-    while (await transactions.all(is_ongoing=True)) != []:
+    while [page async for page in transactions.pages(is_ongoing=True)]:
         await transactions.expire()
 
     assert await producer.end() == ErrorCode.PRODUCER_FENCED
     assert await read(client) == (2, [])
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 1_025], ids=["empty", "nul", "long"])
+async def test_names_that_no_store_keeps_are_refused(kafka, name):
+    client = await kafka.client()
+    await kafka.create("t")
+    producer = Producer(client)
+    await producer.init()
+    answer = await client.ask(m.AddOffsetsToTxnRequest(**producer.who, group_id=name or "\0"), 3)
+
+    assert await Producer(client, name).init() == ErrorCode.INVALID_REQUEST
+    assert answer.error_code == ErrorCode.INVALID_GROUP_ID
+    assert await keep_offset(producer, "", -1, group=name or "\0") == ErrorCode.INVALID_GROUP_ID
+    assert await keep_offset(producer, "", -1, metadata="a\0b") == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_transaction_has_a_limit_of_groups(kafka):
+    client = await kafka.client()
+    producer = Producer(client)
+    await producer.init()
+    transactions = kafka.streams.transactions
+    transactions.settings = replace(transactions.settings, group_count_max=2)
+    requests = [m.AddOffsetsToTxnRequest(**producer.who, group_id=group) for group in ("a", "b", "a", "c")]
+    codes = [(await client.ask(request, 3)).error_code for request in requests]
+
+    assert codes == [0, 0, 0, ErrorCode.POLICY_VIOLATION]
+    assert await producer.end() == 0
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])

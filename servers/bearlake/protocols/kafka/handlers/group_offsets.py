@@ -25,6 +25,7 @@ from bearlake.protocols.kafka.messages import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    TxnOffsetCommitRequest,
 )
 from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import on_group
@@ -79,26 +80,14 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
                 await asyncio.sleep(0)
             answer = OffsetCommitResponse.Partition(partition_index=partition.partition_index)
             partitions.append(answer)
-            text = partition.committed_metadata or ""
             if isinstance(found, StreamView) and partition.partition_index >= found.partition_count:
                 found = await absence.grown(found)
-            if found is ErrorCode.KAFKA_STORAGE_ERROR:
-                answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            elif isinstance(found, ErrorCode):
-                answer.error_code = found
-            elif not 0 <= partition.partition_index < found.partition_count:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif len(text.encode()) > limit:
-                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            elif "\0" in text:  # PostgreSQL cannot store it
-                answer.error_code = ErrorCode.INVALID_REQUEST
+            offset = checked_offset(found, partition, limit)
+            if isinstance(offset, ErrorCode):
+                answer.error_code = offset
             else:
+                offsets.update([offset])
                 answers.append(answer)
-                offsets[found.partition(partition.partition_index)] = CommittedOffset(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=text,
-                )
     code = ErrorCode.NONE
     if not may_read(context, caller, group):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -119,6 +108,27 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
     for answer in answers:
         answer.error_code = code
     return OffsetCommitResponse(topics=topics)
+
+
+def checked_offset(
+    found: StreamView | ErrorCode,
+    partition: OffsetCommitRequest.Partition | TxnOffsetCommitRequest.Partition,
+    metadata_bytes_max: int,
+) -> tuple[PartitionKey, CommittedOffset] | ErrorCode:
+    """Return the partition and the offset that is committed for it, or why it is refused. `found`: its topic, or why there is none."""
+    if isinstance(found, ErrorCode):  # after COORDINATOR_NOT_AVAILABLE, clients commit again
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if found is ErrorCode.KAFKA_STORAGE_ERROR else found
+    if not 0 <= partition.partition_index < found.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    text = partition.committed_metadata or ""
+    if len(text.encode()) > metadata_bytes_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if "\0" in text:  # PostgreSQL cannot store it
+        return ErrorCode.INVALID_REQUEST
+    offset = CommittedOffset(
+        offset=partition.committed_offset, leader_epoch=partition.committed_leader_epoch, metadata=text
+    )
+    return found.partition(partition.partition_index), offset
 
 
 class _Answer(NamedTuple):

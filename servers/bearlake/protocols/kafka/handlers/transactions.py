@@ -6,18 +6,21 @@ and TxnOffsetCommit from version 5 add them, and EndTxn from version 5 returns t
 Source: KIP-98, KIP-360, KIP-447, KIP-664, KIP-890, KIP-994, KIP-1152.
 """
 
-from collections.abc import Sequence
+import asyncio
 
 import re2
 
 from bearlake.errors import BearlakeError, NotFound
+from bearlake.metadata.defaults import is_group_name
 from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
 from bearlake.metadata.transaction_rules import NO_PRODUCER, Problem
-from bearlake.metadata.transactions import TRANSACTIONAL_ID_BYTES_MAX, Transaction, TransactionState
+from bearlake.metadata.transactions import Transaction, TransactionState, is_transactional_id
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import group_codes
+from bearlake.protocols.kafka.handlers.absence import Absence
 from bearlake.protocols.kafka.handlers.group_membership import may_read
+from bearlake.protocols.kafka.handlers.group_offsets import checked_offset
 from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import (
     AddOffsetsToTxnRequest,
@@ -38,12 +41,13 @@ from bearlake.protocols.kafka.messages import (
     WriteTxnMarkersResponse,
 )
 from bearlake.protocols.kafka.rights import on_cluster, on_transaction, sees_transaction
+from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups.model import MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
 from bearlake.streams.principal import Operation
 from bearlake.streams.transactions import TransactionRefusal
-from bearlake.streams.turns import in_turns
+from bearlake.streams.turns import Turns, in_turns
 
 STATES = {
     TransactionState.EMPTY: "Empty",
@@ -56,6 +60,7 @@ _OTHER_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence",
 
 _FENCED_FROM = {"init": 4, "partitions": 2, "offsets": 2, "end": 2}
 """The version from which on a response may have PRODUCER_FENCED; earlier ones have INVALID_PRODUCER_EPOCH (KIP-588)."""
+_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _QUIET = re2.Options()
 _QUIET.log_errors = False
 _BUMPS_FROM = 5
@@ -68,10 +73,10 @@ async def init(context: KafkaContext, caller: Caller, request: InitProducerIdReq
     assert transactional_id is not None
     expected = (request.producer_id, request.producer_epoch)
     answer = InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
-    if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX or (expected[0] < 0) != (expected[1] < 0):
+    if not is_transactional_id(transactional_id) or (expected[0] < 0) != (expected[1] < 0):
         answer.error_code = ErrorCode.INVALID_REQUEST
     elif not on_transaction(context, caller, Operation.WRITE, transactional_id):
-        answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        answer.error_code = _DENIED
     elif not 0 < request.transaction_timeout_ms <= context.streams.transactions.settings.timeout_max_ms:
         answer.error_code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
     else:
@@ -113,23 +118,26 @@ async def _add(
     partitions: list[PartitionKey] = []
     is_allowed = on_transaction(context, caller, Operation.WRITE, request.transactional_id)
     has_errors = False
-    async for part in in_turns(request.topics):
-        for topic in part:
-            found = await find(context, caller, topic.name, Operation.WRITE) if is_allowed else ErrorCode.NONE
-            results: list[AddPartitionsToTxnResponse.Partition] = []
-            topics.append(AddPartitionsToTxnResponse.Topic(name=topic.name, results_by_partition=results))
-            for index in topic.partitions:
-                code = ErrorCode.NONE
-                if not is_allowed:
-                    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                elif isinstance(found, ErrorCode):
-                    code = found
-                elif not 0 <= index < found.partition_count:
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                else:
-                    partitions.append(found.partition(index))
-                has_errors = has_errors or code is not ErrorCode.NONE
-                results.append(AddPartitionsToTxnResponse.Partition(partition_index=index, partition_error_code=code))
+    absence = Absence(context.streams.catalog)
+    turns = Turns()
+    for topic in request.topics:
+        found = await find(context, caller, topic.name, Operation.WRITE) if is_allowed else _DENIED
+        results: list[AddPartitionsToTxnResponse.Partition] = []
+        topics.append(AddPartitionsToTxnResponse.Topic(name=topic.name, results_by_partition=results))
+        for index in topic.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
+            if isinstance(found, StreamView) and index >= found.partition_count:
+                found = await absence.grown(found)
+            code = ErrorCode.NONE
+            if isinstance(found, ErrorCode):
+                code = found
+            elif not 0 <= index < found.partition_count:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                partitions.append(found.partition(index))
+            has_errors = has_errors or code is not ErrorCode.NONE
+            results.append(AddPartitionsToTxnResponse.Partition(partition_index=index, partition_error_code=code))
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
     if not has_errors:
         code = ErrorCode.NONE
@@ -150,9 +158,11 @@ async def add_offsets(
 ) -> AddOffsetsToTxnResponse:
     """Add a group to a transaction."""
     if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return AddOffsetsToTxnResponse(error_code=_DENIED)
     if not may_read(context, caller, request.group_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not is_group_name(request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         await context.streams.transactions.add(
             request.transactional_id, (request.producer_id, request.producer_epoch), group=request.group_id
@@ -165,7 +175,7 @@ async def add_offsets(
 async def end(context: KafkaContext, caller: Caller, request: EndTxnRequest) -> EndTxnResponse:
     """Commit or abort; when this returns, readers of committed records see the result in all partitions."""
     if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
-        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return EndTxnResponse(error_code=_DENIED)
     bumps = caller.version >= _BUMPS_FROM
     try:
         producer_id, epoch = await context.streams.transactions.end(
@@ -187,28 +197,25 @@ async def commit_offsets(
     waiting: list[TxnOffsetCommitResponse.Partition] = []
     topics: list[TxnOffsetCommitResponse.Topic] = []
     limit = context.groups.settings.offset_metadata_bytes_max
-    async for part in in_turns(request.topics):
-        for topic in part:
-            found = await find(context, caller, topic.name, Operation.READ)
-            partitions: list[TxnOffsetCommitResponse.Partition] = []
-            topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=partitions))
-            for partition in topic.partitions:
-                answer = TxnOffsetCommitResponse.Partition(partition_index=partition.partition_index)
-                partitions.append(answer)
-                text = partition.committed_metadata or ""
-                if isinstance(found, ErrorCode):
-                    answer.error_code = found
-                elif not 0 <= partition.partition_index < found.partition_count:
-                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif len(text.encode()) > limit:
-                    answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
-                    waiting.append(answer)
-                    offsets[found.partition(partition.partition_index)] = CommittedOffset(
-                        offset=partition.committed_offset,
-                        leader_epoch=partition.committed_leader_epoch,
-                        metadata=text,
-                    )
+    absence = Absence(context.streams.catalog)
+    turns = Turns()
+    for topic in request.topics:
+        found = await find(context, caller, topic.name, Operation.READ)
+        partitions: list[TxnOffsetCommitResponse.Partition] = []
+        topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=partitions))
+        for partition in topic.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
+            answer = TxnOffsetCommitResponse.Partition(partition_index=partition.partition_index)
+            partitions.append(answer)
+            if isinstance(found, StreamView) and partition.partition_index >= found.partition_count:
+                found = await absence.grown(found)
+            offset = checked_offset(found, partition, limit)
+            if isinstance(offset, ErrorCode):
+                answer.error_code = offset
+            else:
+                offsets.update([offset])
+                waiting.append(answer)
     code = await _keep_offsets(context, caller, request, offsets)
     for answer in waiting:
         answer.error_code = code
@@ -222,7 +229,7 @@ async def _keep_offsets(
     offsets: dict[PartitionKey, CommittedOffset],
 ) -> ErrorCode:
     if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _DENIED
     if not may_read(context, caller, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     member = MemberRef(
@@ -262,7 +269,7 @@ async def describe(
 async def _describe(context: KafkaContext, caller: Caller, name: str) -> DescribeTransactionsResponse.State:
     answer = DescribeTransactionsResponse.State(transactional_id=name, transaction_state="", topics=[])
     if not on_transaction(context, caller, Operation.DESCRIBE, name):
-        answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        answer.error_code = _DENIED
         return answer
     try:
         row, partitions = await context.streams.transactions.get(name)
@@ -298,24 +305,23 @@ async def list_all(context: KafkaContext, caller: Caller, request: ListTransacti
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     if request.state_filters and len(unknown) == len(request.state_filters):
         return ListTransactionsResponse(unknown_state_filters=unknown)
+    found: list[ListTransactionsResponse.State] = []
     try:
-        rows = await context.streams.transactions.all()
         now_ms = await context.streams.metadata.now_ms()
+        async for page in context.streams.transactions.pages():
+            found += [
+                ListTransactionsResponse.State(
+                    transactional_id=row.transactional_id,
+                    producer_id=row.producer_id,
+                    transaction_state=STATES[row.state],
+                )
+                for row in page
+                if _is_selected(row, request, now_ms)
+                and (pattern is None or pattern.fullmatch(row.transactional_id))
+                and sees_transaction(context, caller, row.transactional_id)
+            ]
     except BearlakeError:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    found: list[ListTransactionsResponse.State] = []
-    async for part in in_turns(rows):
-        found += [
-            ListTransactionsResponse.State(
-                transactional_id=row.transactional_id,
-                producer_id=row.producer_id,
-                transaction_state=STATES[row.state],
-            )
-            for row in part
-            if _is_selected(row, request, now_ms)
-            and (pattern is None or pattern.fullmatch(row.transactional_id))
-            and sees_transaction(context, caller, row.transactional_id)
-        ]
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
 
@@ -361,10 +367,10 @@ def _marked(topic: WriteTxnMarkersRequest.Topic, code: ErrorCode) -> WriteTxnMar
 
 async def _abort(context: KafkaContext, caller: Caller, producer_id: int, epoch: int) -> ErrorCode:
     try:
-        ongoing: Sequence[Transaction] = await context.streams.transactions.all(is_ongoing=True)
-        for row in ongoing:
-            if row.producer_id == producer_id:
-                await context.streams.transactions.abort(row.transactional_id, (producer_id, epoch))
+        async for page in context.streams.transactions.pages(is_ongoing=True):
+            for row in page:
+                if row.producer_id == producer_id:
+                    await context.streams.transactions.abort(row.transactional_id, (producer_id, epoch))
     except TransactionRefusal:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     except BearlakeError as error:
@@ -380,4 +386,6 @@ def _code(error: Exception, caller: Caller, api: str) -> ErrorCode:
         return ErrorCode.PRODUCER_FENCED if is_known else ErrorCode.INVALID_PRODUCER_EPOCH
     if error.problem is Problem.INVALID_MAPPING:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if error.problem is Problem.TOO_MANY_GROUPS:
+        return ErrorCode.POLICY_VIOLATION
     return ErrorCode.INVALID_TXN_STATE
