@@ -1,0 +1,142 @@
+"""Kafka Streams: its authors' smoke test with `exactly_once_v2`, while servers and an instance of the application are killed.
+
+The driver (`StreamsSmokeTest run`) writes 20,000 records in 90 seconds. Two instances of an application (`StreamsSmokeTest process`) count,
+sum, join and window them with state stores, so they use transactions, changelog topics and repartition topics. Then the driver reads
+the results, and compares them with those that it has worked out itself: none may be missing or wrong.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from conformance import packages, processes
+from conformance.outcomes import Context, Outcome
+from fixtures.ports import free_port
+
+SOURCES = Path(__file__).resolve().parent / "streams"
+SMOKE_TEST = "org.apache.kafka.streams.tests.StreamsSmokeTest"
+JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC")
+TOPICS = (
+    *("data", "echo", "min", "min-suppressed", "min-raw", "max", "sum", "sws-raw", "sws-suppressed"),
+    *("dif", "cnt", "avg", "wcnt", "tagg"),
+)
+PARTITION_COUNT = 5
+SERVER_COUNT = 3
+START_TIMEOUT_S = 60
+TIMEOUT_S = 480
+SECOND_INSTANCE_S = 20
+"""When the second instance joins, in seconds after the driver's start."""
+KILLS_S = (30, 45, 60, 75, 90)
+"""When a server is killed. The driver writes for 90 s."""
+INSTANCE_KILL_S = 52
+POLL_S = 0.5
+PROPERTIES = """\
+bootstrap.servers={bootstrap}
+state.dir={state}
+processing.guarantee=exactly_once_v2
+num.stream.threads=3
+acceptable.recovery.lag=9223372036854775807
+session.timeout.ms=10000
+"""
+
+
+def run(context: Context) -> Iterator[Outcome]:
+    """Run the smoke test."""
+    jars = packages.obtain_jars(SOURCES / "pom.xml", "streams-jars")
+    for name in context.selected():
+        logs = context.logs / "streams" / name
+        shutil.rmtree(logs, ignore_errors=True)
+        logs.mkdir(parents=True)
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="bearlake-conformance-") as folder, ExitStack() as running:
+            smoke = _Smoke(Path(folder), logs, jars, running)
+            problem = smoke.run()
+        yield Outcome(test=name, state="fail" if problem else "pass", seconds=time.monotonic() - begin, note=problem)
+
+
+class _Smoke:
+    """One run. Data is in `folder`; `running` ends all processes."""
+
+    def __init__(self, folder: Path, logs: Path, jars: Path, running: ExitStack) -> None:
+        self._folder, self._logs, self._jars, self._running = folder, logs, jars, running
+        self._ports = [free_port() for _ in range(SERVER_COUNT)]
+        self._bootstrap = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+
+    def run(self) -> str:
+        """Return what went wrong, or nothing."""
+        servers = [self._server(number) for number in range(SERVER_COUNT)]
+        self._create_topics()
+        first = self._java("instance-1", "process")
+        driver = self._java("driver", "run")
+        begin = time.monotonic()
+        kills, instance_kills = list(KILLS_S), [INSTANCE_KILL_S]
+        joins = [SECOND_INSTANCE_S]
+        while driver.poll() is None:
+            elapsed_s = time.monotonic() - begin
+            if elapsed_s > TIMEOUT_S:
+                return f"the driver did not end in {TIMEOUT_S} s, see {self._logs}"
+            if joins and elapsed_s > joins[0]:
+                joins.pop()
+                self._java("instance-2", "process")
+            if instance_kills and elapsed_s > instance_kills[0]:
+                instance_kills.pop()
+                processes.end_group(first)
+                self._java("instance-1", "process")
+            if kills and elapsed_s > kills[0]:
+                number = (len(KILLS_S) - len(kills)) % SERVER_COUNT
+                kills.pop(0)
+                processes.end_group(servers[number])
+                servers[number] = self._server(number)
+            time.sleep(POLL_S)
+        lines = (self._logs / "driver.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        is_right = driver.returncode == 0 and "SUCCESS" in lines and "ALL-RECORDS-DELIVERED" in lines
+        return "" if is_right else f"the driver ended with {driver.returncode}, see {self._logs}"
+
+    def _server(self, number: int) -> subprocess.Popen[bytes]:
+        """Start a server, and return when it serves."""
+        ready = self._folder / f"ready-{number}.json"
+        ready.unlink(missing_ok=True)
+        process = self._start(
+            f"server-{number}",
+            [
+                *(Path(sys.executable).parent / "bearlake", "serve", "kafka", "--name", f"k{number}"),
+                *("--kafka-port", str(self._ports[number]), "--admin-port", "0", "--ready-file", ready),
+                *("--metadata-url", f"sqlite:///{self._folder}/metadata.db"),
+                *("--object-store-url", f"file://{self._folder}/objects"),
+            ],
+        )
+        for _ in range(int(START_TIMEOUT_S / POLL_S)):
+            if ready.exists():
+                return process
+            time.sleep(POLL_S)
+        raise TimeoutError(f"server {number} does not serve after {START_TIMEOUT_S} s, see {self._logs}")
+
+    def _create_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        topics = [NewTopic(name, num_partitions=PARTITION_COUNT, replication_factor=1) for name in TOPICS]
+        for created in admin.create_topics(topics).values():
+            created.result(START_TIMEOUT_S)
+
+    def _java(self, name: str, command: str) -> subprocess.Popen[bytes]:
+        properties = self._folder / f"{name}.properties"
+        text = PROPERTIES.format(bootstrap=self._bootstrap, state=self._folder / name)
+        properties.write_text(text, encoding="utf-8")
+        logging = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
+        return self._start(
+            name, ["java", *JAVA_OPTIONS, logging, "-cp", f"{self._jars}/*", SMOKE_TEST, properties, command]
+        )
+
+    def _start(self, name: str, command: list[str | Path]) -> subprocess.Popen[bytes]:
+        with (self._logs / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self._running.callback(processes.end_group, process)
+        return process
