@@ -1,8 +1,8 @@
 """Kafka Streams: its authors' smoke test with `exactly_once_v2`, while servers and an instance of the application are killed.
 
-The driver (`StreamsSmokeTest run`) writes 20,000 records in 90 seconds. Two instances of an application (`StreamsSmokeTest process`) count,
-sum, join and window them with state stores, so they use transactions, changelog topics and repartition topics. Then the driver reads
-the results, and compares them with those that it has worked out itself: none may be missing or wrong.
+A driver writes 20,000 records in 90 seconds. Two instances of an application (`StreamsSmokeTest process`) count, sum, join and window
+them with state stores, so they use transactions, changelog topics and repartition topics. When they have nothing left to do, the driver
+reads the results, and compares them with those that it has worked out itself: none may be missing or wrong.
 """
 
 import shutil
@@ -30,11 +30,12 @@ TOPICS = (
 PARTITION_COUNT = 5
 SERVER_COUNT = 3
 START_TIMEOUT_S = 60
-TIMEOUT_S = 480
+TIMEOUT_S = 540
+WRITING_S = 90
 SECOND_INSTANCE_S = 20
 """When the second instance joins, in seconds after the driver's start."""
 KILLS_S = (30, 45, 60, 75, 90)
-"""When a server is killed. The driver writes for 90 s."""
+"""When a server is killed."""
 INSTANCE_KILL_S = 52
 POLL_S = 0.5
 PROPERTIES = """\
@@ -50,13 +51,14 @@ session.timeout.ms=10000
 def run(context: Context) -> Iterator[Outcome]:
     """Run the smoke test."""
     jars = packages.obtain_jars(SOURCES / "pom.xml", "streams-jars")
+    class_path = f"{packages.obtain_java_program(SOURCES, jars)}:{jars}/*"
     for name in context.selected():
         logs = context.logs / "streams" / name
         shutil.rmtree(logs, ignore_errors=True)
         logs.mkdir(parents=True)
         begin = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="bearlake-conformance-") as folder, ExitStack() as running:
-            smoke = _Smoke(Path(folder), logs, jars, running)
+            smoke = _Smoke(Path(folder), logs, class_path, running)
             problem = smoke.run()
         yield Outcome(test=name, state="fail" if problem else "pass", seconds=time.monotonic() - begin, note=problem)
 
@@ -64,8 +66,8 @@ def run(context: Context) -> Iterator[Outcome]:
 class _Smoke:
     """One run. Data is in `folder`; `running` ends all processes."""
 
-    def __init__(self, folder: Path, logs: Path, jars: Path, running: ExitStack) -> None:
-        self._folder, self._logs, self._jars, self._running = folder, logs, jars, running
+    def __init__(self, folder: Path, logs: Path, class_path: str, running: ExitStack) -> None:
+        self._folder, self._logs, self._class_path, self._running = folder, logs, class_path, running
         self._ports = [free_port() for _ in range(SERVER_COUNT)]
         self._bootstrap = ",".join(f"127.0.0.1:{port}" for port in self._ports)
 
@@ -73,8 +75,8 @@ class _Smoke:
         """Return what went wrong, or nothing."""
         servers = [self._server(number) for number in range(SERVER_COUNT)]
         self._create_topics()
-        first = self._java("instance-1", "process")
-        driver = self._java("driver", "run")
+        first = self._instance(1)
+        driver = self._java("driver", "SmokeDriver", self._bootstrap, str(WRITING_S))
         begin = time.monotonic()
         kills, instance_kills = list(KILLS_S), [INSTANCE_KILL_S]
         joins = [SECOND_INSTANCE_S]
@@ -84,11 +86,11 @@ class _Smoke:
                 return f"the driver did not end in {TIMEOUT_S} s, see {self._logs}"
             if joins and elapsed_s > joins[0]:
                 joins.pop()
-                self._java("instance-2", "process")
+                self._instance(2)
             if instance_kills and elapsed_s > instance_kills[0]:
                 instance_kills.pop()
                 processes.end_group(first)
-                self._java("instance-1", "process")
+                self._instance(1)
             if kills and elapsed_s > kills[0]:
                 number = (len(KILLS_S) - len(kills)) % SERVER_COUNT
                 kills.pop(0)
@@ -124,14 +126,16 @@ class _Smoke:
         for created in admin.create_topics(topics).values():
             created.result(START_TIMEOUT_S)
 
-    def _java(self, name: str, command: str) -> subprocess.Popen[bytes]:
-        properties = self._folder / f"{name}.properties"
-        text = PROPERTIES.format(bootstrap=self._bootstrap, state=self._folder / name)
+    def _instance(self, number: int) -> subprocess.Popen[bytes]:
+        """Start an instance of the application. It keeps its state for a later one of the same number."""
+        properties = self._folder / f"instance-{number}.properties"
+        text = PROPERTIES.format(bootstrap=self._bootstrap, state=self._folder / f"instance-{number}")
         properties.write_text(text, encoding="utf-8")
+        return self._java(f"instance-{number}", SMOKE_TEST, str(properties), "process")
+
+    def _java(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         logging = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
-        return self._start(
-            name, ["java", *JAVA_OPTIONS, logging, "-cp", f"{self._jars}/*", SMOKE_TEST, properties, command]
-        )
+        return self._start(name, ["java", *JAVA_OPTIONS, logging, "-cp", self._class_path, main, *arguments])
 
     def _start(self, name: str, command: list[str | Path]) -> subprocess.Popen[bytes]:
         with (self._logs / f"{name}.log").open("ab") as log:
