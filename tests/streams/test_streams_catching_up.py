@@ -103,10 +103,11 @@ async def test_a_server_that_starts_over_while_it_writes_is_not_behind() -> None
         follower._is_lost = True  # noqa: SLF001 - as after the log was truncated past its position
         await loaded.wait()
 
-        await catalog.catch_up()
-
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
+        try:
+            await catalog.catch_up()
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
 
 
 class Head:
