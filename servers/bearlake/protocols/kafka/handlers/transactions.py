@@ -20,7 +20,7 @@ from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import group_codes
 from bearlake.protocols.kafka.handlers.absence import Absence
 from bearlake.protocols.kafka.handlers.group_membership import may_read
-from bearlake.protocols.kafka.handlers.group_offsets import checked_offset
+from bearlake.protocols.kafka.handlers.group_offsets import checked_offset, current_topics
 from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import (
     AddOffsetsToTxnRequest,
@@ -199,8 +199,9 @@ async def commit_offsets(
     limit = context.groups.settings.offset_metadata_bytes_max
     absence = Absence(context.streams.catalog)
     turns = Turns()
-    for topic in request.topics:
-        found = await find(context, caller, topic.name, Operation.READ)
+    named = [await find(context, caller, topic.name, Operation.READ) for topic in request.topics]
+    for found, topic in zip(await current_topics(context, named), request.topics, strict=True):
+        view = found
         partitions: list[TxnOffsetCommitResponse.Partition] = []
         topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=partitions))
         for partition in topic.partitions:
@@ -208,9 +209,9 @@ async def commit_offsets(
                 await asyncio.sleep(0)
             answer = TxnOffsetCommitResponse.Partition(partition_index=partition.partition_index)
             partitions.append(answer)
-            if isinstance(found, StreamView) and partition.partition_index >= found.partition_count:
-                found = await absence.grown(found)
-            offset = checked_offset(found, partition, limit)
+            if isinstance(view, StreamView) and partition.partition_index >= view.partition_count:
+                view = await absence.grown(view)
+            offset = checked_offset(view, partition, limit)
             if isinstance(offset, ErrorCode):
                 answer.error_code = offset
             else:
