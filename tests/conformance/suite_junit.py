@@ -1,26 +1,66 @@
 """Kafka's own integration tests of its Java clients, as JUnit runs them: one process per class, fresh servers per test.
 
 Kafka's tests ask their harness for brokers with certain settings. The Java files in `junit/` are an extension of JUnit that
-starts Bearlake instead, with these settings translated. A test is called `Class.method`.
+starts Bearlake instead, with these settings translated. A test is called `Class.method`, or `Class.method[1]` and so on if it runs
+against several clusters.
 """
 
+import re
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from conformance import packages, processes
 from conformance.outcomes import Context, Outcome
 
+_CLIENTS = "org.apache.kafka.clients"
 CLASSES = {
-    "GroupAuthorizerIntegrationTest": "org.apache.kafka.clients.security",
-    "SaslPlainPlaintextConsumerTest": "org.apache.kafka.clients.consumer",
+    name: package
+    for package, names in {
+        _CLIENTS: ("ClientRebootstrapTest", "TransactionsExpirationTest", "TransactionsWithMaxInFlightOneTest"),
+        f"{_CLIENTS}.admin": (
+            "AdminFenceProducersTest",
+            "AutoTopicCreationTest",
+            "ConcurrentListOffsetsRequestTest",
+            "DeleteTopicTest",
+            "DescribeAuthorizedOperationsTest",
+            "DescribeFeaturesTest",
+            "DescribeProducersWithBrokerIdTest",
+            "DynamicGroupConfigIntegrationTest",
+            "ListOffsetsIntegrationTest",
+        ),
+        f"{_CLIENTS}.consumer": (
+            "ConsumerBounceTest",
+            "ConsumerIntegrationTest",
+            "ConsumerTopicCreationTest",
+            "PlaintextConsumerAssignTest",
+            "PlaintextConsumerCallbackTest",
+            "PlaintextConsumerCloseTest",
+            "PlaintextConsumerCommitTest",
+            "PlaintextConsumerFetchTest",
+            "PlaintextConsumerPollTest",
+            "PlaintextConsumerSubscriptionTest",
+            "PlaintextConsumerTest",
+            "SaslPlainPlaintextConsumerTest",
+        ),
+        f"{_CLIENTS}.producer": (
+            "ProducerCompressionTest",
+            "ProducerFailureHandlingTest",
+            "ProducerIdExpirationTest",
+            "ProducerIntegrationTest",
+            "ProducerSendWhileDeletionTest",
+        ),
+        f"{_CLIENTS}.security": ("GroupAuthorizerIntegrationTest",),
+    }.items()
+    for name in names
 }
 """The classes and their packages."""
 
 SOURCES = Path(__file__).resolve().parent / "junit"
-CLASS_TIMEOUT_S = 420
+CLASS_TIMEOUT_S = 1800
 TEST_TIMEOUT_S = 90
 JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC")
 REPORT = "TEST-junit-jupiter.xml"
@@ -72,7 +112,8 @@ def _run_class(
 def _selection(context: Context, name: str) -> list[str]:
     """Options that select the tests of a quick run, or leave out the excluded tests; tests that are not listed run."""
     names = context.selected() if context.is_quick else context.expected.excluded
-    methods = [test.partition(".")[2] for test in names if test.startswith(f"{name}.")]
+    found = [re.fullmatch(r"(\w+)\.(\w+)(\[\d+\])?", test) for test in names]
+    methods = sorted({match[2] for match in found if match and match[1] == name})
     option = "--include-methodname" if context.is_quick else "--exclude-methodname"
     return [option, rf".*#({'|'.join(methods)})"] if methods else []
 
@@ -89,8 +130,12 @@ def _configuration() -> list[str]:
 
 def read_report(report: str, log: Path) -> Iterator[Outcome]:
     """The outcomes in JUnit's XML `report`; a test that aborted itself counts as skipped. `log` is named in notes."""
-    for case in ElementTree.fromstring(report).iter("testcase"):
-        name = f"{case.attrib['classname'].rpartition('.')[2]}.{case.attrib['name'].partition('(')[0]}"
+    cases = list(ElementTree.fromstring(report).iter("testcase"))
+    names = [f"{case.attrib['classname'].rpartition('.')[2]}.{case.attrib['name'].partition('(')[0]}" for case in cases]
+    counts = Counter(names)
+    for case, name in zip(cases, names, strict=True):
+        if counts[name] > 1:  # against several clusters: "method(ClusterInstance)[2]"
+            name += case.attrib["name"].rpartition(")")[2]
         seconds = float(case.attrib["time"])
         skipped = case.find("skipped")
         failures = [child for child in case if child.tag in ("failure", "error")]
@@ -98,7 +143,7 @@ def read_report(report: str, log: Path) -> Iterator[Outcome]:
             note = f"{failures[0].get('message', '')[:300]} (see {log})"
             yield Outcome(test=name, state="fail", seconds=seconds, note=note)
         elif skipped is not None:
-            note = (skipped.text or "").partition("\n")[0]
+            note = (skipped.text or "").partition("\n")[0].removeprefix("org.opentest4j.TestAbortedException: ")
             yield Outcome(test=name, state="skip", seconds=seconds, note=note)
         else:
             yield Outcome(test=name, state="pass", seconds=seconds)
