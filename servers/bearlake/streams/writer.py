@@ -107,7 +107,7 @@ class Writer:
         at = 0
         while (buffer := self.open_buffer()) is not None:
             at = buffer.add(call, call.appends, at, call.seen)
-            self._open.is_transactional = self._open.is_transactional or call.is_transactional
+            self._open.is_transactional |= call.is_transactional
             if at == len(call.appends):
                 self.added(call)
                 return
@@ -252,8 +252,7 @@ class Writer:
     async def _write(
         self, sealed: Sealed, number: int, before: asyncio.Future[None] | None, done: asyncio.Future[None]
     ) -> None:
-        queued, buffer, batches, _ = sealed
-        size = queued.size
+        queued, buffer, batches, size = sealed.queued, sealed.buffer, sealed.batches, sealed.queued.size
         try:
             if self._is_fenced:
                 self._resolve(queued, [SERVER_FENCED] * len(batches))
