@@ -49,7 +49,7 @@ public final class BearlakeTests implements TestTemplateInvocationContextProvide
     return IntStream.range(0, configs.size())
         .mapToObj(
             number -> {
-              String suffix = configs.size() > 1 ? "[" + (number + 1) + "]" : "";
+              String suffix = configs.size() > 1 ? "-" + (number + 1) : "";
               return new Invocation(name + suffix, new BearlakeCluster(configs.get(number), kept));
             });
   }

@@ -109,7 +109,7 @@ async def test_a_fetch_at_the_tail_is_answered_in_one_step_as_by_the_long_way(ka
     with monkeypatch.context() as patched:
         patched.setattr(kafka.streams, "fetch", fail)
         short = await client.ask(request, version)
-    monkeypatch.setattr(kafka.streams.at_tail, "read", lambda *_: None)
+    monkeypatch.setattr(kafka.streams.at_tail, "read", lambda *_, **__: None)
     long = await client.ask(request, version)
 
     assert short == long
@@ -286,7 +286,7 @@ async def test_a_store_that_cannot_answer_now_leads_to_a_code_that_consumers_ret
         raise kind("not now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(kafka.streams.at_tail, "read", lambda *_: None)
+        patched.setattr(kafka.streams.at_tail, "read", lambda *_, **__: None)
         patched.setattr(kafka.streams._reader, "_plan_from_tail", lambda plan: False)
         patched.setattr(kafka.streams._reader._history, "plan", fail)
         read = await client.fetch("t", 0)
@@ -339,7 +339,9 @@ async def test_the_ends_of_a_partition(kafka):
     for timestamp, offset in ((-1, 2), (-2, 0), (-4, 0), (-5, -1), (-6, -1)):
         found = await client.list_offset("t", timestamp)
         epoch = 0 if offset >= 0 else -1
-        assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, offset, -1, epoch), timestamp
+        assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, offset, -1, epoch), (
+            timestamp
+        )
     assert (await client.list_offset("t", -7)).error_code == ErrorCode.UNSUPPORTED_VERSION
     assert (await client.list_offset("t", -1, index=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await client.list_offset("none", -1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -193,7 +193,9 @@ async def test_a_batch_that_comes_after_the_end_is_refused(kafka):
 
 
 @pytest.mark.parametrize(
-    ("is_v2", "code"), [(False, ErrorCode.INVALID_TXN_STATE), (True, ErrorCode.INVALID_PRODUCER_ID_MAPPING)], ids=["v1", "v2"]
+    ("is_v2", "code"),
+    [(False, ErrorCode.INVALID_TXN_STATE), (True, ErrorCode.INVALID_PRODUCER_ID_MAPPING)],
+    ids=["v1", "v2"],
 )
 async def test_a_batch_of_an_unknown_producer_is_refused(kafka, is_v2, code):
     client = await kafka.client()
