@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch.
 
 An offset has leader epoch 0, as in a Kafka without elections. Clients validate an offset only if Metadata has an epoch too, which it
-has not (decision 170). For a client that validates nevertheless, every epoch ends at the partition's end offset: the log is never truncated.
+has not (decision 170). For a client that validates nevertheless, every epoch ends at the partition's end: the log is never truncated.
 Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-320 (leader epochs).
 """
 
