@@ -19,11 +19,16 @@ from conformance.outcomes import Context, Outcome
 _CLIENTS = "org.apache.kafka.clients"
 CLASSES = {
     "AdminFenceProducersTest": f"{_CLIENTS}.admin",
+    "DescribeAuthorizedOperationsTest": f"{_CLIENTS}.admin",
     "DescribeProducersWithBrokerIdTest": f"{_CLIENTS}.admin",
     "GroupAuthorizerIntegrationTest": f"{_CLIENTS}.security",
     "PlaintextConsumerAssignTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerCommitTest": f"{_CLIENTS}.consumer",
+    "PlaintextConsumerFetchTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerTest": f"{_CLIENTS}.consumer",
+    "ProducerCompressionTest": f"{_CLIENTS}.producer",
+    "ProducerIdExpirationTest": f"{_CLIENTS}.producer",
+    "ProducerIntegrationTest": f"{_CLIENTS}.producer",
     "SaslPlainPlaintextConsumerTest": f"{_CLIENTS}.consumer",
     "TransactionsExpirationTest": _CLIENTS,
     "TransactionsWithMaxInFlightOneTest": _CLIENTS,
