@@ -19,10 +19,13 @@ from conformance.outcomes import Context, Outcome
 _CLIENTS = "org.apache.kafka.clients"
 CLASSES = {
     "AdminFenceProducersTest": f"{_CLIENTS}.admin",
+    "ConcurrentListOffsetsRequestTest": f"{_CLIENTS}.admin",
+    "ConsumerTopicCreationTest": f"{_CLIENTS}.consumer",
     "DescribeAuthorizedOperationsTest": f"{_CLIENTS}.admin",
     "DescribeProducersWithBrokerIdTest": f"{_CLIENTS}.admin",
     "GroupAuthorizerIntegrationTest": f"{_CLIENTS}.security",
     "PlaintextConsumerAssignTest": f"{_CLIENTS}.consumer",
+    "PlaintextConsumerCloseTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerCommitTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerFetchTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerTest": f"{_CLIENTS}.consumer",
