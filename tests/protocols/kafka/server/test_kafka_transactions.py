@@ -192,6 +192,20 @@ async def test_a_batch_that_comes_after_the_end_is_refused(kafka):
     assert await read(client) == (2, [b"a"])
 
 
+@pytest.mark.parametrize(
+    ("is_v2", "code"),
+    [(False, ErrorCode.INVALID_TXN_STATE), (True, ErrorCode.INVALID_PRODUCER_ID_MAPPING)],
+    ids=["v1", "v2"],
+)
+async def test_a_batch_of_an_unknown_producer_is_refused(kafka, is_v2, code):
+    client = await kafka.client()
+    await kafka.create("t")
+    producer = Producer(client, is_v2=is_v2)
+    producer.id, producer.epoch = 77, 0
+
+    assert await producer.send(b"a") == code
+
+
 async def test_an_end_whose_answer_was_lost_can_be_repeated(kafka):
     client = await kafka.client()
     await kafka.create("t")

@@ -143,9 +143,8 @@ def checked_offset(
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     if "\0" in text:  # PostgreSQL cannot store it
         return ErrorCode.INVALID_REQUEST
-    offset = CommittedOffset(
-        offset=partition.committed_offset, leader_epoch=partition.committed_leader_epoch, metadata=text
-    )
+    epoch = max(partition.committed_leader_epoch, NO_LEADER_EPOCH)
+    offset = CommittedOffset(offset=partition.committed_offset, leader_epoch=epoch, metadata=text)
     return found.partition(partition.partition_index), offset
 
 
@@ -345,11 +344,11 @@ def _all_topics(
 
 
 def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.GroupPartition:
-    """The response for a committed offset. Omits its leader epoch: an epoch of another cluster would exceed all epochs here."""
+    """The response for a committed offset, with the leader epoch that was committed, which may be another cluster's (decision 170)."""
     return OffsetFetchResponse.GroupPartition(
         partition_index=index,
         committed_offset=offset.offset,
-        committed_leader_epoch=NO_LEADER_EPOCH,
+        committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
         error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if offset is UNSTABLE else ErrorCode.NONE,
     )

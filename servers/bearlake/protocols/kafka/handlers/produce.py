@@ -22,7 +22,7 @@ from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import STATUS_CODES, ErrorCode, code_of
-from bearlake.protocols.kafka.handlers.produce_call import ProduceCall, Refusal, Requester
+from bearlake.protocols.kafka.handlers.produce_call import BEGINS_FROM, ProduceCall, Refusal, Requester
 from bearlake.protocols.kafka.messages import ProduceRequest, ProduceResponse
 from bearlake.protocols.kafka.rights import on_transaction
 from bearlake.protocols.kafka.slot import Slot
@@ -49,8 +49,6 @@ UNKNOWN = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 DENIED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not supported: send without a transactional id")
 TRANSACTION_DENIED = Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-_BEGINS_FROM = 12
-"""From this version on, a batch adds its partition to the transaction (KIP-890)."""
 
 
 def receive(
@@ -266,7 +264,7 @@ def _admit_one(
             call.checked.add(place)
         admitted = admit(found, index, frame[start:end], slab, fields, call.now_ms, Checked.ALL)
         if isinstance(admitted, Append):
-            if admitted.flags & BATCH_TRANSACTIONAL and call.caller.version >= _BEGINS_FROM:
+            if admitted.flags & BATCH_TRANSACTIONAL and call.caller.version >= BEGINS_FROM:
                 admitted = admitted._replace(flags=admitted.flags | BATCH_BEGINS)
             appends.append(admitted)
             if found.rules.timestamp_source is TimestampSource.LOG_APPEND:
