@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from bearlake.errors import BearlakeError, Corrupt, Denied
 from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
@@ -37,7 +39,7 @@ from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITIN
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.protocols.kafka.throttling import Throttling
-from bearlake.serving.pacing import PacedConnection, Register
+from bearlake.serving.pacing import UNREAD_BYTES_MIN, PacedConnection, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS, at_host, with_client_id
 from bearlake.telemetry.containment import fault
@@ -81,7 +83,6 @@ class Connection(PacedConnection):
         self._slots: deque[Slot] = deque()
         self._request_count = 0  # requests in `_slots`
         self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that `_request` took
-        self._ready_bytes = 0
         self._fetches = FetchLane(self, self._throttling, lambda: self._is_write_paused)
         self._others = Lane(self, self._throttling, lambda: self._ready_bytes < context.settings.response_bytes_max)
         self._is_pumping = self._is_finishing = False
@@ -237,9 +238,9 @@ class Connection(PacedConnection):
             or self._is_logging_in
         )
 
-    def resume_writing(self) -> None:
-        """Called by the event loop when the client has read its responses."""
-        super().resume_writing()
+    @override
+    def _write_resumed(self) -> None:
+        super()._write_resumed()
         self._pump()
 
     def _resume_frames(self) -> None:
@@ -359,6 +360,9 @@ class Connection(PacedConnection):
         for chunk in chunks:
             self._ready_bytes += len(chunk)
         self._apis[slot.api].seconds.observe(time.perf_counter() - slot.started, slot.count)
+        is_behind = self._is_write_paused or not self._slots or not self._slots[0].is_ready
+        if is_behind and self._ready_bytes > UNREAD_BYTES_MIN:
+            self._record_unread(self.unread_bytes)
         if not self._is_pumping and self._slots and self._slots[0].is_ready:
             self._is_pumping = True
             self._loop.call_soon(self._pump)
