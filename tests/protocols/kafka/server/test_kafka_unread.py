@@ -1,40 +1,11 @@
-"""What clients leave unread is bounded, also over TLS, and also if it waits behind another request."""
-
-import ssl
-from pathlib import Path
+"""What clients leave unread is bounded, also if it waits behind another request."""
 
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.settings import KafkaSettings
-from bearlake.serving.listener import ListenerSettings
-from fixtures.kafka_server import Make, batch_of, fetch_request, values_of
+from fixtures.kafka_server import Make, fetch_request
 from fixtures.waiting import until
 
 MIB = 1024 * 1024
-CLIENT_COUNT = 20
-
-
-async def test_clients_that_read_nothing_over_tls_cannot_hold_more_than_twice_the_limit(
-    kafka_cluster: Make, certificates: dict[str, Path]
-) -> None:
-    settings = KafkaSettings(unsent_bytes_max=8 * MIB, stall_ms=600_000)
-    listener = ListenerSettings(
-        tls_certificate_file=str(certificates["server"]), tls_key_file=str(certificates["server_key"])
-    )
-    context = ssl.create_default_context(cafile=str(certificates["authority"]))
-    kafka = (await kafka_cluster(1, settings=settings, listeners=[listener]))[0]
-    await kafka.create("t", max_message_bytes=str(8 * MIB))
-    writer = await kafka.client(tls=context)
-    await writer.produce("t", batch_of(bytes(7 * MIB)))
-    for _ in range(CLIENT_COUNT):
-        glutton = await kafka.client(tls=context)
-        glutton.writer.transport.pause_reading()
-        glutton.send(fetch_request([("t", 0, 0)]), 12)
-
-    await until(lambda: len(kafka.server.connections) < CLIENT_COUNT)
-
-    assert kafka.server.context.slow_readers.unread_bytes <= 2 * settings.unsent_bytes_max
-    reader = await kafka.client(tls=context)
-    assert values_of((await reader.fetch("t", 0)).records) == [(0, bytes(7 * MIB))]
 
 
 async def test_answers_that_wait_behind_a_request_of_their_own_client_count(kafka_cluster: Make) -> None:
