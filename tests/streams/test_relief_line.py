@@ -64,6 +64,39 @@ async def test_while_one_waits_nobody_passes() -> None:
 
 
 @virtual_time
+async def test_nobody_passes_between_the_relief_and_the_first_call() -> None:
+    """Callers that were just answered send again in this time. If they could use up the budget, nobody in line would be called."""
+    scene = Scene()
+    scene.pending_bytes = BYTES_MAX + 1
+    scene.line.join(scene.waiter("a"))
+
+    scene.pending_bytes = 0
+    scene.line.relieve()
+
+    assert scene.line.is_closed
+    await asyncio.sleep(0)
+    assert scene.resumed == ["a"]
+    assert not scene.line.is_closed
+
+
+@virtual_time
+async def test_who_comes_while_the_line_moves_goes_to_its_end() -> None:
+    scene = Scene()
+    scene.pending_bytes = BYTES_MAX + 1
+    for number in range(RESUMED_AT_ONCE + 1):
+        scene.line.join(scene.waiter(number))
+    scene.pending_bytes = 0
+    scene.line.relieve()
+    await asyncio.sleep(0)
+
+    assert scene.line.is_closed
+    scene.line.join(scene.waiter("late"))
+    await asyncio.sleep(0)
+
+    assert scene.resumed == [*range(RESUMED_AT_ONCE + 1), "late"]
+
+
+@virtual_time
 async def test_callers_for_whom_there_is_no_more_room_keep_their_places() -> None:
     scene = Scene()
     scene.pending_bytes = BYTES_MAX + 1
@@ -159,6 +192,39 @@ async def test_a_small_producer_that_waits_gets_its_turn_beside_big_ones_that_us
         assert turns[0] < 1
         assert len(verdicts) > 500
         assert set(verdicts) == {Verdict.ACCEPTED}
+
+
+@virtual_time
+async def test_a_producer_that_waits_gets_its_turn_beside_calls_that_send_again_as_soon_as_they_are_answered() -> None:
+    """Each answer continues a task, which runs before the line moves. Two tasks together use up the budget."""
+    async with deployment(SlowStore(0.1)) as stores:
+        streams = await stores.serve(
+            settings(bytes_max=20_000, object_bytes_max=30_000, flush_bytes=24_000, puts_in_flight_max=1)
+        )
+        view = await create(streams)
+        loop = asyncio.get_running_loop()
+        turns: list[float] = []
+        is_over = False
+
+        async def send() -> None:
+            while not is_over:
+                if streams.is_over_budget:
+                    relieved = asyncio.Event()
+                    streams.on_relief(relieved.set)
+                    await relieved.wait()
+                await streams.append([append_of(view, batch_of(b"a" * 12_000))], 0)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(send())
+            tasks.create_task(send())
+            await asyncio.sleep(0.01)
+            start = loop.time()
+            streams.on_relief(lambda: turns.append(loop.time() - start))
+            await asyncio.sleep(20)
+            is_over = True
+
+        assert turns
+        assert turns[0] < 1
 
 
 @virtual_time

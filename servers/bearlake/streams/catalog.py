@@ -10,6 +10,7 @@ A request that changes a stream by name resolves the name once, in the store (`r
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 
 from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound, Overloaded
@@ -203,6 +204,24 @@ class Catalog:
     async def resolve(self, name: str) -> StreamView:
         """Read the stream with this name from the store, for a request that changes it. Raises `NotFound`."""
         return self._put(await self._store.get(name))
+
+    async def current(self, views: Collection[StreamView]) -> dict[str, StreamView]:
+        """Return the streams that have the names of `views` at some moment after this call, by name; absent ones are left out.
+
+        Reads the store, for answers that are wrong for any other incarnation: another server may have deleted a stream, and created it
+        again with the same name. Raises `Unavailable`, `Overloaded`.
+        """
+        read = await self.refresh([view.stream.number for view in views])
+        active = {stream.number: stream for stream in read if not stream.is_deleted}
+        found: dict[str, StreamView] = {}
+        for view in views:
+            stream = active.get(view.stream.number)
+            if stream is not None:
+                found[view.name] = self.peek_number(stream.number) or StreamView(stream)
+                continue
+            with suppress(NotFound):
+                found[view.name] = await self.resolve(view.name)
+        return found
 
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
         """Create a stream. Raises `Invalid`, `AlreadyExists`.

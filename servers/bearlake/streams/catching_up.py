@@ -25,6 +25,11 @@ class CatchingUp:
         self.position = 0
         """The log position up to which the view includes changes of streams."""
         self._waiting: dict[asyncio.Future[None], int] = {}
+        self._reading = asyncio.Lock()
+        self._begun_count = 0
+        """Reads of the head that have begun."""
+        self._last = 0, 0
+        """The newest read that succeeded: its number, from 1 on, and the head."""
 
     def reached(self, position: int) -> None:
         """Set the view's position, and wake the callers that waited for it."""
@@ -42,11 +47,21 @@ class CatchingUp:
             return
         try:
             async with asyncio.timeout(WAIT_MS_MAX / 1000):
-                wanted = await self._head()
+                wanted = await self._read(self._head)
                 if wanted > self.position:
                     await self._wait_for(wanted)
         except TimeoutError as error:
             raise Unavailable(f"this server did not catch up with the commit log within {WAIT_MS_MAX} ms") from error
+
+    async def _read(self, head: Callable[[], Awaitable[int]]) -> int:
+        """Return a head whose read began after this call. Callers during one read share the next, so that there is one read at a time."""
+        before = self._begun_count
+        async with self._reading:
+            if self._last[0] <= before:
+                self._begun_count += 1
+                number = self._begun_count
+                self._last = number, await head()
+            return self._last[1]
 
     async def _wait_for(self, position: int) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -103,8 +103,8 @@ class Follower:
                 await asyncio.sleep(self._settings.retry_pause_ms / 1000)
 
     async def _step(self) -> None:
-        if self._changed or self._is_policy_changed:
-            await self._refresh()  # the last refresh failed, and these changes' log entries are already applied
+        # The last refresh may have failed, with its changes' log entries applied; `start` leaves out own commits during its load.
+        await self._refresh()
         position = self._tail.position
         await self._log.wait(position, wait_ms=self._settings.wait_ms)
         if self._tail.position != position and self._head <= self._tail.position:

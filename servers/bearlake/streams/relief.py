@@ -2,7 +2,8 @@
 
 Once one waits, all later arrivals wait behind it: the write path counts as over its budget for them, even if it is not. So less than half
 of the budget is used before long, however fast other producers send again. Then those in line continue in order of arrival, a few per turn
-of the event loop, until the line is empty or the budget is used up again. The rest keep their places.
+of the event loop, until the line is empty or the budget is used up again. The rest keep their places. Who comes while the line moves goes
+to its end: otherwise those who come could use up the budget in each turn before those in line are called.
 
 A caller that gives up leaves the line, so that the line has no more places than there are connections and calls.
 """
@@ -28,14 +29,16 @@ class ReliefLine:
         self._used = used
         self._waiting: dict[Callable[[], None], None] = {}
         self._is_moving = False
+        self._is_calling = False
+        """Whether a caller whose turn has come runs now."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
     def is_closed(self) -> bool:
-        """Whether a caller must wait: the budget is used up, or others wait already."""
-        return self._used() > 1 or (bool(self._waiting) and not self._is_moving)
+        """Whether a caller must wait: the budget is used up, or others wait already. The latter is nothing to one whose turn has come."""
+        return self._used() > 1 or (bool(self._waiting) and not self._is_calling)
 
     def join(self, resume: Callable[[], None]) -> None:
         """Call `resume` once, in turn. A callback that waits already keeps its place."""
@@ -58,7 +61,9 @@ class ReliefLine:
                 break
             resume = next(iter(self._waiting))
             del self._waiting[resume]
+            self._is_calling = True
             contained(log, "resume after relief", resume)
+            self._is_calling = False
         if self._waiting and self._used() <= 1:
             self._loop.call_soon(self._move)
         else:

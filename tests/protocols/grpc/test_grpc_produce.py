@@ -55,6 +55,24 @@ async def end_offset(node: GrpcNode, name: str, partition: int = 0) -> int:
     return int(found.partitions[partition].end_offset)
 
 
+async def test_a_produce_that_finds_no_room_in_time_is_refused(
+    grpc_cluster: MakeGrpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(write_wait_ms=1)))[0]
+    await node.create("greetings")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(node.streams), "is_over_budget", property(lambda _: True))
+        patch.setattr(type(node.streams), "on_relief", lambda *_: None)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await node.call(methods.PRODUCE, pb.ProduceRequest(stream="greetings", payload=records(b"a")))
+    end = await end_offset(node, "greetings")
+
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "waiting to be written" in str(caught.value.details())
+    assert RetryInfo in details(caught.value)
+    assert end == 0
+
+
 async def test_produce_returns_the_offsets(grpc_node: GrpcNode) -> None:
     await grpc_node.create("greetings")
 

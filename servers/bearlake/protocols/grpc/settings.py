@@ -16,6 +16,8 @@ class GrpcSettings:
     payload_bytes: int = 1024 * 1024
     """Size in bytes at which a message of records to a reader is sent; a single record batch may be larger. Clients accept 4 MiB by
     default."""
+    write_wait_ms: int = 30_000
+    """Longest wait (ms) of a Produce call for room in the write path; then it ends with RESOURCE_EXHAUSTED, and nothing is stored."""
     fetch_bytes_max: int = 4 * 1024 * 1024
     """Bytes that one read of the log returns for a Fetch call, so that each of its partitions gets its turn."""
     fetch_wait_ms: int = 30_000

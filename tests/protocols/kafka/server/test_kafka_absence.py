@@ -12,7 +12,7 @@ from bearlake.streams.principal import ANONYMOUS
 from fixtures.late_follower import delay, wait_for_question
 from fixtures.waiting import WAIT_S
 from protocols.kafka.server.test_kafka_consumer_groups import Member
-from protocols.kafka.server.test_kafka_groups import commit
+from protocols.kafka.server.test_kafka_groups import commit, committed
 
 
 @pytest.fixture(autouse=True)
@@ -103,16 +103,21 @@ async def test_a_member_is_not_told_that_it_has_no_offset_while_the_store_does_n
     assert answer.groups[0].topics == []
 
 
-async def test_an_offset_of_a_partition_that_is_new_here_is_committed(kafka_cluster):
+@pytest.mark.parametrize("version", [9, 10])
+async def test_an_offset_of_a_partition_that_is_new_here_is_committed(kafka_cluster, version):
     cluster, log = await late_cluster(kafka_cluster)
     streams = cluster[0].streams
-    await streams.add_partitions(ANONYMOUS, (await streams.catalog.resolve("old")).stream, 2)
+    old = (await streams.catalog.resolve("old")).stream
+    await streams.add_partitions(ANONYMOUS, old, 2)
     r = m.OffsetCommitRequest
     partition = r.Partition(partition_index=1, committed_offset=7, committed_metadata="")
-    topic = r.Topic(name="old", partitions=[partition])
+    topic = r.Topic(name="old", topic_id=old.id.bytes, partitions=[partition])
     request = r(group_id="late", generation_id_or_member_epoch=-1, member_id="", topics=[topic])
 
-    answer = await asked_late(cluster, log, request, 9)
+    if version == 9:  # a topic's name is looked up in the store
+        answer = await (await cluster[1].client()).ask(request, version)
+    else:
+        answer = await asked_late(cluster, log, request, version)
 
     assert answer.topics[0].partitions[0].error_code == 0
 
@@ -149,3 +154,71 @@ async def test_a_coordinator_that_takes_over_catches_up_before_it_answers_a_memb
     answer = await beating
 
     assert (answer.error_code, a.epoch, a.has) == (0, epoch, {topic_id: {0, 1, 2, 3}})
+
+
+async def recreated(cluster, partition_count=1):
+    """Delete `old` and create it again on the first server; the second server still knows the deleted topic."""
+    streams = cluster[0].streams
+    await streams.delete(ANONYMOUS, (await streams.catalog.resolve("old")).stream)
+    return await cluster[0].create("old", partition_count)
+
+
+async def test_the_offset_of_a_topic_that_was_created_again_is_read_by_name(kafka_cluster):
+    cluster, _ = await late_cluster(kafka_cluster)
+    await recreated(cluster)
+    assert await commit(await cluster[0].client(), 7, topic="old") == 0
+
+    found = await committed(await cluster[1].client(), topic="old")
+
+    assert [(item.committed_offset, item.error_code) for item in found] == [(7, 0)]
+
+
+async def test_an_offset_of_the_deleted_topic_is_not_read_for_the_one_that_was_created_again(kafka_cluster):
+    cluster, _ = await late_cluster(kafka_cluster)
+    assert await commit(await cluster[0].client(), 500, topic="old") == 0
+    await recreated(cluster)
+
+    found = await committed(await cluster[1].client(), topic="old")
+
+    assert [(item.committed_offset, item.error_code) for item in found] == [(-1, 0)]
+
+
+async def test_an_offset_that_is_committed_by_name_belongs_to_the_topic_that_exists(kafka_cluster):
+    cluster, _ = await late_cluster(kafka_cluster)
+    await recreated(cluster)
+
+    assert await commit(await cluster[1].client(), 7, topic="old") == 0
+
+    found = await committed(await cluster[0].client(), topic="old")
+    assert [(item.committed_offset, item.error_code) for item in found] == [(7, 0)]
+
+
+async def test_an_offset_of_a_topic_that_was_deleted_elsewhere_is_not_committed(kafka_cluster):
+    cluster, _ = await late_cluster(kafka_cluster)
+    streams = cluster[0].streams
+    await streams.delete(ANONYMOUS, (await streams.catalog.resolve("old")).stream)
+
+    code = await commit(await cluster[1].client(), 7, topic="old")
+
+    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_offsets_of_topics_that_may_be_deleted_are_not_read_or_committed_while_the_store_does_not_answer(
+    kafka_cluster, monkeypatch
+):
+    cluster, _ = await late_cluster(kafka_cluster)
+    client = await cluster[1].client()
+
+    async def fails(*_):
+        raise Unavailable("no")
+
+    catalog = cluster[1].streams.catalog
+    monkeypatch.setattr(catalog._store, "by_numbers", fails)  # noqa: SLF001 - the store of this server only
+    r = m.OffsetFetchRequest
+    topic = r.GroupTopic(name="old", partition_indexes=[0])
+
+    answer = await client.ask(r(groups=[r.Group(group_id="g", topics=[topic])]), 9)
+    code = await commit(client, 7, topic="old")
+
+    assert answer.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from bearlake.errors import Overloaded, Unavailable
 from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
 from bearlake.protocols.kafka.codec import UUID_ZERO, ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
@@ -46,14 +47,47 @@ NOT_COMMITTED = CommittedOffset(offset=-1)
 
 
 async def _resolve(
-    context: KafkaContext, caller: Caller, operation: Operation, name: str, topic_id: bytes, absence: Absence
+    context: KafkaContext,
+    caller: Caller,
+    operation: Operation,
+    topics: Sequence[OffsetCommitRequest.Topic] | Sequence[OffsetFetchRequest.GroupTopic],
+    absence: Absence,
+) -> list[StreamView | ErrorCode]:
+    """The requested topics, by name, or from version 10 on by id, or their error codes."""
+    found: list[StreamView | ErrorCode] = []
+    async for part in in_turns(topics):
+        for topic in part:
+            if caller.version < _TOPIC_IDS_FROM:
+                found.append(await find(context, caller, topic.name, operation))
+            else:
+                found.append(await _by_id(context, caller, operation, topic.topic_id, absence))
+    return await _current(context, found) if caller.version < _TOPIC_IDS_FROM else found
+
+
+async def _by_id(
+    context: KafkaContext, caller: Caller, operation: Operation, topic_id: bytes, absence: Absence
 ) -> StreamView | ErrorCode:
-    if caller.version < _TOPIC_IDS_FROM:
-        return await find(context, caller, name, operation)
     found = await absence.by_id(topic_id)
     if isinstance(found, ErrorCode) or context.streams.may(caller.who, operation, found.name):
         return found
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def _current(context: KafkaContext, found: list[StreamView | ErrorCode]) -> list[StreamView | ErrorCode]:
+    """Replace topics that another server has deleted: by those that it then created with the same names, or by error codes.
+
+    Offsets belong to one incarnation. An offset that is committed for a deleted one is lost, and one that is read for it misleads.
+    """
+    views = [view for view in found if isinstance(view, StreamView)]
+    if not views:
+        return found
+    current: Mapping[str, StreamView] = {}
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        current = await context.streams.catalog.current(views)
+    except (Unavailable, Overloaded):
+        missing = ErrorCode.KAFKA_STORAGE_ERROR
+    return [current.get(view.name, missing) if isinstance(view, StreamView) else view for view in found]
 
 
 async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -61,62 +95,77 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
 
     Where this server cannot know whether a partition exists, the code is one after which clients commit again.
     """
-    group = request.group_id
     offsets: dict[PartitionKey, CommittedOffset] = {}
     answers: list[OffsetCommitResponse.Partition] = []
     topics: list[OffsetCommitResponse.Topic] = []
     turns = Turns()
     limit = context.groups.settings.offset_metadata_bytes_max
     absence = Absence(context.streams.catalog)
-    for topic in request.topics:
-        found = await _resolve(context, caller, Operation.READ, topic.name, topic.topic_id, absence)
+    views = await _resolve(context, caller, Operation.READ, request.topics, absence)
+    for found, topic in zip(views, request.topics, strict=True):
         partitions: list[OffsetCommitResponse.Partition] = []
         topics.append(OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        view = found
         for partition in topic.partitions:
             if turns.is_over():
                 await asyncio.sleep(0)
+            if isinstance(view, StreamView) and partition.partition_index >= view.partition_count:
+                view = await absence.grown(view)
+            checked = _checked(view, partition, limit)
             answer = OffsetCommitResponse.Partition(partition_index=partition.partition_index)
             partitions.append(answer)
-            text = partition.committed_metadata or ""
-            if isinstance(found, StreamView) and partition.partition_index >= found.partition_count:
-                found = await absence.grown(found)
-            if found is ErrorCode.KAFKA_STORAGE_ERROR:
-                answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            elif isinstance(found, ErrorCode):
-                answer.error_code = found
-            elif not 0 <= partition.partition_index < found.partition_count:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif len(text.encode()) > limit:
-                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            elif "\0" in text:  # PostgreSQL cannot store it
-                answer.error_code = ErrorCode.INVALID_REQUEST
-            else:
-                answers.append(answer)
-                offsets[found.partition(partition.partition_index)] = CommittedOffset(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=text,
-                )
-    code = ErrorCode.NONE
-    if not may_read(context, caller, group):
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    else:
-        try:
-            await context.groups.commit(
-                MemberRef(
-                    group=group,
-                    member_id=request.member_id,
-                    instance_id=request.group_instance_id,
-                    generation=request.generation_id_or_member_epoch,
-                ),
-                offsets,
-                knows_epochs=caller.version >= _MEMBER_EPOCH_FROM,
+            if isinstance(checked, ErrorCode):
+                answer.error_code = checked
+                continue
+            answers.append(answer)
+            offsets[checked] = CommittedOffset(
+                offset=partition.committed_offset,
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.committed_metadata or "",
             )
-        except GroupRefusal as refusal:
-            code = code_of(refusal)
+    code = await _commit(context, caller, request, offsets)
     for answer in answers:
         answer.error_code = code
     return OffsetCommitResponse(topics=topics)
+
+
+def _checked(
+    view: StreamView | ErrorCode, partition: OffsetCommitRequest.Partition, metadata_bytes_max: int
+) -> PartitionKey | ErrorCode:
+    """The partition whose offset may be committed, or why it may not."""
+    text = partition.committed_metadata or ""
+    if view is ErrorCode.KAFKA_STORAGE_ERROR:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if isinstance(view, ErrorCode):
+        return view
+    if not 0 <= partition.partition_index < view.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(text.encode()) > metadata_bytes_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if "\0" in text:  # PostgreSQL cannot store it
+        return ErrorCode.INVALID_REQUEST
+    return view.partition(partition.partition_index)
+
+
+async def _commit(
+    context: KafkaContext,
+    caller: Caller,
+    request: OffsetCommitRequest,
+    offsets: Mapping[PartitionKey, CommittedOffset],
+) -> ErrorCode:
+    if not may_read(context, caller, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    member = MemberRef(
+        group=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+    )
+    try:
+        await context.groups.commit(member, offsets, knows_epochs=caller.version >= _MEMBER_EPOCH_FROM)
+    except GroupRefusal as refusal:
+        return code_of(refusal)
+    return ErrorCode.NONE
 
 
 class _Answer(NamedTuple):
@@ -191,12 +240,7 @@ async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetch
             found = await context.groups.offsets(asked.group_id)
             seen = await _seen(context, caller, found, absence)
             return _Answer(group, len(found), partial(_all_topics, seen, found))
-        views: list[StreamView | ErrorCode] = []
-        async for part in in_turns(asked.topics):
-            views += [
-                await _resolve(context, caller, Operation.DESCRIBE, topic.name, topic.topic_id, absence)
-                for topic in part
-            ]
+        views = await _resolve(context, caller, Operation.DESCRIBE, asked.topics, absence)
         keys = await _keys(asked.topics, views, absence)
         if ErrorCode.KAFKA_STORAGE_ERROR in views:  # a client that is told "no offset" would reset its position
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE)
@@ -313,8 +357,8 @@ async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteReq
         topics = []
         forget: list[PartitionKey] = []
         turns = Turns()
-        for topic in request.topics:
-            found = await find(context, caller, topic.name, Operation.READ)
+        resolved = [await find(context, caller, topic.name, Operation.READ) for topic in request.topics]
+        for found, topic in zip(await _current(context, resolved), request.topics, strict=True):
             partitions = []
             for partition in topic.partitions:
                 if turns.is_over():
