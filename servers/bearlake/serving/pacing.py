@@ -19,14 +19,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
-from typing_extensions import override
-
 from bearlake.serving.addresses import address_of
-from bearlake.serving.hangups import has_hung_up
+from bearlake.serving.hangups import has_hung_up, limit_unread_time
 from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
 from bearlake.serving.slow_readers import SlowReaders
-from bearlake.serving.tls_transport import PausesWriting, TlsTransport
 from bearlake.streams.quotas.lines import Waiter
 from bearlake.telemetry.containment import fault
 from bearlake.telemetry.meters import Counter, Family, Gauge
@@ -100,7 +97,7 @@ class Budget(Protocol):
         """Do not call `resume` any more."""
 
 
-class PacedConnection(PausesWriting, Receiver, ABC):
+class PacedConnection(Receiver, ABC):
     """Protocol object of one accepted socket."""
 
     JOIN_BYTES = 16 * 1024
@@ -120,7 +117,6 @@ class PacedConnection(PausesWriting, Receiver, ABC):
         self._budget = budget
         self._stall_s = stall_ms / 1000
         self._transport: asyncio.Transport | None = None
-        self._tls = None
         self._tasks: set[asyncio.Task[None]] = set()
         """Tasks that are cancelled when the connection closes."""
         self._last_active = self._loop.time()
@@ -154,11 +150,9 @@ class PacedConnection(PausesWriting, Receiver, ABC):
         self.address = address_of(peer)
         sock = transport.get_extra_info("socket")
         self._is_encrypted = transport.get_extra_info("sslcontext") is not None
-        if self._is_encrypted:
-            assert self._transport is not None
-            self._transport = self._tls = TlsTransport(self._transport, self._write_paused, self._write_resumed)
         if sock is not None:
             self._descriptor = sock.fileno()
+            limit_unread_time(sock, round(self._stall_s * 1000))
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._register.add(self):
@@ -167,7 +161,7 @@ class PacedConnection(PausesWriting, Receiver, ABC):
     def connection_lost(self: Self, error: Exception | None) -> None:
         """Called by the event loop."""
         self._register.remove(self)
-        self._transport = self._tls = None
+        self._transport = None
         self._descriptor = -1
         for task in self._tasks:
             task.cancel()
@@ -362,8 +356,8 @@ class PacedConnection(PausesWriting, Receiver, ABC):
         else:
             transport.writelines(chunks)
 
-    @override
-    def _write_paused(self) -> None:
+    def pause_writing(self) -> None:
+        """Called by the event loop: the client does not read what it is sent."""
         self._is_write_paused = True
         if self._transport is not None:
             self._unsent_since = self._loop.time()
@@ -371,8 +365,8 @@ class PacedConnection(PausesWriting, Receiver, ABC):
             self._record_unread(self.unread_bytes)
         self._pace()
 
-    @override
-    def _write_resumed(self) -> None:
+    def resume_writing(self) -> None:
+        """Called by the event loop: the client has read what it was sent."""
         self._is_write_paused = False
         self._record_unread(0)
 

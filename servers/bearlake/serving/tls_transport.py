@@ -1,70 +1,35 @@
 """Writes to a TLS connection only as fast as its client reads.
 
 The event loop's TLS encrypts everything that it is given at once and passes it to the socket's transport. It neither counts nor reports
-what is there: a client that reads nothing could make a server hold an answer of any size (decision 165). `TlsTransport` passes on one TLS
-record at a time, and keeps the others until the client has read the ones before.
+what is there: a client that reads nothing could make a server hold an answer of any size (decision 165). `TlsTransport` passes on one
+piece at a time, and keeps the others until the client has read those before. A protocol object behind `TlsProtocol` or
+`BufferedTlsProtocol` sees it in place of the event loop's transport, and needs to know nothing of TLS.
 
-    write() -> queue -> TLS, 16 to 32 KiB -> the socket's transport, at most 80 KiB -> socket
-               counted  counted               not counted
+    write() -> queue -> TLS, one piece -> the socket's transport, at most 64 KiB and one piece -> socket
+               counted  counted           not counted
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from typing_extensions import override
 
-_RECORD_BYTES = 16 * 1024
-"""Largest TLS record (RFC 8446, section 5.1); what one write passes on, and what TLS holds before it asks to pause."""
+PIECE_BYTES = 64 * 1024
+"""What one write passes on: four TLS records. Smaller pieces cost more time per byte, larger ones more uncounted memory."""
 _HIGH_BYTES = 64 * 1024
 """Unsent bytes above which the protocol pauses, as of the event loop's transports."""
 
 
-class PausesWriting:
-    """A protocol object of the event loop that learns in the same way of a full transport with TLS and without."""
-
-    __slots__ = ()
-    _tls: "TlsTransport | None"
-    """The transport, if the connection is encrypted."""
-
-    def pause_writing(self) -> None:
-        """Called by the event loop: its buffer is full."""
-        if self._tls is None:
-            self._write_paused()
-        else:
-            self._tls.hold()
-
-    def resume_writing(self) -> None:
-        """Called by the event loop: its buffer has room again."""
-        if self._tls is None:
-            self._write_resumed()
-        else:
-            self._tls.release()
-
-    def _write_paused(self) -> None:
-        """The client does not read what it is sent."""
-        raise NotImplementedError
-
-    def _write_resumed(self) -> None:
-        """The client has read what it was sent."""
-        raise NotImplementedError
-
-
 class TlsTransport(asyncio.Transport):
-    """The transport of a TLS connection, in front of the event loop's.
+    """The transport that the protocol object of a TLS connection sees, in front of the event loop's."""
 
-    The event loop tells the protocol when its TLS is full and when it has room; the protocol passes that on: `hold`, `release`.
-    """
-
-    def __init__(
-        self, below: asyncio.Transport, pause_writing: Callable[[], None], resume_writing: Callable[[], None]
-    ) -> None:
-        """`below` is the event loop's. `pause_writing` and `resume_writing` are called as by an event loop's transport."""
+    def __init__(self, below: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
+        """`below` is the event loop's transport; `protocol` is told when to pause writing and when to resume."""
         super().__init__()
         self._below = below
-        self._pause_writing = pause_writing
-        self._resume_writing = resume_writing
+        self._protocol = protocol
         self._queue: deque[memoryview] = deque()
         self._queued_bytes = 0
         self._high_bytes, self._low_bytes = _HIGH_BYTES, _HIGH_BYTES // 4
@@ -72,19 +37,19 @@ class TlsTransport(asyncio.Transport):
         self._is_paused = False
         self._is_closing = False
         self._is_aborted = False
-        below.set_write_buffer_limits(high=_RECORD_BYTES)
+        below.set_write_buffer_limits(high=PIECE_BYTES)
 
     def hold(self) -> None:
-        """Pass nothing on: TLS is full."""
+        """Pass nothing on: TLS holds a piece that the socket's transport does not take."""
         self._is_held = True
 
     def release(self) -> None:
-        """Pass on what waits: TLS has room again."""
+        """Pass on what waits: the socket's transport has taken what TLS held."""
         self._is_held = False
         self._pass_on()
         if self._is_paused and self.get_write_buffer_size() <= self._low_bytes:
             self._is_paused = False
-            self._resume_writing()
+            self._protocol.resume_writing()
 
     @override
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -100,30 +65,33 @@ class TlsTransport(asyncio.Transport):
                 self._queue.append(view)
                 self._queued_bytes += len(view)
         self._pass_on()
-        if not self._is_paused and self._queue and self.get_write_buffer_size() > self._high_bytes:
+        if not self._is_paused and self.get_write_buffer_size() > self._high_bytes:
             self._is_paused = True
-            self._pause_writing()
+            self._protocol.pause_writing()
 
     def _pass_on(self) -> None:
-        queue = self._queue
-        while queue and not self._is_held and not self._below.is_closing():
-            record: list[memoryview] = []
-            room = _RECORD_BYTES
-            while queue and room:
-                view = queue.popleft()
-                if len(view) > room:
-                    queue.appendleft(view[room:])
-                    view = view[:room]
-                record.append(view)
-                room -= len(view)
-            self._queued_bytes -= _RECORD_BYTES - room
-            self._below.write(record[0] if len(record) == 1 else b"".join(record))
-        if self._is_closing and not queue:
+        while self._queue and not self._is_held and not self._below.is_closing():
+            self._below.write(self._take_piece())
+        if self._is_closing and not self._queue:
             self._below.close()
+
+    def _take_piece(self) -> bytes | memoryview:
+        """Remove the next bytes from the queue. Small ones are joined: TLS makes at least one record of each write."""
+        piece: list[memoryview] = []
+        room = PIECE_BYTES
+        while self._queue and room:
+            view = self._queue.popleft()
+            if len(view) > room:
+                self._queue.appendleft(view[room:])
+                view = view[:room]
+            piece.append(view)
+            room -= len(view)
+        self._queued_bytes -= PIECE_BYTES - room
+        return piece[0] if len(piece) == 1 else b"".join(piece)
 
     @override
     def get_write_buffer_size(self) -> int:
-        """The bytes that wait here and in TLS; at most 80 KiB more are in the socket's transport."""
+        """The bytes that wait here and in TLS."""
         return 0 if self._is_aborted else self._queued_bytes + self._below.get_write_buffer_size()
 
     @override
@@ -174,3 +142,54 @@ class TlsTransport(asyncio.Transport):
     @override
     def can_write_eof(self) -> bool:
         return False
+
+
+class _Between(asyncio.BaseProtocol):
+    """Stands between the event loop's TLS and the protocol object of a connection."""
+
+    _transport: TlsTransport
+
+    def __init__(self, protocol: asyncio.Protocol | asyncio.BufferedProtocol) -> None:
+        self._protocol: Any = protocol  # Any: the subclasses know which of the two it is
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        below: Any = transport  # uvloop's transports are not asyncio.Transport
+        self._transport = TlsTransport(below, self._protocol)
+        self._protocol.connection_made(self._transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)
+
+    def eof_received(self) -> bool | None:
+        keeps_open: bool | None = self._protocol.eof_received()
+        return keeps_open
+
+    @override
+    def pause_writing(self) -> None:
+        self._transport.hold()
+
+    @override
+    def resume_writing(self) -> None:
+        self._transport.release()
+
+
+class TlsProtocol(_Between, asyncio.Protocol):
+    """In front of a protocol object that takes bytes (`asyncio.Protocol`)."""
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._protocol.data_received(data)
+
+
+class BufferedTlsProtocol(_Between, asyncio.BufferedProtocol):
+    """In front of a protocol object that has a buffer of its own (`asyncio.BufferedProtocol`)."""
+
+    @override
+    def get_buffer(self, sizehint: int) -> Any:  # Any: as of asyncio.BufferedProtocol
+        return self._protocol.get_buffer(sizehint)
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
+        self._protocol.buffer_updated(nbytes)

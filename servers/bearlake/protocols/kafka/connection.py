@@ -22,8 +22,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from typing_extensions import override
-
 from bearlake.errors import BearlakeError, Corrupt, Denied
 from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
@@ -238,9 +236,9 @@ class Connection(PacedConnection):
             or self._is_logging_in
         )
 
-    @override
-    def _write_resumed(self) -> None:
-        super()._write_resumed()
+    def resume_writing(self) -> None:
+        """Called by the event loop when the client has read its responses."""
+        super().resume_writing()
         self._pump()
 
     def _resume_frames(self) -> None:
@@ -360,10 +358,10 @@ class Connection(PacedConnection):
         for chunk in chunks:
             self._ready_bytes += len(chunk)
         self._apis[slot.api].seconds.observe(time.perf_counter() - slot.started, slot.count)
-        is_behind = self._is_write_paused or not self._slots or not self._slots[0].is_ready
-        if is_behind and self._ready_bytes > UNREAD_BYTES_MIN:
+        is_next = bool(self._slots) and self._slots[0].is_ready
+        if self._ready_bytes > UNREAD_BYTES_MIN and (self._is_write_paused or not is_next):
             self._record_unread(self.unread_bytes)
-        if not self._is_pumping and self._slots and self._slots[0].is_ready:
+        if is_next and not self._is_pumping:
             self._is_pumping = True
             self._loop.call_soon(self._pump)
 

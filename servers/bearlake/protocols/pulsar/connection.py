@@ -15,8 +15,6 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Protocol
 
-from typing_extensions import override
-
 from bearlake import kernel
 from bearlake.errors import BearlakeError, Corrupt, Overloaded
 from bearlake.kernel import SendEntry
@@ -102,9 +100,9 @@ class Connection(PacedConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
+        assert isinstance(transport, asyncio.WriteTransport) or hasattr(transport, "set_write_buffer_limits")
+        transport.set_write_buffer_limits(high=self.context.settings.unsent_bytes_max)
         super().connection_made(transport)
-        if self._transport is not None:
-            self._transport.set_write_buffer_limits(high=self.context.settings.unsent_bytes_max)
         self.who = at_host(ANONYMOUS, self.address, self.listener)
         self.throttling.connected(self.who.host)
         if self._login is not None:
@@ -341,9 +339,9 @@ class Connection(PacedConnection):
         self._out, self._out_bytes = [], 0
         self.throttling.run(lambda: self._write(transport, out, size))
 
-    @override
-    def _write_resumed(self) -> None:
-        super()._write_resumed()
+    def resume_writing(self) -> None:
+        """Called by the event loop when the client has read what was sent."""
+        super().resume_writing()
         for consumer in list(self.consumers.values()):
             consumer.resume()
         self._resume()

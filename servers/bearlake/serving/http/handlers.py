@@ -1,31 +1,25 @@
 """Connections of HTTP servers: counted per address, and closed unless their first request arrives in time.
 
 aiohttp alone accepts any number of connections, and waits for the first request as long as for later requests. It waits without a time
-limit for a client that does not read its answer, and so does a connection that closes behind unread bytes. The kernel has the limit:
-`TCP_USER_TIMEOUT`, the time in which the client must read some of what it was sent (RFC 5482, Linux).
+limit for a client that does not read its answer; the kernel limits that time.
 """
 
 import asyncio
-import socket
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
-from typing_extensions import override
 
 from bearlake.serving.addresses import AddressCounts, address_of
-from bearlake.serving.hangups import has_hung_up
+from bearlake.serving.hangups import has_hung_up, limit_unread_time
 from bearlake.serving.slow_readers import SlowReaders
-from bearlake.serving.tls_transport import PausesWriting, TlsTransport
 from bearlake.streams.principal import host_of
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.telemetry import metrics
 
 EXTRA_CONNECTION_COUNT = 64
 """Connections beyond the maximum whose requests are answered with 503; further connections are closed at once."""
-
-_USER_TIMEOUT = getattr(socket, "TCP_USER_TIMEOUT", 0)  # Linux only
 
 
 class ConnectionGate:
@@ -71,10 +65,10 @@ class ConnectionGate:
         self._addresses.leave(address)
 
 
-class GatedHandler(PausesWriting, RequestHandler):
+class GatedHandler(RequestHandler):
     """aiohttp's handler of one connection, behind a gate."""
 
-    __slots__ = ("_address", "_connected_s", "_deadline", "_gate", "_tls")
+    __slots__ = ("_address", "_connected_s", "_deadline", "_gate")
 
     def __init__(self, gate: ConnectionGate, manager: web.Server, **options: Any) -> None:  # Any: aiohttp's options
         """`options`: as of `RequestHandler`."""
@@ -83,7 +77,6 @@ class GatedHandler(PausesWriting, RequestHandler):
         self._address: str | None = None
         self._connected_s = self._loop.time()
         self._deadline: asyncio.TimerHandle | None = None
-        self._tls = None
 
     @property
     def age_s(self) -> float:
@@ -100,12 +93,9 @@ class GatedHandler(PausesWriting, RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        if transport.get_extra_info("sslcontext") is not None:
-            below: Any = transport  # uvloop's transports are not asyncio.Transport
-            transport = self._tls = TlsTransport(below, self._write_paused, self._write_resumed)
         sock = transport.get_extra_info("socket")
-        if _USER_TIMEOUT and sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, int(self.keepalive_timeout * 1000))
+        if sock is not None:
+            limit_unread_time(sock, int(self.keepalive_timeout * 1000))
         super().connection_made(transport)
         address = address_of(transport.get_extra_info("peername"))
         if not self._gate.enter(address):
@@ -128,14 +118,14 @@ class GatedHandler(PausesWriting, RequestHandler):
             self._address = None
         super().connection_lost(error)
 
-    @override
-    def _write_paused(self) -> None:
-        RequestHandler.pause_writing(self)
+    def pause_writing(self) -> None:
+        """Called by the event loop: the client does not read what it is sent."""
+        super().pause_writing()
         self._gate.slow_readers.record(self, self.unread_bytes)
 
-    @override
-    def _write_resumed(self) -> None:
-        RequestHandler.resume_writing(self)
+    def resume_writing(self) -> None:
+        """Called by the event loop: the client has read what it was sent."""
+        super().resume_writing()
         self._gate.slow_readers.record(self, 0)
 
     @property
