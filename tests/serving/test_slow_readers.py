@@ -1,7 +1,6 @@
 """What clients leave unread is bounded over all connections: those that have not kept up for longest are closed."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +14,7 @@ from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.slow_readers import SlowReaders
 from bearlake.telemetry import metrics
+from fixtures.slow_clients import open_narrow, tls_of
 from fixtures.waiting import until
 
 MIB = 1024 * 1024
@@ -151,13 +151,7 @@ async def open_unread(
     port: int, tls: ssl.SSLContext | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Request the large answer and do not read it."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-    sock.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-    reader, writer = await asyncio.open_connection(
-        sock=sock, ssl=tls, server_hostname="localhost" if tls is not None else None
-    )
+    reader, writer = await open_narrow(port, tls)
     writer.transport.pause_reading()  # type: ignore[attr-defined]  # every stream transport has it
     writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     return reader, writer
@@ -195,15 +189,13 @@ async def test_an_http_client_that_reads_late_gets_its_whole_answer() -> None:
 async def test_over_tls_http_clients_that_read_nothing_cannot_hold_more_than_the_bound(
     certificates: dict[str, Path],
 ) -> None:
-    settings = ListenerSettings(
-        tls_certificate_file=str(certificates["server"]), tls_key_file=str(certificates["server_key"])
-    )
-    context = ssl.create_default_context(cafile=str(certificates["authority"]))
+    settings, context = tls_of(certificates)
     async with site(settings) as (port, guard), AsyncExitStack() as closing:
         closed_before = metrics.HTTP_SLOW_READERS.value
+        unread = []
         for _ in range(6):
-            _, writer = await open_unread(port, context)
-            closing.callback(writer.transport.abort)
+            unread.append(await open_unread(port, context))
+            closing.callback(unread[-1][1].transport.abort)
             await until(lambda: len(guard.gate.slow_readers) > 0)
         await until(lambda: metrics.HTTP_SLOW_READERS.value > closed_before)
         assert guard.gate.slow_readers.unread_bytes <= Limits.unread_bytes_max

@@ -1,7 +1,6 @@
 """What a TLS connection was given and its client has not read is known, and waits where it counts."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -9,27 +8,27 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from bearlake.serving.tls_transport import TlsTransport
+from bearlake.serving.tls_transport import PIECE_BYTES, BufferedTlsProtocol, TlsProtocol, TlsTransport
+from fixtures.slow_clients import open_narrow
 from fixtures.waiting import WAIT_S, until
 
 KIB = 1024
-RECORD_BYTES = 16 * KIB
 
 
 class Tls(asyncio.Transport):
-    """The event loop's TLS: it asks to pause when it holds a record that the socket does not take."""
+    """The event loop's TLS: it asks to pause when it holds a piece that the socket's transport does not take."""
 
-    def __init__(self) -> None:
+    def __init__(self, above: TlsProtocol) -> None:
         super().__init__()
+        self.above = above
         self.sent = b""
         self.held = b""
         self.is_full = False
         self.is_closed = self.is_aborted = False
         self.is_read = True
-        self.above: TlsTransport
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        assert high == RECORD_BYTES
+        assert high == PIECE_BYTES
 
     def get_write_buffer_size(self) -> int:
         return len(self.held)
@@ -42,13 +41,13 @@ class Tls(asyncio.Transport):
             self.sent += data
             return
         self.held += data
-        if len(self.held) >= RECORD_BYTES:
-            self.above.hold()
+        if len(self.held) >= PIECE_BYTES:
+            self.above.pause_writing()
 
     def drain(self) -> None:
         """The client has read: the socket's transport takes all that TLS holds, and is full again."""
         self.sent, self.held = self.sent + self.held, b""
-        self.above.release()
+        self.above.resume_writing()
 
     def pause_reading(self) -> None:
         self.is_read = False
@@ -64,12 +63,33 @@ class Tls(asyncio.Transport):
         self.sent = b""
 
 
+class Answerer(asyncio.Protocol):
+    """Records what it is told."""
+
+    transport: TlsTransport
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, TlsTransport)
+        self.transport = transport
+
+    def pause_writing(self) -> None:
+        self.calls.append("pause")
+
+    def resume_writing(self) -> None:
+        self.calls.append("resume")
+
+
 class Scene:
     def __init__(self) -> None:
-        self.tls = Tls()
-        self.calls: list[str] = []
-        self.transport = TlsTransport(self.tls, lambda: self.calls.append("pause"), lambda: self.calls.append("resume"))
-        self.tls.above = self.transport
+        protocol = Answerer()
+        between = TlsProtocol(protocol)
+        self.tls = Tls(between)
+        between.connection_made(self.tls)
+        self.calls = protocol.calls
+        self.transport = protocol.transport
 
 
 @pytest.fixture
@@ -94,17 +114,17 @@ def test_all_that_the_client_has_not_read_counts(scene: Scene) -> None:
     scene.transport.write(answer)
 
     assert scene.transport.get_write_buffer_size() == len(answer)
-    assert len(scene.tls.held) == RECORD_BYTES
+    assert len(scene.tls.held) == PIECE_BYTES
     assert scene.calls == ["pause"]
 
 
 def test_bytes_leave_in_order_and_only_as_the_client_reads(scene: Scene) -> None:
     scene.tls.is_full = True
-    parts = [bytes([part]) * (10_000 + part) for part in range(40)]
+    parts = [bytes([part]) * (40_000 + part) for part in range(40)]
     scene.transport.writelines(parts)
     for turn in range(1, 5):
         scene.tls.drain()
-        assert len(scene.tls.sent) == turn * RECORD_BYTES
+        assert len(scene.tls.sent) == turn * PIECE_BYTES
     assert scene.calls == ["pause"]
 
     while scene.transport.get_write_buffer_size():
@@ -126,7 +146,7 @@ def test_the_limit_of_a_protocol_applies(scene: Scene) -> None:
 
 def test_a_closed_connection_sends_what_it_was_given_and_reads_nothing_more(scene: Scene) -> None:
     scene.tls.is_full = True
-    scene.transport.write(bytes(40 * KIB))
+    scene.transport.write(bytes(160 * KIB))
     scene.transport.close()
     scene.transport.write(b"too late")
     scene.transport.resume_reading()
@@ -137,7 +157,7 @@ def test_a_closed_connection_sends_what_it_was_given_and_reads_nothing_more(scen
     while not scene.tls.is_closed:
         scene.tls.drain()
 
-    assert len(scene.tls.sent) + len(scene.tls.held) == 40 * KIB
+    assert len(scene.tls.sent) + len(scene.tls.held) == 160 * KIB
 
 
 def test_an_aborted_connection_holds_nothing(scene: Scene) -> None:
@@ -151,25 +171,55 @@ def test_an_aborted_connection_holds_nothing(scene: Scene) -> None:
     assert scene.transport.get_write_buffer_size() == 0
 
 
-class Answerer(asyncio.Protocol):
-    """Sends `answer` to each client, through the transport under test."""
+class Buffered(asyncio.BufferedProtocol):
+    """Sends `answer` to a client that has sent a byte, and closes the connection."""
 
     transport: TlsTransport
+    is_lost = False
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
+        self.buffer = bytearray(64 * KIB)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        below: asyncio.Transport = transport  # type: ignore[assignment]  # uvloop's transports are not asyncio.Transport
-        type(self).transport = TlsTransport(below, lambda: None, lambda: None)
-        self.pause_writing, self.resume_writing = self.transport.hold, self.transport.release  # type: ignore[method-assign]
+        assert isinstance(transport, TlsTransport)
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.transport.write(self.answer)
         self.transport.close()
 
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = True
+
+
+class Streamed(Buffered, asyncio.Protocol):
+    """As `Buffered`, and takes bytes."""
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer_updated(len(data))
+
+
+Make = Callable[[bytes], tuple[Buffered, asyncio.BaseProtocol]]
+
+
+def buffered(answer: bytes) -> tuple[Buffered, asyncio.BaseProtocol]:
+    protocol = Buffered(answer)
+    return protocol, BufferedTlsProtocol(protocol)
+
+
+def streamed(answer: bytes) -> tuple[Buffered, asyncio.BaseProtocol]:
+    protocol = Streamed(answer)
+    return protocol, TlsProtocol(protocol)
+
 
 @pytest.mark.parametrize("loop_of", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("make", [buffered, streamed])
 def test_over_real_tls_a_large_answer_counts_until_it_is_read(
-    loop_of: Callable[[], asyncio.AbstractEventLoop], certificates: dict[str, Path]
+    loop_of: Callable[[], asyncio.AbstractEventLoop], make: Make, certificates: dict[str, Path]
 ) -> None:
     """The buffers of both sockets hold about 4 MiB on Linux; the event loop's own transport would report nothing."""
     answer = bytes(range(256)) * (16 * 4 * KIB)
@@ -178,25 +228,20 @@ def test_over_real_tls_a_large_answer_counts_until_it_is_read(
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificates["server"], certificates["server_key"])
         trust = ssl.create_default_context(cafile=str(certificates["authority"]))
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Answerer(answer), "127.0.0.1", 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * KIB)
-        sock.setblocking(False)
-        await loop.sock_connect(sock, ("127.0.0.1", port))
-        reader, writer = await asyncio.open_connection(sock=sock, ssl=trust, server_hostname="localhost")
-        writer.write(b"x")  # otherwise the end of the handshake waits until the client reads
+        protocol, between = make(answer)
+        server = await asyncio.get_running_loop().create_server(lambda: between, "127.0.0.1", 0, ssl=context)
+        reader, writer = await open_narrow(server.sockets[0].getsockname()[1], trust)
         writer.transport.pause_reading()  # type: ignore[attr-defined]  # every stream transport has it
-        await until(lambda: hasattr(Answerer, "transport"))
+        writer.write(b"x")
+        await until(lambda: hasattr(protocol, "transport") and protocol.transport.is_closing())
 
-        assert Answerer.transport.get_write_buffer_size() > 8 * KIB * KIB
+        assert protocol.transport.get_write_buffer_size() > 8 * KIB * KIB
         writer.transport.resume_reading()  # type: ignore[attr-defined]  # the same
         async with asyncio.timeout(WAIT_S):
             assert await reader.read() == answer
-        assert Answerer.transport.get_write_buffer_size() == 0
-        del Answerer.transport
+        assert protocol.transport.get_write_buffer_size() == 0
         writer.close()
+        await until(lambda: protocol.is_lost)
         server.close()
 
     with asyncio.Runner(loop_factory=loop_of) as runner:

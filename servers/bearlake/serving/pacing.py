@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 UNREAD_BYTES_MIN = 64 * 1024
 """Bytes from which a client that may still be sent more counts as a slow reader, if a check finds them."""
+_KERNEL_EXTRA_S = 10
+"""Time (s) after `stall_ms` at which the kernel ends a connection: later than the check every 5 s, which counts it and logs the reason."""
 
 C_contra = TypeVar("C_contra", contravariant=True)
 
@@ -152,7 +154,7 @@ class PacedConnection(Receiver, ABC):
         self._is_encrypted = transport.get_extra_info("sslcontext") is not None
         if sock is not None:
             self._descriptor = sock.fileno()
-            limit_unread_time(sock, round(self._stall_s * 1000))
+            limit_unread_time(sock, round((self._stall_s + _KERNEL_EXTRA_S) * 1000))
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._register.add(self):
