@@ -45,3 +45,14 @@ async def test_a_look_up_that_fails_is_an_error_or_is_repeated(
     with contextlib.suppress(confluent_kafka.KafkaException):
         assert await ask(kafka) == (0, 5)
     assert failures
+
+
+async def test_a_look_up_that_is_not_answered_is_an_error(kafka: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def offsets(self: Streams, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await kafka.create("t")
+    monkeypatch.setattr(Streams, "offsets", offsets)
+    with pytest.raises(confluent_kafka.KafkaException):
+        await asyncio.to_thread(bounds, kafka.address, confluent_kafka.TopicPartition("t", 0), 1.0)

@@ -41,13 +41,15 @@ class Leftovers:
     """What the stores still hold at the end of a run."""
 
     orphans: int
-    """WAL and kept objects that the metadata store does not know."""
+    """WAL and kept objects that the metadata store does not know, and that are not from later than now by the store's clock."""
     unused: int
     """WAL objects that no index names."""
     open_tasks: int
     quarantined: int
     later: int = 0
-    """Unused objects that wait until the store's clock reaches the time at which they became unused; reported, but not a failure."""
+    """Objects that wait until the store's clock reaches the time at which they were written or became unused; reported, no failure."""
+    orphan_keys: Sequence[str] = ()
+    """Some of the orphans."""
     stale_files: Sequence[str] = ()
     """Data files that neither the index nor a table snapshot names."""
     stale_metadata: Sequence[str] = ()
@@ -89,7 +91,7 @@ def leftovers(last: Leftovers | None, peak: int, *, has_workers: bool, waited_s:
             for name in (shrink, names, quarantined)
         ]
     is_clean = not (last.orphans or last.unused or last.open_tasks or last.stale_files or last.stale_metadata)
-    examples = [*last.stale_files[:2], *last.stale_metadata[:2]]
+    examples = [*last.orphan_keys[:2], *last.stale_files[:2], *last.stale_metadata[:2]]
     figures = (
         f"{last.orphans} orphans, {last.unused} unused WAL objects, {len(last.stale_files)} data files, "
         f"{len(last.stale_metadata)} metadata files, {last.open_tasks} open tasks {waited_s:.0f} s after healing; {peak} at the peak"

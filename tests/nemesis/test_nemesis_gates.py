@@ -12,7 +12,7 @@ from nemesis import checking, gates, table_files
 from nemesis.gates import COMPLETE_S, LIFE_SAMPLES_MIN, Gate, Leftovers
 from nemesis.report import Run, render
 from nemesis.schedule import InjectedFault
-from nemesis.watch import Objects
+from nemesis.watch import Objects, written_ms
 
 SHORT_S, LONG_S = 60.0, COMPLETE_S
 MEGABYTE = 1_000_000
@@ -312,3 +312,8 @@ def test_objects_that_wait_for_the_stores_clock_are_reported_and_fail_no_gate() 
 
     assert results(found) == [True, True, True]
     assert "5 wait for the store's clock" in found[0].figures
+
+
+def test_the_key_of_a_wal_object_tells_when_it_was_written() -> None:
+    assert written_ms("wal/2026112707/0199c6d1-5c00-7000-8000-000000000000") == 0x0199C6D15C00
+    assert written_ms("kept/0199c6d1-5c00-7000-8000-000000000000") == 0

@@ -4,7 +4,9 @@ import contextlib
 import logging
 import re
 import time
+import uuid
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -33,6 +35,11 @@ WAL, PARQUET = 0, 1
 """`metadata.model.ObjectKind`."""
 
 
+def written_ms(key: str) -> int:
+    """The time (ms) in the key of a WAL object, `wal/<hour>/<UUIDv7>`; 0 for other keys."""
+    return uuid.UUID(key.rpartition("/")[2]).int >> 80 if key.startswith("wal/") else 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Objects:
     """Objects and tasks at one time."""
@@ -41,7 +48,7 @@ class Objects:
     stored: int
     """Objects below `PREFIXES` in the object store."""
     orphans: int
-    """How many of these the metadata store does not know."""
+    """How many of these the metadata store does not know, without those whose keys say that they are from later than now."""
     unused: int
     """Known WAL objects that no index names and that are not deleted yet."""
     unused_files: int
@@ -50,8 +57,11 @@ class Objects:
     attempts_max: int
     claims_max: int
     quarantined: int
+    orphan_keys: Sequence[str] = ()
+    """Some of the orphans."""
     later: int = 0
-    """Unused objects of both kinds that wait until the store's clock reaches the time at which they became unused."""
+    """Orphans, and unused objects of both kinds, that wait until the store's clock reaches the time at which they were written or became
+    unused: the clock went forward and back."""
 
 
 class Watch:
@@ -114,12 +124,15 @@ class Watch:
             unused, later = {row["kind"]: row["n"] for row in rows}, sum(row["later"] for row in rows)
             stored = {key for prefix in PREFIXES for key in self._cluster.storage.keys(prefix)}
             known = {row["key"] for row in self._cluster.postgresql.execute(KNOWN)}
+            now_ms = self._cluster.postgresql.execute("select bearlake.now_ms() as now")[0]["now"]
         except Exception:  # noqa: BLE001 - the store is away, or its layout is another one: no sample
             return None
+        ahead = {key for key in stored - known if written_ms(key) > now_ms}
+        orphans = sorted(stored - known - ahead)
         found = Objects(
-            at_s=time.monotonic(), stored=len(stored), orphans=len(stored - known),
+            at_s=time.monotonic(), stored=len(stored), orphans=len(orphans), orphan_keys=orphans[:3],
             unused=unused.get(WAL, 0), unused_files=unused.get(PARQUET, 0), open_tasks=tasks["open"],
-            later=later, attempts_max=tasks["attempts"], claims_max=tasks["claims"], quarantined=tasks["quarantined"],
+            later=later + len(ahead), attempts_max=tasks["attempts"], claims_max=tasks["claims"], quarantined=tasks["quarantined"],
         )  # fmt: skip
         self.objects.append(found)
         self.attempts_max = max(self.attempts_max, found.attempts_max)
@@ -153,7 +166,7 @@ class Watch:
             return None
         return Leftovers(
             orphans=objects.orphans, unused=objects.unused, open_tasks=objects.open_tasks, quarantined=objects.quarantined,
-            later=objects.later, stale_files=tables[0], stale_metadata=tables[1], missing=tables[2],
+            later=objects.later, orphan_keys=objects.orphan_keys, stale_files=tables[0], stale_metadata=tables[1], missing=tables[2],
         )  # fmt: skip
 
     def idle_cpu(self, seconds: float) -> dict[str, float]:

@@ -50,7 +50,7 @@ async def _resolve(
     context: KafkaContext,
     caller: Caller,
     operation: Operation,
-    topics: Sequence[OffsetCommitRequest.Topic] | Sequence[OffsetFetchRequest.GroupTopic],
+    topics: Sequence[OffsetCommitRequest.Topic | OffsetFetchRequest.GroupTopic],
     absence: Absence,
 ) -> list[StreamView | ErrorCode]:
     """The requested topics, by name, or from version 10 on by id, or their error codes."""
