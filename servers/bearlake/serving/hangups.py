@@ -28,4 +28,4 @@ def has_hung_up(descriptor: int) -> bool:
 def limit_unread_time(sock: Any, time_ms: int) -> None:  # Any: of uvloop it is a socket in all but type
     """Let the kernel end a TCP connection whose client takes nothing of the bytes that wait for it, for `time_ms` (RFC 5482)."""
     if _USER_TIMEOUT and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, time_ms)
+        sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, min(time_ms, 2**31 - 1))  # a C int
