@@ -99,6 +99,7 @@ class Transport:
     def __init__(self) -> None:
         self.is_read = True
         self.is_aborted = False
+        self.is_closed = False
         self.unsent_bytes = 0
 
     def get_extra_info(self, name: str) -> object:
@@ -108,7 +109,7 @@ class Transport:
         return self.unsent_bytes
 
     def is_closing(self) -> bool:
-        return self.is_aborted
+        return self.is_closed or self.is_aborted
 
     def pause_reading(self) -> None:
         self.is_read = False
@@ -118,6 +119,7 @@ class Transport:
 
     def abort(self) -> None:
         self.is_aborted = True
+        self.unsent_bytes = 0
 
 
 class Connection(PacedConnection):
@@ -408,3 +410,57 @@ def test_a_closed_connection_is_not_throttled(scene: Scene) -> None:
 
     assert timer is not None
     assert timer.cancelled()
+
+
+def test_a_connection_that_closes_behind_unread_bytes_has_a_time_limit(scene: Scene) -> None:
+    """The client has closed its end, so the event loop closes the transport once it is empty."""
+    scene.receive(b"aa")
+    scene.transport.is_closed = True
+    scene.transport.unsent_bytes = 100
+    scene.pass_time(1)
+    scene.transport.unsent_bytes = 99
+    scene.pass_time(STALL_MS)
+    assert not scene.transport.is_aborted
+
+    scene.pass_time(STALL_MS + 1)
+
+    assert scene.transport.is_aborted
+    assert scene.closed("slow_reader") == 1
+
+
+def test_a_connection_that_closes_behind_unread_bytes_can_be_given_up(scene: Scene) -> None:
+    scene.register.slow_readers.bytes_max = 1_000
+    scene.transport.unsent_bytes = 900
+    scene.connection.pause_writing()
+    scene.transport.is_closed = True
+    scene.transport.unsent_bytes = 1_001
+
+    scene.pass_time(1)
+
+    assert scene.transport.is_aborted
+    assert scene.register.slow_readers.unread_bytes == 0
+    assert scene.closed("slow_reader") == 1
+
+
+def test_a_client_that_is_sent_more_while_it_reads_does_not_stall(scene: Scene) -> None:
+    scene.transport.unsent_bytes = 100
+    scene.connection.pause_writing()
+
+    for _ in range(3):
+        scene.connection._written_bytes += 60  # noqa: SLF001 - an answer to an earlier request
+        scene.transport.unsent_bytes += 10
+        scene.pass_time(STALL_MS)
+
+    assert not scene.transport.is_aborted
+
+
+def test_answers_that_are_held_back_count_as_unread(scene: Scene) -> None:
+    scene.register.slow_readers.bytes_max = 1024 * 1024
+    scene.transport.unsent_bytes = 100
+    scene.connection._ready_bytes = 500_000  # noqa: SLF001 - set by a protocol that answers in order
+    scene.connection.pause_writing()
+    assert scene.register.slow_readers.unread_bytes == 500_100
+
+    scene.transport.abort()
+
+    assert scene.connection.unread_bytes == 0

@@ -19,6 +19,7 @@ from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
 from bearlake.serving.slow_readers import SlowReaders
+from bearlake.serving.tls_transport import BufferedTlsProtocol
 from bearlake.telemetry.containment import contained, fault
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,10 @@ class Connections(Generic[C]):
     async def _shake_hands(self, tls: ssl.SSLContext, connection: C, accepted: socket.socket) -> None:
         try:
             await self.loop.connect_accepted_socket(
-                lambda: connection, accepted, ssl=tls, ssl_handshake_timeout=self._tls_handshake_s
+                lambda: BufferedTlsProtocol(connection),
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=self._tls_handshake_s,
             )
         except (
             OSError

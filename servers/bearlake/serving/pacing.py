@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 from bearlake.serving.addresses import address_of
-from bearlake.serving.hangups import has_hung_up
+from bearlake.serving.hangups import has_hung_up, limit_unread_time
 from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
 from bearlake.serving.slow_readers import SlowReaders
@@ -30,8 +30,10 @@ from bearlake.telemetry.meters import Counter, Family, Gauge
 
 log = logging.getLogger(__name__)
 
-_UNSENT_BYTES_MIN = 64 * 1024
+UNREAD_BYTES_MIN = 64 * 1024
 """Bytes from which a client that may still be sent more counts as a slow reader, if a check finds them."""
+_KERNEL_EXTRA_S = 10
+"""Time (s) after `stall_ms` at which the kernel ends a connection: later than the check every 5 s, which counts it and logs the reason."""
 
 C_contra = TypeVar("C_contra", contravariant=True)
 
@@ -132,10 +134,13 @@ class PacedConnection(Receiver, ABC):
         """The connection in lines for a quota (`streams/quotas/lines.py`)."""
         self._is_reading_paused = False
         self._is_write_paused = False
-        self._unsent_bytes = 0
-        """Bytes in the transport at the last check, or when writing was paused."""
-        self._unsent_since = 0.0
-        """When the client last read some of its unsent bytes (s, the loop's clock), while writing is paused."""
+        self._ready_bytes = 0
+        """Bytes of complete answers that are not in the transport: a protocol that answers in order holds them back."""
+        self._written_bytes = 0  # to the transport
+        self._read_bytes = 0
+        """Bytes that had left the transport at the last check, or when writing was paused."""
+        self._unsent_since = self._last_active
+        """When the client last read some of its unsent bytes (s, the loop's clock), or the last check at which no byte waited for it."""
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
@@ -149,6 +154,7 @@ class PacedConnection(Receiver, ABC):
         self._is_encrypted = transport.get_extra_info("sslcontext") is not None
         if sock is not None:
             self._descriptor = sock.fileno()
+            limit_unread_time(sock, round((self._stall_s + _KERNEL_EXTRA_S) * 1000))
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._register.add(self):
@@ -166,7 +172,7 @@ class PacedConnection(Receiver, ABC):
         self.waiter.leave()
         self._budget.leave_relief(self._relieved)
         self._release()
-        self._record_unsent(0)
+        self._record_unread(0)
         if self._is_reading_paused:
             self._meters.paused.inc(-1)
 
@@ -194,14 +200,28 @@ class PacedConnection(Receiver, ABC):
             self.close("the client has gone without its answer", "abandoned")
         return is_abandoned
 
+    def _cut(self, why: str, reason: str) -> None:
+        """As `close`; a connection that already closes, but has bytes for its client, does not send them any more."""
+        if self.is_open:
+            self.close(why, reason)
+        elif self._transport is not None and self._transport.get_write_buffer_size():
+            self._meters.closed.labels(reason).inc()
+            self._transport.abort()
+
     @property
     def unread_bytes(self) -> int:
-        """The bytes in the transport, for `SlowReaders`."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        """The bytes in the transport and those held back behind them, for `SlowReaders`."""
+        unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return unsent_bytes + (self._ready_bytes if unsent_bytes or self.is_open else 0)
+
+    @property
+    def read_bytes(self) -> int:
+        """The bytes that have left the transport, for `SlowReaders`."""
+        return self._written_bytes - (0 if self._transport is None else self._transport.get_write_buffer_size())
 
     def give_up(self) -> None:
         """Close because clients left too many bytes unread; called by `SlowReaders`."""
-        self.close("clients left too many answers unread, and this one for longest", "slow_reader")
+        self._cut("clients left too many answers unread, and this one for longest", "slow_reader")
 
     def failed(self, error: BaseException) -> None:
         """Close at once because of a bug that is already logged."""
@@ -213,17 +233,18 @@ class PacedConnection(Receiver, ABC):
 
     def _close_if_stalled(self, now: float) -> None:
         self._record_if_empty()
-        if self._frame_since and not self._is_reading_paused and now - self._frame_since > self._stall_s:
+        is_arriving = self._frame_since and not self._is_reading_paused and self.is_open
+        if is_arriving and now - self._frame_since > self._stall_s:
             self.close("a request did not arrive in time", "slow_request")
         elif self._transport is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
-            if not self._is_write_paused:
-                unsent_bytes = unsent_bytes if unsent_bytes > _UNSENT_BYTES_MIN else 0
-            elif unsent_bytes < self._unsent_bytes:
+            is_waiting = self._is_write_paused or (unsent_bytes > 0 and self._transport.is_closing())
+            if not is_waiting or self.read_bytes > self._read_bytes:
                 self._unsent_since = now
             elif now - self._unsent_since > self._stall_s:
-                self.close("the client does not read its responses", "slow_reader")
-            self._record_unsent(unsent_bytes)
+                self._cut("the client does not read its responses", "slow_reader")
+            self._read_bytes = self.read_bytes
+            self._record_unread(self.unread_bytes if is_waiting or self.unread_bytes > UNREAD_BYTES_MIN else 0)
 
     # -- receive -------------------------------------------------------------------------------------------------
 
@@ -329,6 +350,7 @@ class PacedConnection(Receiver, ABC):
     def _write(self, transport: asyncio.Transport, chunks: Sequence[bytes | bytearray | memoryview], size: int) -> None:
         """Pass `chunks` of `size` bytes in total to the transport, with one call."""
         self._meters.sent_bytes.inc(size)
+        self._written_bytes += size
         if len(chunks) == 1:
             transport.write(chunks[0])
         elif size <= self.JOIN_BYTES:
@@ -340,18 +362,18 @@ class PacedConnection(Receiver, ABC):
         """Called by the event loop: the client does not read what it is sent."""
         self._is_write_paused = True
         if self._transport is not None:
-            self._record_unsent(self._transport.get_write_buffer_size())
             self._unsent_since = self._loop.time()
+            self._read_bytes = self.read_bytes
+            self._record_unread(self.unread_bytes)
         self._pace()
 
     def resume_writing(self) -> None:
         """Called by the event loop: the client has read what it was sent."""
         self._is_write_paused = False
-        self._record_unsent(0)
+        self._record_unread(0)
 
-    def _record_unsent(self, unsent_bytes: int) -> None:
-        self._unsent_bytes = unsent_bytes
-        self._register.slow_readers.record(self, unsent_bytes)
+    def _record_unread(self, unread_bytes: int) -> None:
+        self._register.slow_readers.record(self, unread_bytes)
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 

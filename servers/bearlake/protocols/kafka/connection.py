@@ -37,7 +37,7 @@ from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITIN
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.protocols.kafka.throttling import Throttling
-from bearlake.serving.pacing import PacedConnection, Register
+from bearlake.serving.pacing import UNREAD_BYTES_MIN, PacedConnection, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS, at_host, with_client_id
 from bearlake.telemetry.containment import fault
@@ -81,7 +81,6 @@ class Connection(PacedConnection):
         self._slots: deque[Slot] = deque()
         self._request_count = 0  # requests in `_slots`
         self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that `_request` took
-        self._ready_bytes = 0
         self._fetches = FetchLane(self, self._throttling, lambda: self._is_write_paused)
         self._others = Lane(self, self._throttling, lambda: self._ready_bytes < context.settings.response_bytes_max)
         self._is_pumping = self._is_finishing = False
@@ -359,7 +358,10 @@ class Connection(PacedConnection):
         for chunk in chunks:
             self._ready_bytes += len(chunk)
         self._apis[slot.api].seconds.observe(time.perf_counter() - slot.started, slot.count)
-        if not self._is_pumping and self._slots and self._slots[0].is_ready:
+        is_next = bool(self._slots) and self._slots[0].is_ready
+        if self._ready_bytes > UNREAD_BYTES_MIN and (self._is_write_paused or not is_next):
+            self._record_unread(self.unread_bytes)
+        if is_next and not self._is_pumping:
             self._is_pumping = True
             self._loop.call_soon(self._pump)
 

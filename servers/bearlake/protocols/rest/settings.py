@@ -31,7 +31,8 @@ class RestSettings:
     and names of private networks (`.svc`, `.local`, `.internal`) are always allowed. Other names are refused: a web page could rebind its
     own name to this server."""
     idle_ms: int = 75_000
-    """Connections without a request for this long (ms) are closed."""
+    """Connections without a request for this long (ms) are closed, and those whose clients read nothing of an answer for as long
+    (Linux)."""
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages whose scripts may call this server; `*` for all, none by default."""
     auto_create_streams: bool = True

@@ -1,6 +1,7 @@
 """Connections of HTTP servers: counted per address, and closed unless their first request arrives in time.
 
-aiohttp alone accepts any number of connections, and waits for the first request as long as for later requests.
+aiohttp alone accepts any number of connections, and waits for the first request as long as for later requests. It waits without a time
+limit for a client that does not read its answer; the kernel limits that time.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from bearlake.serving.addresses import AddressCounts, address_of
-from bearlake.serving.hangups import has_hung_up
+from bearlake.serving.hangups import has_hung_up, limit_unread_time
 from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.principal import host_of
 from bearlake.streams.quotas.control import QuotaControl
@@ -92,6 +93,9 @@ class GatedHandler(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            limit_unread_time(sock, int(self.keepalive_timeout * 1000))
         super().connection_made(transport)
         address = address_of(transport.get_extra_info("peername"))
         if not self._gate.enter(address):
@@ -128,6 +132,11 @@ class GatedHandler(RequestHandler):
     def unread_bytes(self) -> int:
         """The bytes in the transport, for `SlowReaders`."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    @property
+    def read_bytes(self) -> int:
+        """For `SlowReaders`: aiohttp writes nothing more while the client does not read."""
+        return -self.unread_bytes
 
     def give_up(self) -> None:
         """Close at once, because clients left too many bytes unread; called by `SlowReaders`."""

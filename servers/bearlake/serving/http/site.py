@@ -10,6 +10,7 @@ from typing_extensions import override
 from bearlake.serving.http.guard import HttpGuard
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.listener import Listener
+from bearlake.serving.tls_transport import TlsProtocol
 
 SHUTDOWN_S = 1
 """Time (s) that running requests have when the site closes."""
@@ -98,8 +99,12 @@ class _GatedSite(web.SockSite):
         server = self._runner.server
         assert server is not None
         loop = asyncio.get_running_loop()
+        tls = self._ssl_context
         accept = partial(GatedHandler, self.gate, server, loop=loop, **server._kwargs)
-        timeout_s = self.gate.first_request_s if self._ssl_context is not None else None
         self._server = await loop.create_server(
-            accept, sock=self._sock, ssl=self._ssl_context, backlog=self._backlog, ssl_handshake_timeout=timeout_s
+            accept if tls is None else lambda: TlsProtocol(accept()),
+            sock=self._sock,
+            ssl=tls,
+            backlog=self._backlog,
+            ssl_handshake_timeout=self.gate.first_request_s if tls is not None else None,
         )

@@ -28,6 +28,7 @@ class PulsarHttpSettings:
     and names of private networks (`.svc`, `.local`, `.internal`) are always allowed. Other names are refused: a web page could rebind its
     own name to this server."""
     idle_ms: int = 75_000
-    """Connections without a request for this long (ms) are closed."""
+    """Connections without a request for this long (ms) are closed, and those whose clients read nothing of an answer for as long
+    (Linux)."""
     topic_partitions_max: int = 1_000
     """Partitions that a topic may be created with or grow to."""

@@ -30,6 +30,7 @@ class RegistrySettings:
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages whose scripts may call the registry; `*` for all, none by default."""
     idle_ms: int = 75_000
-    """Connections without a request for this long (ms) are closed."""
+    """Connections without a request for this long (ms) are closed, and those whose clients read nothing of an answer for as long
+    (Linux)."""
     drain_idle_ms: int = 1_000
     """While draining: time (ms) in which clients may still send a request over an idle connection."""
