@@ -300,6 +300,26 @@ async def test_pending_offsets_of_an_aborted_transaction_are_dropped(scene: Any)
     assert await scene.metadata.transactions.pending("g") == set()
 
 
+@pytest.mark.parametrize("is_whole_group", [True, False])
+async def test_deleted_offsets_do_not_come_back_when_a_transaction_commits(scene: Any, is_whole_group: bool) -> None:
+    partition, other = await scene.partition(), await scene.partition("others")
+    producer = await Producer(scene).begin()
+    lease = await scene.metadata.leases.acquire("group/g", scene.server)
+    held = await scene.metadata.transactions.get("copier")
+    after = replace(held, state=TransactionState.ONGOING)
+    offset = CommittedOffset(offset=3)
+    await scene.metadata.transactions.put_offsets(after, held.version, "g", {partition: offset, other: offset}, lease)
+    if is_whole_group:
+        await scene.metadata.groups.delete("g", lease)
+    else:
+        await scene.metadata.groups.delete_offsets("g", [partition], lease)
+    pending = await scene.metadata.transactions.pending("g")
+    await producer.end()
+
+    assert pending == (set() if is_whole_group else {other})
+    assert set(await scene.metadata.groups.offsets("g")) == pending
+
+
 async def test_offsets_of_an_overtaken_group_lease_are_refused(scene: Any) -> None:
     partition = await scene.partition()
     await Producer(scene).begin()

@@ -323,10 +323,10 @@ class GroupStore(Protocol):
         """Return committed offsets of the partitions (None: all of the group), as of now; partitions without a commit are left out."""
 
     async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
-        """Delete committed offsets; absent offsets are ignored. Raises `Fenced`."""
+        """Delete committed offsets, and those of open transactions; absent offsets are ignored. Raises `Fenced`."""
 
     async def delete(self, group: str, lease: Lease) -> None:
-        """Delete the group, its snapshot and its offsets. Raises `Fenced`; `NotFound` if there is neither."""
+        """Delete the group: its snapshot, its offsets, and those of open transactions. Raises `Fenced`; `NotFound` if it has none."""
 
     async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
         """List at most `limit` groups with a snapshot or committed offsets, by name, after `after`."""

@@ -54,17 +54,18 @@ begin
         end loop;
         update bearlake.partition_group p set ends = g_ends, sizes = g_sizes where p.group_key = g.group_key;
     end loop;
-    -- Before the log's head, which all commits need.
-    if p_is_commit then
-        insert into bearlake.group_offset (name, partition, committed_offset, leader_epoch, metadata, committed_ms)
-        select o.name, o.partition, o.committed_offset, o.leader_epoch, o.metadata, now_ms
-          from bearlake.pending_offset o join bearlake.stream s on s.number = o.partition >> 20 and s.deleted_ms is null
-         where o.producer_id = ended order by o.name, o.partition
-        on conflict (name, partition) do update
-           set committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
-               metadata = excluded.metadata, committed_ms = excluded.committed_ms;
-    end if;
-    delete from bearlake.pending_offset o where o.producer_id = ended;
+    -- Before the log's head, which all commits need. The pending offsets first, as delete_group does.
+    with placed as (
+        delete from bearlake.pending_offset o where o.producer_id = ended
+        returning o.name, o.partition, o.committed_offset, o.leader_epoch, o.metadata
+    )
+    insert into bearlake.group_offset (name, partition, committed_offset, leader_epoch, metadata, committed_ms)
+    select o.name, o.partition, o.committed_offset, o.leader_epoch, o.metadata, now_ms
+      from placed o join bearlake.stream s on s.number = o.partition >> 20 and s.deleted_ms is null
+     where p_is_commit order by o.name, o.partition
+    on conflict (name, partition) do update
+       set committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
+           metadata = excluded.metadata, committed_ms = excluded.committed_ms;
     if n > 0 then
         log_position := bearlake.next_position();
         marker_key := format('markers/%s-%s-%s-%s-%s-%s', ended, p_marker_epoch, p_version + 1,
