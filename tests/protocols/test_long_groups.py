@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bearlake.index.tail import PartitionTail, TailIndex
-from bearlake.metadata.model import CommittedOffset, Located, PartitionBounds, PartitionKey
+from bearlake.metadata.model import CommittedOffset, Located, PartitionBounds, PartitionKey, Stream
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.rest.proxy.consumer import Consumer
 from bearlake.streams.catalog import Catalog
@@ -48,7 +48,7 @@ def test_an_assignment_takes_no_search_of_each_stream_in_each_subscription(proto
 
 
 def offsets_everywhere(streams: Streams, monkeypatch: pytest.MonkeyPatch, offset: int = 3) -> None:
-    """Let every group have an offset in every partition, as a store would answer."""
+    """Let every group have an offset in every partition, and every stream exist, as a store would answer."""
     all_keys = [view.first_key for view in streams.catalog.views()]
 
     async def offsets(
@@ -60,6 +60,10 @@ def offsets_everywhere(streams: Streams, monkeypatch: pytest.MonkeyPatch, offset
     async def bounds(partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         return {key: PartitionBounds(0, 10, 10) for key in partitions}
 
+    async def refresh(numbers: Collection[int]) -> list[Stream]:
+        return [view.stream for view in map(streams.catalog.peek_number, numbers) if view is not None]
+
+    monkeypatch.setattr(streams.catalog, "refresh", refresh)
     monkeypatch.setattr(type(streams.coordinator), "offsets", lambda groups, *asked: offsets(*asked))
     monkeypatch.setattr(streams, "bounds", bounds)
 

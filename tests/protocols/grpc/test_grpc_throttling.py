@@ -107,7 +107,7 @@ async def test_produce_calls_that_began_together_keep_to_the_quota(
     begun: list[None] = []
     may_go_on = asyncio.Event()
 
-    async def held(node: Node) -> None:
+    async def held(*_: object) -> None:
         begun.append(None)
         await may_go_on.wait()
 
