@@ -49,13 +49,12 @@ def test_an_assignment_takes_no_search_of_each_stream_in_each_subscription(proto
 
 def offsets_everywhere(streams: Streams, monkeypatch: pytest.MonkeyPatch, offset: int = 3) -> None:
     """Let every group have an offset in every partition, and every stream exist, as a store would answer."""
-    all_keys = [view.first_key for view in streams.catalog.views()]
+    everywhere = {PartitionKey(view.first_key): CommittedOffset(offset=offset) for view in streams.catalog.views()}
 
     async def offsets(
         name: str, partitions: Collection[PartitionKey] | None = None
     ) -> dict[PartitionKey, CommittedOffset]:
-        keys = all_keys if partitions is None else partitions
-        return {PartitionKey(key): CommittedOffset(offset=offset) for key in keys}
+        return dict(everywhere) if partitions is None else {key: CommittedOffset(offset=offset) for key in partitions}
 
     async def bounds(partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         return {key: PartitionBounds(0, 10, 10) for key in partitions}
