@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
+from bearlake.errors import Overloaded
 from bearlake.index.isolation import IsolationIndex
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
@@ -290,6 +291,26 @@ class Streams(Management):
     def leave_relief(self, resume: Callable[[], None]) -> None:
         """Give up waiting: do not call `resume` any more. No effect if it was called."""
         self._writer.relief.leave(resume)
+
+    async def room(self, wait_ms: int | None = None) -> None:
+        """Wait until the write path accepts more, for at most `wait_ms` ms (None: without a limit of its own).
+
+        Meanwhile, the caller reads nothing from its client. Once its turn has come, it does not check again: others may be in line by then.
+
+        Raises:
+            Overloaded: `wait_ms` is over.
+        """
+        if not self.is_over_budget:
+            return
+        relieved = asyncio.Event()
+        self.on_relief(relieved.set)
+        try:
+            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                await relieved.wait()
+        except TimeoutError as error:
+            raise Overloaded("too many bytes are waiting to be written; retry later") from error
+        finally:
+            self.leave_relief(relieved.set)
 
     # -- consume -------------------------------------------------------------------------------------------------
 

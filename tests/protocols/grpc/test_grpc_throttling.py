@@ -10,7 +10,6 @@ from google.rpc.status_pb2 import Status
 
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.grpc import methods
-from bearlake.protocols.grpc.call import Node
 from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.principal import ANONYMOUS
@@ -111,7 +110,7 @@ async def test_produce_calls_that_began_together_keep_to_the_quota(
         begun.append(None)
         await may_go_on.wait()
 
-    monkeypatch.setattr(Node, "room", held)
+    monkeypatch.setattr(grpc_node.streams, "room", held)
     request = pb.ProduceRequest(stream="t", payload=payload(3000))
     calls = [asyncio.ensure_future(grpc_node.call(methods.PRODUCE, request)) for _ in range(5)]
     await until(lambda: len(begun) == 5)

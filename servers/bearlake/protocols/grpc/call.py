@@ -120,27 +120,6 @@ class Node:
         except TimeoutError:
             return self.settings.call_drain_ms
 
-    async def room(self, wait_ms: int | None = None) -> None:
-        """Wait until the write path accepts more, for at most `wait_ms` ms or as long as the call lasts.
-
-        While the write path is over its budget, the call reads nothing from the client. Once the call's turn has come, it does not check
-        again: others may be in line by then.
-
-        Raises:
-            Overloaded: `wait_ms` is over.
-        """
-        if not self.streams.is_over_budget:
-            return
-        relieved = asyncio.Event()
-        self.streams.on_relief(relieved.set)
-        try:
-            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
-                await relieved.wait()
-        except TimeoutError as error:
-            raise Overloaded("too many bytes are waiting to be written; retry later") from error
-        finally:
-            self.streams.leave_relief(relieved.set)
-
 
 def plain(node: Node, method: Method[Request, Response]) -> Callable[[bytes], Request]:
     """Return a parser of a method's messages without payloads. It raises `DecodeError`, and `Failure` over `request_bytes_max`.

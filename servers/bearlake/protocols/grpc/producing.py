@@ -38,7 +38,7 @@ async def produce(node: Node, who: Principal, message: Incoming[pb.ProduceReques
     seen = node.streams.seen.position
     view = await writable(node, who, request.stream)
     node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
-    await node.room(node.settings.write_wait_ms)
+    await node.streams.room(node.settings.write_wait_ms)
     batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
     append = await _append(node, view, request.partition, batch, _expected(request))
     node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)  # other calls may have used it up meanwhile
@@ -181,7 +181,7 @@ class _Call:
             self._room.clear()
             await self._room.wait()
         await self._wait_for_quota()
-        await self._node.room()
+        await self._node.streams.room()
 
     async def _wait_for_quota(self) -> None:
         await self._node.streams.quotas.pace(self._who, QuotaKey.PRODUCER_BYTE_RATE)

@@ -3,7 +3,6 @@
 The records of one request for one partition form one batch, or several if they exceed the stream's limit; their order is kept.
 """
 
-import asyncio
 import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, ParamSpec, TypeVar
@@ -16,7 +15,6 @@ from bearlake.errors import (
     Fenced,
     Invalid,
     NotFound,
-    Overloaded,
     TooLarge,
     Unavailable,
 )
@@ -101,7 +99,7 @@ class Writing:
     async def room(self, who: Principal) -> None:
         """Wait until the write path accepts more; call before reading a body. Raises `Throttled`, `Overloaded`."""
         self._streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
-        await self._write_path()
+        await self._streams.room(self._wait_ms)
 
     def check_quota(self, who: Principal) -> None:
         """Call after reading a body: other requests may have used the client's quota meanwhile. Raises `Throttled`."""
@@ -110,20 +108,7 @@ class Writing:
     async def next_room(self, who: Principal) -> None:
         """As `room`, for the next piece of a body whose answer has begun: wait until the client may send more. Raises `Overloaded`."""
         await self._streams.quotas.pace(who, QuotaKey.PRODUCER_BYTE_RATE)
-        await self._write_path()
-
-    async def _write_path(self) -> None:
-        if not self._streams.is_over_budget:
-            return
-        relieved = asyncio.Event()
-        self._streams.on_relief(relieved.set)
-        try:
-            async with asyncio.timeout(self._wait_ms / 1000):
-                await relieved.wait()
-        except TimeoutError as error:
-            raise Overloaded("too many bytes are waiting to be written; retry later") from error
-        finally:
-            self._streams.leave_relief(relieved.set)
+        await self._streams.room(self._wait_ms)
 
     def require(self, who: Principal, name: str) -> None:
         """Raise `Denied` unless `who` may write to the stream `name`, which need not exist."""
