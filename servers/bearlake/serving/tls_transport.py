@@ -2,7 +2,7 @@
 
 The event loop's TLS encrypts everything that it is given at once and passes it to the socket's transport. It neither counts nor reports
 what is there: a client that reads nothing could make a server hold an answer of any size (decision 165). `TlsTransport` passes on one
-piece at a time, and keeps the others until the client has read those before. A protocol object behind `TlsProtocol` or
+piece at a time, and keeps the next one until the socket's transport has taken the one before. A protocol object behind `TlsProtocol` or
 `BufferedTlsProtocol` sees it in place of the event loop's transport, and needs to know nothing of TLS.
 
     write() -> queue -> TLS, one piece -> the socket's transport, at most 64 KiB and one piece -> socket
@@ -26,7 +26,7 @@ class TlsTransport(asyncio.Transport):
     """The transport that the protocol object of a TLS connection sees, in front of the event loop's."""
 
     def __init__(self, below: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
-        """`below` is the event loop's transport; `protocol` is told when to pause writing and when to resume."""
+        """`below` is the event loop's transport. This transport tells `protocol` when to pause writing and when to resume."""
         super().__init__()
         self._below = below
         self._protocol = protocol
