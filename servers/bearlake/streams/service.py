@@ -296,9 +296,7 @@ class Streams(Management):
         """Wait until the write path accepts more, for at most `wait_ms` ms (None: without a limit of its own).
 
         Meanwhile, the caller reads nothing from its client. Once its turn has come, it does not check again: others may be in line by then.
-
-        Raises:
-            Overloaded: `wait_ms` is over.
+        Raises `Overloaded` if `wait_ms` is over.
         """
         if not self.is_over_budget:
             return
