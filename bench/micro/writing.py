@@ -26,6 +26,7 @@ from bearlake.streams.append import Append, AppendCall
 from bearlake.streams.buffer import OpenBuffer, seal
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
+from bearlake.streams.writer_settings import WriterSettings
 
 SHAPES = ((1, 1), (1, 64), (16, 16), (1000, 1))
 STEPS = ("seal", "commit", "apply", "answer")
@@ -45,7 +46,7 @@ class Source:
 
     def buffer(self) -> OpenBuffer:
         """Return a buffer with one call per partition."""
-        buffer = OpenBuffer(OBJECT_BYTES)
+        buffer = OpenBuffer(WriterSettings(object_bytes_max=OBJECT_BYTES))
         first = self._sequence
         self._sequence += self._batch_count
         stream_id = self._stream.id.bytes

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, finished, started
 
@@ -187,3 +188,23 @@ def test_servers_are_listed(cli: Cli, server: ServerProcess) -> None:
 
 def test_the_tour_runs_against_a_running_server(cli: Cli, server: ServerProcess, tmp_path: Path) -> None:
     assert "each exactly once and in order" in cli("tour")
+
+
+def test_an_open_transaction_is_listed_described_and_aborted(cli: Cli, server: ServerProcess) -> None:
+    cli("stream", "create", "held")
+    producer = Producer({"bootstrap.servers": server.kafka, "transactional.id": "copier/1"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce("held", "a", partition=0)
+    assert producer.flush(60) == 0
+
+    assert [row["transactional_id"] for row in cli.json("transaction", "list")] == ["copier/1"]
+    assert "copier/1" in cli("transaction", "list")
+    described = cli.json("transaction", "describe", "copier/1")
+    assert described["partitions"] == [{"stream": "held", "partition": 0, "first_offset": 0}]
+    assert "FIRST OFFSET" in cli("transaction", "describe", "copier/1")
+    assert cli("transaction", "abort", "copier/1") == "copier/1: aborted\n"
+    assert cli("transaction", "abort", "copier/1") == "copier/1: no transaction is open\n"
+    assert cli.json("transaction", "list") == []
+    assert cli("consume", "held", "--from-beginning", "--exit-at-end") == ""
+    assert "none" in cli("transaction", "describe", "none", code=1)

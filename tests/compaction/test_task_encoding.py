@@ -11,7 +11,7 @@ from bearlake.compaction.encoding import (
     encode_item_result,
     encode_result,
 )
-from bearlake.compaction.model import ItemResult, TaskResult, WorkItem, WrittenFile
+from bearlake.compaction.model import AbortedRange, ItemResult, TaskResult, WorkItem, WrittenFile
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, Slice
@@ -53,6 +53,7 @@ ITEM = WorkItem(
     inputs=[WRITTEN.swap.object],
     file_bytes_max=1000,
     row_group_bytes=100,
+    aborted=[AbortedRange(key_of(3), 5, 10, 12)],
 )
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run third-party suites against a Kafka server and compare the outcomes with the expected lists.
 
-    python tests/conformance/run.py [--suite kgo|java|junit|connect|librdkafka|librdkafka-groups|all] [--quick]
+    python tests/conformance/run.py [--suite kgo|java|junit|connect|streams|librdkafka|librdkafka-groups|all] [--quick]
                                     [--bootstrap HOST:PORT [--sasl-bootstrap HOST:PORT]] [--json FILE]
 
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
@@ -22,7 +22,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conformance import outcomes, packages, server, suite_connect, suite_java, suite_junit, suite_kgo, suite_librdkafka
+from conformance import (
+    outcomes,
+    packages,
+    server,
+    suite_connect,
+    suite_java,
+    suite_junit,
+    suite_kgo,
+    suite_librdkafka,
+    suite_streams,
+)
 from conformance.outcomes import Context, Outcome
 
 SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
@@ -30,12 +40,13 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "java": suite_java.run,
     "junit": suite_junit.run,
     "connect": suite_connect.run,
+    "streams": suite_streams.run,
     "librdkafka": suite_librdkafka.run,
     "librdkafka-groups": suite_librdkafka.run,
 }
 SETTINGS = {"librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"}}
 """Settings of a suite's server that differ from the common defaults."""
-OWN_SERVERS = frozenset({"junit"})
+OWN_SERVERS = frozenset({"junit", "streams"})
 """Suites whose tests start servers of their own, with the settings that each test asks for."""
 QUICK = ("kgo", "java", "junit", "connect")
 """Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""

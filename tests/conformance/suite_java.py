@@ -8,7 +8,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-from conformance import java_access_cases, java_admin_cases, java_data_cases, java_login_cases, java_quota_cases
+from conformance import (
+    java_access_cases,
+    java_admin_cases,
+    java_data_cases,
+    java_login_cases,
+    java_quota_cases,
+    java_transaction_cases,
+)
 from conformance.java_checks import Case, CheckFailed
 from conformance.java_tools import JavaTools
 from conformance.outcomes import Context, Outcome
@@ -19,6 +26,7 @@ CASES: dict[str, Callable[[Case], None]] = {
     **java_access_cases.CASES,
     **java_login_cases.CASES,
     **java_quota_cases.CASES,
+    **java_transaction_cases.CASES,
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from conformance import outcomes, suite_java, suite_junit
 from conformance.outcomes import Context, Expected, Outcome
 
-SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "junit", "connect")
+SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "junit", "connect", "streams")
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -40,8 +40,11 @@ def test_a_junit_report_gives_each_test_its_outcome_and_a_failure_its_reason() -
         <testcase name="good(ClusterInstance)[1]" classname="org.apache.kafka.Tests" time="1.5"><system-out/></testcase>
         <testcase name="bad()[1]" classname="org.apache.kafka.Tests" time="2"><failure message="wrong offset">at</failure></testcase>
         <testcase name="broken()[1]" classname="org.apache.kafka.Tests" time="0"><error message="no server">at</error></testcase>
-        <testcase name="aborted()[1]" classname="org.apache.kafka.Tests" time="3"><skipped>no translation
+        <testcase name="aborted()[1]" classname="org.apache.kafka.Tests" time="3"><skipped
+            >org.opentest4j.TestAbortedException: no translation
             at</skipped></testcase>
+        <testcase name="twice()[1]" classname="org.apache.kafka.Tests" time="4"><system-out/></testcase>
+        <testcase name="twice()[2]" classname="org.apache.kafka.Tests" time="5"><system-out/></testcase>
     </testsuite>"""
 
     assert list(suite_junit.read_report(report, Path("a.log"))) == [
@@ -49,6 +52,8 @@ def test_a_junit_report_gives_each_test_its_outcome_and_a_failure_its_reason() -
         Outcome(test="Tests.bad", state="fail", seconds=2, note="wrong offset (see a.log)"),
         Outcome(test="Tests.broken", state="fail", seconds=0, note="no server (see a.log)"),
         Outcome(test="Tests.aborted", state="skip", seconds=3, note="no translation"),
+        Outcome(test="Tests.twice[1]", state="pass", seconds=4),
+        Outcome(test="Tests.twice[2]", state="pass", seconds=5),
     ]
 
 

@@ -25,6 +25,7 @@ from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata, registering
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import (
+    BATCH_TRANSACTIONAL,
     BatchCommit,
     ObjectCommit,
     ObjectCommitted,
@@ -220,6 +221,7 @@ class Turns:
         "users",
         "access",
         "quotas",
+        "transactions",
     )
 
     def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:
@@ -355,6 +357,7 @@ class Scene:
             size=position,
             batches=laid,
             seen=self.seen,
+            is_transactional=any(batch.flags & BATCH_TRANSACTIONAL for batch in batches),
         )
 
     @staticmethod

@@ -16,7 +16,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.partition_state import PartitionState, StreamState
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE, *_ = (
     OutcomeKind
 )
 KEY = partition_key(1, 0)

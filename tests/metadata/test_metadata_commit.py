@@ -10,7 +10,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.model import Outcome, OutcomeKind, ServerRef, Slice, partition_key
 from fixtures import by_name
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE, *_ = (
     OutcomeKind
 )
 SEQUENCE_MAX = 2**31 - 1

@@ -10,7 +10,7 @@ from fixtures import by_name
 from fixtures.idle_producers import pass_minutes
 from fixtures.liveness import lapse
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE, *_ = (
     OutcomeKind
 )
 IN_STEP = BATCH_NAMED | BATCH_IN_STEP

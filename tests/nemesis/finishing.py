@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka.admin import AdminClient
 
 from faults.load import create_stream
 from faults.waiting import until
 from fixtures.kafka_bounds import bounds
 from nemesis import checking, fault_kinds, gates
-from nemesis.clients import pulsars
+from nemesis.clients import pulsars, transactional
 from nemesis.clients.kafka import by_partition
 from nemesis.cluster import SETTINGS, Cluster, created
 from nemesis.gates import Gate, Leftovers
@@ -22,7 +23,7 @@ from nemesis.plan import SIZES
 from nemesis.recording import Recording, now
 from nemesis.report import Run
 from nemesis.schedule import Schedule
-from nemesis.script import ODD_STREAM, PULSAR_TOPIC, STREAM
+from nemesis.script import ODD_STREAM, PULSAR_TOPIC, STREAM, TRANSACTIONAL_TOPIC
 from nemesis.watch import Watch
 
 log = logging.getLogger("nemesis")
@@ -32,6 +33,8 @@ STEP_S = 0.2
 FINISH_S = 150.0
 READ_S = 90.0
 IDLE_S = 8.0
+TRANSACTIONS_S = 60.0
+"""Longest time until the transactions of producers that were killed have ended: they expire after 10 s."""
 TABLE = {"table.freshness_ms": "3000"}
 
 
@@ -92,7 +95,7 @@ def run(options: RunOptions) -> Run:
 def _load(cluster: Cluster, options: RunOptions) -> tuple[Watch, Schedule, list[str]]:
     """Run clients and faults for the requested time."""
     kafka = list(cluster.addresses["kafka"].values())
-    for name in (STREAM, ODD_STREAM):
+    for name in (STREAM, ODD_STREAM, TRANSACTIONAL_TOPIC):
         create_stream(kafka[:1], name, cluster.size.partition_count, TABLE)
     kinds, impossible = ([], []) if list(options.faults) == ["none"] else fault_kinds.select(options.faults, cluster)
     cluster.fleet.start()
@@ -128,6 +131,8 @@ def _finish(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
     found += gates.leftovers(last, peak, has_workers=has_workers, waited_s=waited_s)
     found.append(gates.attempts(len(watch.objects), watch.attempts_max, watch.claims_max, has_workers=has_workers))
     found.append(_readable(cluster))
+    if "produce-transactional" in cluster.size.clients:
+        found.append(_committed(cluster))
     cluster.fleet.stop(producers=False)
     found.append(gates.idle_cpu(watch.idle_cpu(IDLE_S)))
     found.append(gates.memory(watch.memory, options.seconds))
@@ -173,6 +178,31 @@ def _readable(cluster: Cluster) -> Gate:
         consumer.close()
     figures = f"{count:,} records read" + (f"; {problems[:3]}" if problems else "")
     return Gate(name="every record is readable after healing", is_passed=not problems, figures=figures)
+
+
+def _committed(cluster: Cluster) -> Gate:
+    """All transactions end; then read all committed records from the start. The reads are part of the history."""
+    name = "every transaction ends, and committed records are readable"
+    addresses = list(cluster.addresses["kafka"].values())
+    partitions = range(cluster.size.partition_count)
+
+    def have_ended() -> bool:
+        admin = AdminClient({"bootstrap.servers": ",".join(addresses), "log_level": 0})
+        try:
+            return not transactional.open_partitions(admin, len(partitions), READ_S)
+        except confluent_kafka.KafkaException:
+            return False
+
+    try:
+        waited_s = until(have_ended, TRANSACTIONS_S, "all transactions have ended")
+    except AssertionError as late:
+        return Gate(name=name, is_passed=False, figures=str(late))
+    history = Recording(cluster.folder / "final-committed.jsonl", "final-committed")
+    consumer = transactional.committed_consumer(addresses, "final-committed")
+    counts = [transactional.scan_whole(consumer, history, partition, READ_S) for partition in partitions]
+    consumer.close()
+    figures = f"{sum(count or 0 for count in counts):,} records read; the last transaction ended after {waited_s:.1f} s"
+    return Gate(name=name, is_passed=None not in counts, figures=figures)
 
 
 def _read_all(consumer: Any, bootstrap: str, history: Recording, name: tuple[str, int], problems: list[str]) -> int:

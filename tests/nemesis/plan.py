@@ -6,6 +6,7 @@ PRODUCERS = ("produce-librdkafka", "produce-short-lived", "produce-plain")
 KAFKA = (*PRODUCERS, "read-kafka", "member-kafka", "member-kafka", "member-silent", "member-silent")
 GRPC = ("produce-grpc", "read-grpc", "produce-odd", "read-odd", "churn-topics", "churn-topics")
 PULSAR = ("produce-pulsar", "consume-pulsar", "consume-pulsar", "consume-pulsar")
+TRANSACTIONS = ("produce-transactional", "produce-transactional", "read-committed")
 MORE = ("produce-librdkafka", "produce-java", "member-kafka", "member-silent", "member-rest")
 
 SIZES = {
@@ -13,6 +14,7 @@ SIZES = {
         servers={"k1": "kafka", "k2": "kafka", "r1": "rest"},
         clients=(
             *PRODUCERS,
+            *TRANSACTIONS,
             "read-kafka",
             "member-kafka",
             "member-silent",
@@ -24,12 +26,23 @@ SIZES = {
     "small": Size(
         servers={"k1": "kafka", "k2": "kafka", "r1": "rest", "g1": "grpc"},
         workers=("w1",),
-        clients=(*KAFKA, *GRPC, "produce-franz", "produce-rest", "member-rest", "sql"),
+        clients=(*KAFKA, *TRANSACTIONS, *GRPC, "produce-franz", "produce-rest", "member-rest", "sql"),
     ),
     "whole": Size(
         servers={"k1": "kafka", "k2": "kafka", "k3": "kafka", "p1": "pulsar", "r1": "rest", "g1": "grpc"},
         workers=("w1", "w2"),
-        clients=(*KAFKA, *GRPC, *PULSAR, *MORE, "produce-franz", "produce-rest", "member-rest", "sql", "pyiceberg"),
+        clients=(
+            *KAFKA,
+            *TRANSACTIONS,
+            *GRPC,
+            *PULSAR,
+            *MORE,
+            "produce-franz",
+            "produce-rest",
+            "member-rest",
+            "sql",
+            "pyiceberg",
+        ),
     ),
 }
 """`short`: for each change, without Spark. `small`: everything except Pulsar and Java, one worker. `whole`: for hours, 24 GB of memory."""

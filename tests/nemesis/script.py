@@ -13,6 +13,7 @@ from nemesis.recording import Recording
 STREAM = "main"
 ODD_STREAM = "odd"
 PULSAR_TOPIC = "pulsar"
+TRANSACTIONAL_TOPIC = "transactional"
 
 
 BURST_COUNT = 24

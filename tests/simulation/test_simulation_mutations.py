@@ -22,7 +22,7 @@ from simulator import named_clients, truth
 from simulator.nodes import AppendFields
 from simulator.scenario import run_seed
 
-SEED_COUNT_MAX = 60
+SEED_COUNT_MAX = 150
 
 
 class EagerLog:
@@ -229,7 +229,7 @@ PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     let_commits_overtake_each_other: "I3",
     commit_objects_that_were_not_stored: "I1: the object is durable before its commit",
     lose_changed_streams: ("every server knows all streams", "nothing is kept of deleted streams"),
-    serve_stored_offsets: ("I2", "KIP-74"),
+    serve_stored_offsets: ("I2", "KIP-74", "I1, I6: a reader gets the records that were acknowledged"),
     read_every_socket: "pending bytes are bounded",
     answer_in_the_wrong_order: "I1",
     move_offsets_by_one: ("outcomes follow the rules", "I1: nothing uncommitted is shown"),

@@ -73,6 +73,7 @@ class Consumer(Client):
         error = fetched.error
         if error is None:
             self._positions[key] = truth.read(key, offset, fetched.views, fetched.end)
+            self.deployment.transaction_history.reads(fetched.views)
             truth.expect(
                 fetched.start <= partition.start, "no start from the future", partition=key, returned=fetched.start
             )

@@ -22,6 +22,7 @@ from simulator.network import Network
 from simulator.nodes import BatchRequest, Connection, Node
 from simulator.observed import ObservedMetadata, ObservedStore
 from simulator.subscription_truth import SubscriptionTruth
+from simulator.transaction_history import TransactionHistory
 from simulator.truth import Sent, Truth, Violation
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Deployment:
             lambda number: self.truth.streams[number].name,
             has_retention=settings.lake is not None,
         )
+        self.transaction_history = TransactionHistory(self.fail, lambda key: self.truth.partition(key).start)
         self.nodes: dict[str, Node] = {}
         self.zombies: list[Node] = []
         self.lake: Lake | None = None
@@ -189,6 +191,14 @@ class Deployment:
         for item in requests:
             self.truth.sent[item.batch] = item.sent
             self.client_history.sends(item)
+            size += len(item.batch)
+        self.request_bytes_max = max(self.request_bytes_max, size)
+
+    def sent_in_transactions(self, requests: Iterable[BatchRequest]) -> None:
+        """Record that a transactional producer sends a request. Its records are judged by `transaction_history`."""
+        size = 0
+        for item in requests:
+            self.truth.sent[item.batch] = item.sent
             size += len(item.batch)
         self.request_bytes_max = max(self.request_bytes_max, size)
 

@@ -55,6 +55,7 @@ def _is_quiet(deployment: "Deployment", node: Node) -> bool:
 async def _read_all(deployment: "Deployment", streams: Streams, key: PartitionKey) -> None:
     partition = deployment.truth.partition(key)
     offset = partition.start
+    deployment.transaction_history.starts_over(key)
     for _ in range(10_000):
         number = deployment.client_history.begins_read(key, offset, "at the end")
         (fetched,) = await streams.fetch([FetchRange(key, offset, 2_000)], bytes_min=0, bytes_max=2_000, wait_ms=0)
@@ -67,6 +68,7 @@ async def _read_all(deployment: "Deployment", streams: Streams, key: PartitionKe
             deployment.client_history.read_completely(key, partition.start)
             return
         following = deployment.truth.read(key, offset, fetched.views, fetched.end)
+        deployment.transaction_history.reads_at_the_end(key, fetched.views)
         if following == offset:
             raise Violation(f"I4: nothing is read at offset {offset} of {key}, which ends at {partition.end}")
         offset = following

@@ -284,6 +284,7 @@ class RemoteMetadata(Metadata):
         self.users: Any = noun("users")
         self.access: Any = noun("access")
         self.quotas: Any = noun("quotas")
+        self.transactions: Any = noun("transactions")
         self._inner = inner
 
     @override

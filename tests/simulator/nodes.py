@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
-from bearlake.metadata.model import PartitionKey, ServerRef
+from bearlake.metadata.model import BATCH_TRANSACTIONAL, PartitionKey, ServerRef
 from bearlake.metadata.registering import register
+from bearlake.objects import ObjectStore
+from bearlake.objects.markers import MarkerObjectStore
 from bearlake.objects.retrying import RetryingObjectStore
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Result, Verdict
@@ -53,9 +55,10 @@ class Node:
             lambda: register(self._metadata.servers, self.name, zone=None, endpoints={}, version="1", timeout_ms=10_000)
         )
         self.server = registration.server
-        store = RetryingObjectStore(
+        store: ObjectStore = RetryingObjectStore(
             RemoteObjectStore(deployment.network, deployment.store), deployment.settings.retries, self._random
         )
+        store = MarkerObjectStore(store)
         streams = deployment.settings.streams_class(
             self._metadata,
             store,
@@ -303,7 +306,8 @@ class Connection:
             self._answer(reply, answers)
             return
         size = sum(len(item.batch) for item in appends)
-        streams.submit(AppendCall(appends, done, seen))
+        is_transactional = any(item.flags & BATCH_TRANSACTIONAL for item in appends)
+        streams.submit(AppendCall(appends, done, seen, is_transactional=is_transactional))
         self.node.check_bounds(size)
 
     def _admit(self, streams: Streams, item: BatchRequest) -> Append | None:

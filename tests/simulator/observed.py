@@ -20,6 +20,7 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.tokens import surely_not_stored
+from bearlake.metadata.transactions import Transaction
 from bearlake.objects import Buffer, ObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from simulator.truth import Truth
@@ -155,6 +156,28 @@ class _Producers(_Noun):
         return epoch
 
 
+class _Transactions(_Noun):
+    def __init__(self, inner: Any, truth: Truth, log: Any) -> None:
+        super().__init__(inner, truth)
+        self._log = log
+
+    async def put(self, after: Transaction, version: int) -> Transaction:
+        return self._stored(await self._inner.put(after, version))
+
+    async def put_offsets(self, after: Transaction, version: int, *more: Any) -> Transaction:
+        return self._stored(await self._inner.put_offsets(after, version, *more))
+
+    async def end(self, after: Transaction, version: int, *, is_commit: bool) -> Transaction:
+        row: Transaction = await self._inner.end(after, version, is_commit=is_commit)
+        for entry in (await self._log.follow(self._truth.position, limit=1)).entries:
+            self._truth.transaction_ended(entry)
+        return self._stored(row)
+
+    def _stored(self, row: Transaction) -> Transaction:
+        self._truth.transactions.stored(row)
+        return row
+
+
 class ObservedMetadata:
     """`metadata.Metadata` whose commits, trims, stream changes and registrations are reported to `Truth`."""
 
@@ -174,5 +197,7 @@ class ObservedMetadata:
         self.users: Any = inner.users
         self.access: Any = inner.access
         self.quotas: Any = inner.quotas
+        self.transactions: Any = _Transactions(inner.transactions, truth, inner.log)
         self.cluster_id = inner.cluster_id
+        self.now_ms = inner.now_ms
         self.close = inner.close

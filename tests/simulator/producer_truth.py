@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, BatchCommit, OutcomeKind
 
 if TYPE_CHECKING:
-    from simulator.truth import Partition
+    from simulator.true_log import Partition
 
 DUPLICATES_RECOGNIZED = 5
 """Requests that a client may have in flight; that many of its newest batches are recognized as duplicates (KAFKA-5793)."""

@@ -32,6 +32,7 @@ from simulator.named_clients import ConditionalProducer, NamedClient
 from simulator.network import NetworkSettings, run_in
 from simulator.queries import query, read_rows
 from simulator.subscribers import SubscriberSettings
+from simulator.transactional import TransactionalProducer, TransactionalSettings
 from simulator.truth import Violation
 
 READ_ON_S = 2.0
@@ -86,6 +87,8 @@ class ScenarioSettings:
     """Consumers of subscriptions; None: no such consumers."""
     members: MemberSettings | None = None
     """Members of consumer groups; None: no members."""
+    transactional: TransactionalSettings | None = None
+    """Transactional producers; None: there are none. With them, `transaction_history` judges instead of the history checker."""
     months: MonthsSettings | None = None
     """Months that pass while servers are suspended, so that producers expire; `duration_s` is then ignored. None: no months pass."""
     streams_class: type[Streams] = Streams
@@ -233,6 +236,12 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
 
 def _check(deployment: Deployment) -> None:
     """Check the promises against the clients' history alone. Raises `Violation`."""
+    if deployment.settings.transactional is not None:
+        deployment.transaction_history.check()
+        deployment.events.update(deployment.transaction_history.counts())
+        if isinstance(deployment.loop.abort, Violation):
+            raise deployment.loop.abort
+        return
     verdict = deployment.client_history.verdict()
     deployment.events["operations checked"] += verdict.counts["operations"]
     if verdict.violations:
@@ -352,12 +361,19 @@ def _producers(deployment: Deployment) -> list[Client]:
         return draw.sample(lanes, draw.randint(1, min(3, len(lanes))))
 
     settings = deployment.settings
+    transactional = settings.transactional
+    count = 0 if transactional is None else transactional.producer_count
     return [
         *(IdempotentProducer(deployment, number, sample()) for number in range(settings.idempotent_count)),
         *(InferringProducer(deployment, number, sample()) for number in range(settings.inferring_count)),
         *(PlainProducer(deployment, number, sample()) for number in range(settings.plain_count)),
         *(NamedClient(deployment, number, sample()) for number in range(settings.named_count)),
         *(ConditionalProducer(deployment, number, sample()) for number in range(settings.conditional_count)),
+        *(
+            TransactionalProducer(deployment, number, sample(), transactional)
+            for number in range(count)
+            if transactional
+        ),
     ]
 
 

@@ -6,16 +6,15 @@ durable and committed, I2 offsets are dense, unique and never reassigned, I3 a p
 I4 committed records are readable.
 """
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from bearlake import kernel
 from bearlake.metadata.compaction import Swap
 from bearlake.metadata.model import (
     BATCH_NAMED,
     BatchCommit,
+    Entry,
     ObjectCommit,
     ObjectCommitted,
     OutcomeKind,
@@ -27,61 +26,20 @@ from bearlake.metadata.model import (
     partition_index,
     stream_number,
 )
+from bearlake.records import markers
 from simulator.batch_comparison import is_same_batch
 from simulator.lake_truth import LakeTruth
-from simulator.producer_truth import Producer, contradiction, is_for_forgotten, is_repeated, remember
+from simulator.producer_truth import contradiction, is_for_forgotten, is_repeated, remember
+from simulator.transaction_truth import TransactionTruth
+from simulator.true_log import Batch as Batch
+from simulator.true_log import Partition as Partition
+from simulator.true_log import Sent as Sent
 
 
 class Violation(AssertionError):
     """An invariant does not hold. `partition` is the partition where the violation appears; None for all."""
 
     partition: PartitionKey | None = None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Sent:
-    """One batch as its client sees it: an idempotent producer may send the batch several times, any other producer only once."""
-
-    connection: int
-    number: int
-    producer_id: int = -1
-    is_promised_absent: bool = False
-    """A server answered that this batch is not stored and never will be."""
-    is_undecodable: bool = False
-    """Its records are garbage: they cannot become rows, and their timestamps cannot be read."""
-
-
-@dataclass(slots=True)
-class Batch:
-    """A committed batch with its stored bytes."""
-
-    base: int
-    count: int
-    stored: bytes
-    max_timestamp: int
-    sent: Sent | None
-
-    @property
-    def end(self) -> int:
-        """The first offset after the batch."""
-        return self.base + self.count
-
-
-class Partition:
-    """The true log of one partition."""
-
-    def __init__(self) -> None:
-        self.start = 0
-        self.end = 0
-        self.batches: list[Batch] = []
-        self.bases: list[int] = []
-        self.epoch = 0
-        self.producers: dict[int, Producer] = {}
-        self.last_number: dict[int, int] = {}
-
-    def at(self, offset: int) -> Batch:
-        """Return the batch that contains the offset (0 <= offset < end)."""
-        return self.batches[bisect_right(self.bases, offset) - 1]
 
 
 class Truth:
@@ -104,6 +62,7 @@ class Truth:
         self.has_forgotten = False
         """Whether the store has ever expired an idle producer."""
         self.lake = LakeTruth(self)
+        self.transactions = TransactionTruth(self)
         self.position = 0
         self.outcomes: Counter[str] = Counter()
 
@@ -254,12 +213,31 @@ class Truth:
         else:
             self.refused[commit.token] = result
 
+    def transaction_ended(self, entry: Entry) -> None:
+        """A transaction ended: each of its partitions has a marker."""
+        self._trace(
+            "a transaction ends", markers=entry.object_key, partitions=[piece.partition for piece in entry.slices]
+        )
+        self._entry(entry.position)
+        found = markers.parse(entry.object_key)
+        for key, offset in self.transactions.ended(entry).items():
+            partition = self.partition(key)
+            self.expect(offset == partition.end, "I2: offsets are dense", partition=key, base=offset)
+            partition.batches.append(Batch(offset, 1, found.batch(), found.time_ms, None))
+            partition.bases.append(offset)
+            partition.end = offset + 1
+        self.objects[entry.object_key] = found.batch() * found.marker_count
+        self.lake.committed(entry.object_key, entry.slices)
+
     def _entry(self, position: int) -> None:
         self.expect(position == self.position + 1, "log positions are dense", actual=position, before=self.position)
         self.position = position
 
     def _contradiction(self, batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
         """Return how the outcome contradicts the whole history; None if the outcome is correct."""
+        refusal = self.transactions.refusal(batch)
+        if refusal is not None or kind is OutcomeKind.NO_TRANSACTION:
+            return None if kind is refusal else f"due is {refusal}, by its transaction"
         if not self.exists(batch.partition):
             return None if kind is OutcomeKind.NOT_FOUND else "there is no such partition"
         partition = self.partition(batch.partition)
@@ -307,7 +285,9 @@ class Truth:
                 batch=batch,
                 known=partition.producers[batch.producer_id].batches[-5:],
             )
-        partition.batches.append(Batch(base, batch.record_count, part, batch.max_timestamp, sent))
+        appended = Batch(base, batch.record_count, part, batch.max_timestamp, sent)
+        self.transactions.appended(batch, appended)
+        partition.batches.append(appended)
         partition.bases.append(base)
         partition.end = base + batch.record_count
 
@@ -373,7 +353,7 @@ class Truth:
             for position, base, header in kernel.batches(view, 0, len(view)):
                 part = view[position : position + header.length]
                 is_right_place = base == following if following >= 0 else base <= offset
-                following = base + header.record_count
+                following = base + header.last_offset_delta + 1
                 self.expect(
                     is_right_place and offset < following <= partition.end,
                     "I2: a reader gets dense offsets from the one asked for on",
@@ -382,9 +362,10 @@ class Truth:
                     base=base,
                 )
                 if following <= partition.end:
-                    stored = partition.at(base).stored
+                    true = partition.at(base)
+                    is_sent = self.transactions.check_read(key, true, header)
                     self.expect(
-                        partition.at(base).base == base and is_same_batch(part, stored),
+                        true.base == base and (not is_sent or is_same_batch(part, true.stored)),
                         "I1, I6: a reader gets the records that were acknowledged",
                         partition=key,
                         base=base,

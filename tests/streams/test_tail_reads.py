@@ -90,10 +90,10 @@ async def test_one_commit_in_several_partitions_wakes_a_poll_once_with_all_of_it
         reads = 0
         read = streams.at_tail.read
 
-        def counted(*arguments: object) -> object:
+        def counted(*arguments: object, **named: object) -> object:
             nonlocal reads
             reads += 1
-            return read(*arguments)  # type: ignore[arg-type]
+            return read(*arguments, **named)  # type: ignore[arg-type]
 
         streams.at_tail.read = counted  # type: ignore[method-assign, assignment]
         async with asyncio.TaskGroup() as tasks:
@@ -193,10 +193,10 @@ async def test_a_poll_does_not_read_again_before_the_bytes_that_it_lacks_have_ar
         reads = 0
         read = streams.at_tail.read
 
-        def counted(*arguments: object) -> object:
+        def counted(*arguments: object, **named: object) -> object:
             nonlocal reads
             reads += 1
-            return read(*arguments)  # type: ignore[arg-type]
+            return read(*arguments, **named)  # type: ignore[arg-type]
 
         streams.at_tail.read = counted  # type: ignore[method-assign, assignment]
         for _ in range(9):

@@ -30,6 +30,7 @@ from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes, admin_endpoint
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
+from bearlake.serving.admin.transactions import TransactionRoutes
 from bearlake.serving.authentication.peer import LoginRules, check_openness
 from bearlake.serving.authentication.presented import MECHANISMS, require_one_message
 from bearlake.serving.authentication.settings import OAUTHBEARER
@@ -158,7 +159,12 @@ def _admin_server(parts: Parts, listener: Listener) -> AdminServer:
     routes: list[Routes] = [CompactionRoutes(parts.metadata)]
     if parts.stream_service is not None:
         service = parts.stream_service
-        routes += [StreamRoutes(service), AccessRoutes(service.access), GroupRoutes(service.coordinator)]
+        routes += [
+            StreamRoutes(service),
+            AccessRoutes(service.access),
+            GroupRoutes(service.coordinator),
+            TransactionRoutes(parts.metadata, service.transactions),
+        ]
     return AdminServer(
         listener,
         parts.metadata.log,

@@ -21,6 +21,7 @@ from bearlake.cli.server import server
 from bearlake.cli.sql import sql
 from bearlake.cli.stream import stream
 from bearlake.cli.table import table
+from bearlake.cli.transaction import transaction
 from bearlake.cli.user import user
 from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
 
@@ -46,6 +47,7 @@ for command in (
     sql,
     table,
     compaction,
+    transaction,
     server,
     user,
     access,

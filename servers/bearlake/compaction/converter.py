@@ -12,8 +12,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from bearlake import kernel
+from bearlake.compaction.aborted import AbortedRanges
 from bearlake.compaction.kept_batches import KeepReason, KeptBatches
-from bearlake.compaction.model import ItemResult, WrittenFile
+from bearlake.compaction.model import AbortedRange, ItemResult, WrittenFile
 from bearlake.compaction.output import Output, Upload
 from bearlake.compaction.segments import BatchSpan, Segments, check_cover
 from bearlake.errors import Corrupt, TooLarge
@@ -73,12 +74,15 @@ class Converter:
         row_group_bytes: int,
         file_bytes_max: int,
         batch_bytes_max: int,
+        aborted: Sequence[AbortedRange] = (),
     ) -> None:
+        """`aborted`: batches without rows; a segment covers their offsets, as those of control batches."""
         self._output = output
         self._kept_batches = kept_batches
         self._row_group_bytes = row_group_bytes
         self._file_bytes_max = file_bytes_max
         self._batch_bytes_max = batch_bytes_max
+        self._aborted = AbortedRanges(aborted)
         self._builder = kernel.ColumnBuilder()
         self._segments = Segments()
         self._controls: dict[
@@ -125,6 +129,11 @@ class Converter:
         self._read_bytes += len(view)
         run = _Run(view)
         for frame, header in _frames(located, view):
+            if self._aborted.has(frame.span.partition, header, frame.span.start):
+                yield from self._decode(run)
+                run = _Run(view)
+                self._add_gap(frame, view)
+                continue
             body, size = self._open(frame, view, header.attributes)
             self._record_bytes += size
             room = size + _ROW_BYTES * max(0, header.record_count)
@@ -194,12 +203,17 @@ class Converter:
         span = frame.span
         batch = bytes(view[frame.position : frame.position + span.length])
         if status is DecodeStatus.CONTROL:
-            self._controls[span.partition, span.start] = batch
-            self._keep_controls(self._segments.add_gap(span))
+            self._add_gap(frame, view)
             return
         reason = KeepReason.INEXACT if status is DecodeStatus.INEXACT else KeepReason.UNDECODABLE
         self._keep_controls(self._segments.cut())
         self._kept_batches.add(span, batch, reason)
+
+    def _add_gap(self, frame: _Frame, view: memoryview) -> None:
+        """Cover a batch without rows: a control batch, or one of an aborted transaction."""
+        span = frame.span
+        self._controls[span.partition, span.start] = bytes(view[frame.position : frame.position + span.length])
+        self._keep_controls(self._segments.add_gap(span))
 
     def _keep_controls(self, spans: Sequence[BatchSpan]) -> None:
         for span in spans:

@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bearlake.compaction.model import ItemResult, TaskResult, WorkItem, WrittenFile
+from bearlake.compaction.model import AbortedRange, ItemResult, TaskResult, WorkItem, WrittenFile
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, Slice
+from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, PartitionKey, Slice
 from bearlake.table.model import DataFile
 
 VERSION = 1
@@ -33,6 +33,7 @@ def encode_item(item: WorkItem) -> bytes:
             "kept_prefix": item.kept_prefix,
             "objects": [objects[key] for key in keys],
             "slices": [[number[located.object_key], *located.slice] for located in item.slices],
+            "aborted": [list(found) for found in item.aborted],
             "inputs": list(item.inputs),
             "file_bytes_max": item.file_bytes_max,
             "row_group_bytes": item.row_group_bytes,
@@ -59,6 +60,7 @@ def decode_item(encoded: bytes | str) -> WorkItem:
             inputs=[_object(value) for value in fields["inputs"]],
             file_bytes_max=fields["file_bytes_max"],
             row_group_bytes=fields["row_group_bytes"],
+            aborted=[AbortedRange(PartitionKey(partition), *found) for partition, *found in fields.get("aborted", ())],
         )
 
 

@@ -7,10 +7,20 @@ form the task's `TaskResult`, which is stored in the metadata store before the t
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bearlake.metadata.compaction import SwapObject, TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectRef
+from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey
 from bearlake.table.model import DataFile
+
+
+class AbortedRange(NamedTuple):
+    """A producer's batches with base offsets in `[start, end)` of a partition were aborted: they have no rows."""
+
+    partition: PartitionKey
+    producer_id: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +31,8 @@ class WorkItem:
     (12 hex digits: 8 random ones and the file number) differs between attempts, so their keys cannot collide.
     COMPACT reads WAL slices. MERGE reads whole data files: `slices` are all segments that the index has in them, and `inputs` names the
     files (including files without segments). Batches that rows cannot represent exactly go under `kept_prefix` (`kept/`):
-    `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the uncompressed size; `file_bytes_max` is a target.
+    `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the uncompressed size; `file_bytes_max` is a target. `aborted` concerns
+    COMPACT only.
     """
 
     kind: TaskKind
@@ -32,6 +43,7 @@ class WorkItem:
     inputs: Sequence[ObjectRef] = ()
     file_bytes_max: int
     row_group_bytes: int
+    aborted: Sequence[AbortedRange] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from bearlake.compaction import backlog as backlogs
+from bearlake.compaction.aborted import stable
 from bearlake.compaction.backlog import Backlog
 from bearlake.compaction.merging import Merges
 from bearlake.compaction.settings import CompactionSettings
@@ -340,7 +341,9 @@ class Planner:
             return
         size = self._settings.page_count
         for at in range(0, len(offers), size):
-            page = offers[at : at + size]
+            page = await stable(self._metadata, offers[at : at + size])
+            if not page:
+                continue
             tasks = await self._offer_page(page, lease)
             for task in tasks:
                 self._opened(task)

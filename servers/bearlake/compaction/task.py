@@ -45,6 +45,7 @@ async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> 
         row_group_bytes=item.row_group_bytes,
         file_bytes_max=item.file_bytes_max,
         batch_bytes_max=limits.batch_bytes_max,
+        aborted=item.aborted,
     )
     rest = windows(item.slices, limits.window_bytes)
     loaded = await read_window(next(rest, ()), store, limits.read_concurrent_count)

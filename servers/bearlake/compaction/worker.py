@@ -18,12 +18,13 @@ from functools import partial
 from typing import Any
 
 from bearlake.clock import Clock
+from bearlake.compaction.aborted import aborted_ranges, of_slices
 from bearlake.compaction.claims import Claims
 from bearlake.compaction.commit import Committer, Work
 from bearlake.compaction.ensuring import StreamDeleted
 from bearlake.compaction.items import cut, deal_out
 from bearlake.compaction.merge_inputs import Outdated, read_inputs
-from bearlake.compaction.model import WorkItem
+from bearlake.compaction.model import AbortedRange, WorkItem
 from bearlake.compaction.quarantine import KEPT_PREFIX, move_to_quarantine
 from bearlake.compaction.report import Outcome, Reporter
 from bearlake.compaction.retries import Retries
@@ -33,7 +34,7 @@ from bearlake.compaction.slot import Slots
 from bearlake.errors import BearlakeError, Conflict, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskClaim, TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectKind, ServerRef, Stream
+from bearlake.metadata.model import LocatedSlice, ObjectKind, PartitionKey, ServerRef, Stream
 from bearlake.objects import ObjectStore
 from bearlake.table import Tables, Unmergeable
 from bearlake.telemetry import metrics
@@ -221,10 +222,13 @@ class Worker:
         """Build a task's work items from the current index. Raises `Conflict` for a merge that is no longer possible."""
         task = work.task
         prefix = f"{await self._committer.location(work.stream)}/data/{task.id:016x}-{task.epoch}"
+        aborted: dict[PartitionKey, list[AbortedRange]] = {}
         if task.kind is TaskKind.MERGE:
             await read_inputs(work, self._metadata)
             groups: Sequence[Sequence[LocatedSlice]] = [work.slices]
         else:
+            # Before the slices: a trim between the reads may remove what was aborted, and the batches with it.
+            aborted = await aborted_ranges(self._metadata, task.ranges)
             work.slices = await self._metadata.log.slices(task.ranges)
             if any(found.kind is not ObjectKind.WAL for found in work.slices):  # this worker was paused for long
                 raise Conflict(f"task {task.id}: another worker has already swapped its offsets")
@@ -239,6 +243,7 @@ class Worker:
                 inputs=work.inputs,
                 file_bytes_max=self._file_bytes,
                 row_group_bytes=self._settings.row_group_bytes,
+                aborted=of_slices(aborted, group),
             )
             for number, group in enumerate(groups)
         ]

@@ -24,6 +24,9 @@ _DEAD_COUNT_MIN = 1_000
 """Fewer dead slices than this (400 KB) do not justify a scan of all entries."""
 
 
+NEVER = 1 << 62
+"""An offset that no partition reaches."""
+
 UNKNOWN_BYTES = 1 << 62
 """The argument for waiters that must look again, whatever they lack."""
 
@@ -44,13 +47,17 @@ _tail_slice = partial(tuple.__new__, TailSlice)
 class PartitionTail:
     """The newest slices of one partition: offsets `[known_from, end)`."""
 
-    __slots__ = ("_bases", "_head", "_slices", "end", "known_from", "start", "waiters")
+    __slots__ = ("_bases", "_head", "_slices", "committed_from", "end", "known_from", "start", "store_end", "waiters")
 
     def __init__(self, known_from: int, end: int) -> None:
         self.known_from = known_from
         self.end = end
         self.start = -1
         """Start offset of the partition; -1 until this server has asked the store for it."""
+        self.store_end = -1
+        """The newest end that came from the store and not from the log; -1: none. The log that this server follows may be behind it."""
+        self.committed_from = NEVER
+        """Every record from this offset on is committed, as the isolation index knows it (`streams/committed.py`)."""
         self.waiters: dict[Waiter, None] = {}
         self._bases: list[int] = []
         self._slices: list[TailSlice] = []
@@ -157,8 +164,10 @@ class TailIndex:
         tail = self._tails.get(partition)
         if tail is None:
             tail = self._tails[partition] = PartitionTail(bounds.end, bounds.end)
+            tail.store_end = bounds.end
         elif bounds.end > tail.end and len(tail) == 0:
-            tail.known_from = tail.end = bounds.end
+            tail.known_from = tail.end = tail.store_end = bounds.end
+            tail.committed_from = NEVER  # the isolation index may be behind
             tail.wake()
         tail.start = max(tail.start, bounds.start)
         return tail

@@ -16,7 +16,8 @@ Rules that hold for every method:
 
 The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions, defaults, users, access rules and quotas have values
 and Protocols in `metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py`, `metadata/defaults.py`, `metadata/users.py`,
-`metadata/access_rules.py` and `metadata/quotas.py`. The Protocol for producers is in `metadata/producer_ids.py`.
+`metadata/access_rules.py`, `metadata/quotas.py` and `metadata/transactions.py`. The Protocol for producers is in
+`metadata/producer_ids.py`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -49,6 +50,7 @@ from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.transactions import Transactions
 from bearlake.metadata.users import UserStore
 
 
@@ -321,10 +323,10 @@ class GroupStore(Protocol):
         """Return committed offsets of the partitions (None: all of the group), as of now; partitions without a commit are left out."""
 
     async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
-        """Delete committed offsets; absent offsets are ignored. Raises `Fenced`."""
+        """Delete committed offsets, and those of open transactions; absent offsets are ignored. Raises `Fenced`."""
 
     async def delete(self, group: str, lease: Lease) -> None:
-        """Delete the group, its snapshot and its offsets. Raises `Fenced`; `NotFound` if there is neither."""
+        """Delete the group: its snapshot, its offsets, and those of open transactions. Raises `Fenced`; `NotFound` if it has none."""
 
     async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
         """List at most `limit` groups with a snapshot or committed offsets, by name, after `after`."""
@@ -365,6 +367,7 @@ class Metadata(Protocol):
     users: UserStore
     access: AccessRules
     quotas: Quotas
+    transactions: Transactions
 
     async def cluster_id(self) -> str:
         """Return the deployment's id: 22 characters of URL-safe base64 (a UUID), created when the store is first opened."""

@@ -6,8 +6,7 @@ The store keeps the defaults. The protocol that creates streams copies the defau
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from bearlake.errors import Invalid
-from bearlake.metadata.names import check_name
+from bearlake.metadata.names import check_name, is_name
 
 GROUP_NAME_BYTES_MAX = 1024
 
@@ -39,11 +38,7 @@ class DefaultsStore(Protocol):
 
 def is_group_name(group: str) -> bool:
     """Return whether a group that commits offsets may have this name, which may be empty."""
-    try:
-        check_name("a group's name", group or "-", GROUP_NAME_BYTES_MAX)
-    except Invalid:
-        return False
-    return True
+    return group == "" or is_name(group, GROUP_NAME_BYTES_MAX)
 
 
 def check_group_name(group: str) -> None:

@@ -36,6 +36,7 @@ from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.transactions import Transactions
 from bearlake.metadata.users import UserStore
 
 
@@ -73,6 +74,7 @@ READS = frozenset(
         "schemas",
     }
     | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id", "revision", "read"}
+    | {"open_offsets", "isolation", "pending"}
 )
 """Methods without an effect, of all interfaces."""
 
@@ -97,6 +99,7 @@ class FaultyMetadata(Metadata):
         self.users: UserStore = cast("UserStore", FaultyNoun(inner.users, self._line))
         self.access: AccessRules = cast("AccessRules", FaultyNoun(inner.access, self._line))
         self.quotas: Quotas = cast("Quotas", FaultyNoun(inner.quotas, self._line))
+        self.transactions: Transactions = cast("Transactions", FaultyNoun(inner.transactions, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
         """Use these faults from now on."""

@@ -21,6 +21,11 @@ from bearlake.kernel import BatchCommit as BatchCommit
 from bearlake.kernel import CommitRows as CommitRows
 from bearlake.kernel import PartitionKey as PartitionKey
 from bearlake.kernel import Rows
+from bearlake.metadata.group_values import CommittedOffset as CommittedOffset
+from bearlake.metadata.group_values import GroupListing as GroupListing
+from bearlake.metadata.group_values import GroupSnapshot as GroupSnapshot
+from bearlake.metadata.transaction_changes import ChangeKind as ChangeKind
+from bearlake.metadata.transaction_changes import TransactionChange as TransactionChange
 
 PARTITION_COUNT_MAX = 1 << PARTITION_BITS
 _NO_PARTITION = PartitionKey(0)
@@ -114,6 +119,7 @@ class ObjectCommit:
     """A WAL object to commit. `token` is the object's key; `batches` are ordered by position, batches of one partition back to back.
 
     `seen` is a log position that the server knew before it received any batch that may be the first of its producer (0: none).
+    `is_transactional`: one of the batches may have BATCH_TRANSACTIONAL.
     """
 
     token: str
@@ -121,6 +127,7 @@ class ObjectCommit:
     size: int
     batches: Sequence[BatchCommit]
     seen: int = 0
+    is_transactional: bool = False
 
 
 class OutcomeKind(IntEnum):
@@ -152,6 +159,8 @@ class OutcomeKind(IntEnum):
 
     The server received the batch before it knew of the expiry (`ObjectCommit.seen`). If the client sends it again, it is decided anew.
     """
+    NO_TRANSACTION = 9
+    """The batch is transactional, and its producer has no transaction with this partition (`transactions.may_write`)."""
 
 
 class Outcome(NamedTuple):
@@ -259,7 +268,8 @@ class EntryKind(IntEnum):
 class Entry:
     """One entry of the commit log.
 
-    COMMIT: `object_key`, `object_size` and `slices` by position in the object (per partition: in offset order).
+    COMMIT: `object_key`, `object_size` and `slices` by position in the object (per partition: in offset order); `changes` of
+    transactions.
     TRIM: `partition`, `start_offset`. STREAM: `stream_number`. SWAP: `ranges`, as (partition, start, end).
     Fields that the kind does not use have their defaults.
     """
@@ -273,6 +283,7 @@ class Entry:
     start_offset: int = 0
     stream_number: int = 0
     ranges: Sequence[tuple[PartitionKey, int, int]] = ()
+    changes: Sequence[TransactionChange] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,11 +296,15 @@ class Entries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCommitted:
-    """Result of a commit: one outcome per batch, in order, and the log entry (`position` 0 and no slices if none was written)."""
+    """Result of a commit: one outcome per batch, in order, and the log entry (`position` 0 and no slices if none was written).
+
+    `is_transactional`: the entry may have transaction changes, which are only in the log.
+    """
 
     position: int
     outcomes: Sequence[Outcome]
     slices: Sequence[Slice]
+    is_transactional: bool = False
 
 
 class PartitionBounds(NamedTuple):
@@ -358,33 +373,6 @@ class NamedProducer(NamedTuple):
     last_sequence: int
     partition_epoch: int
     floor: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """A group's committed position: next offset to read, its leader epoch (-1: unknown), free text, and commit time (ms, store's clock)."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    committed_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSnapshot:
-    """A group's membership as its coordinator saved it; `state` is the coordinator's own encoding (`streams/groups`)."""
-
-    group: str
-    protocol_type: str
-    state: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupListing:
-    """A group in a listing; `protocol_type` is empty if the group only has committed offsets."""
-
-    group: str
-    protocol_type: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,3 +14,12 @@ def check_name(what: str, name: str, bytes_max: int) -> None:
         raise Invalid(f"{what} is not UTF-8") from error
     if not 0 < size <= bytes_max or "\0" in name:
         raise Invalid(f"{what} has {size} bytes, expected 1 to {bytes_max}, without NUL")
+
+
+def is_name(name: str, bytes_max: int) -> bool:
+    """Return whether `check_name` accepts the name."""
+    try:
+        check_name("a name", name, bytes_max)
+    except Invalid:
+        return False
+    return True

@@ -69,9 +69,18 @@ Producer = tuple[int, ...]
 Flat and immutable: one small object per producer and partition, replaced by each batch.
 """
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
-    OutcomeKind
-)
+(
+    ACCEPTED,
+    DUPLICATE,
+    OUT_OF_ORDER,
+    FENCED,
+    NOT_FOUND,
+    UNEXPECTED_OFFSET,
+    TERMINATED,
+    UNKNOWN_PRODUCER,
+    UNSURE,
+    NO_TRANSACTION,
+) = OutcomeKind
 
 
 def is_unsure(producer_id: int, expired_id: int, seen: int, floor: int) -> bool:

@@ -23,6 +23,7 @@ from bearlake.objects.fault_settings import InjectedFaults
 from bearlake.objects.faulty import faulty
 from bearlake.objects.keys import check_key
 from bearlake.objects.local import LocalObjectStore, LocalSettings
+from bearlake.objects.markers import MarkerObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.objects.metered import MeteredObjectStore, Recorder
 from bearlake.objects.retrying import RetryingObjectStore, RetrySettings
@@ -73,7 +74,7 @@ def open_store(
         store = faulty(store, settings.faults, randomness)
     if recorder is not None:
         store = MeteredObjectStore(store, recorder)
-    return RetryingObjectStore(store, settings.retry, randomness)
+    return MarkerObjectStore(RetryingObjectStore(store, settings.retry, randomness))
 
 
 def _open(url: str, settings: ObjectStoreSettings, clock: Clock | None) -> ObjectStore:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Verdict(IntEnum):
-    """The outcome of a batch, as the stream service reports it. The first nine members have the numbers of `metadata.model.OutcomeKind`."""
+    """The outcome of a batch, as the stream service reports it. The first ten members have the numbers of `metadata.model.OutcomeKind`."""
 
     ACCEPTED = 0
     DUPLICATE = 1
@@ -33,9 +33,11 @@ class Verdict(IntEnum):
     """The batch may or may not be stored: the stores did not answer in time, or the commit cannot decide (`OutcomeKind.UNSURE`).
 
     Retry with the same sequence."""
-    SERVER_FENCED = 9
+    NO_TRANSACTION = 9
+    """The producer has no transaction with this partition (any more)."""
+    SERVER_FENCED = 10
     """This server lost its registration and is stopping; nothing was stored. Retry on another server."""
-    NOT_STORED = 10
+    NOT_STORED = 11
     """The put of the batch's object, or of an earlier batch's object, failed: the batch is not stored. Retry with the same sequence."""
 
 
@@ -109,7 +111,7 @@ class AppendCall(kernel.Results, Call):
     As a sequence, the call holds one result per batch, in the order of `appends`.
     """
 
-    __slots__ = ("_on_done", "_on_failed", "appends", "seen")
+    __slots__ = ("_on_done", "_on_failed", "appends", "is_transactional", "seen")
 
     def __init__(
         self,
@@ -117,14 +119,19 @@ class AppendCall(kernel.Results, Call):
         on_done: Callable[["AppendCall"], None],
         seen: int,
         on_failed: Callable[[Exception], None] | None = None,
+        *,
+        is_transactional: bool = False,
     ) -> None:
-        """`seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94).
+        """`is_transactional`: one of the batches has BATCH_TRANSACTIONAL.
+
+        `seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94).
 
         `on_failed` is called with the error that `on_done` raised; it closes the caller's connection.
         """
         super().__init__(len(appends), UNAVAILABLE)
         self.appends = appends
         self.seen = seen
+        self.is_transactional = is_transactional
         self._on_done = on_done
         self._on_failed = on_failed
 

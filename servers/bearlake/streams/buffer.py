@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.metadata.model import CommitRows, ServerRef
+from bearlake.metadata.model import CommitRows, ObjectCommit, ServerRef
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.wal import writer as wal_writer
 
@@ -11,12 +11,14 @@ from bearlake.wal import writer as wal_writer
 class OpenBuffer:
     """Batches for one WAL object, and how long they wait."""
 
-    __slots__ = ("batches", "since")
+    __slots__ = ("batches", "is_transactional", "since")
 
     def __init__(self, settings: WriterSettings) -> None:
         self.batches = kernel.WriteBuffer(settings.object_bytes_max, settings.object_batch_count_max)
         self.since = 0.0
         """Loop time of the first batch."""
+        self.is_transactional = False
+        """Whether one of the batches has BATCH_TRANSACTIONAL."""
 
     @property
     def size(self) -> int:
@@ -35,10 +37,22 @@ class Sealed(NamedTuple):
     queued: kernel.WriteBuffer
     buffer: bytearray
     batches: CommitRows
+    is_transactional: bool
+
+    def commit(self, key: str, server: ServerRef) -> ObjectCommit:
+        """Return the commit of this object, which is stored under `key`."""
+        return ObjectCommit(
+            token=key,
+            server=server,
+            size=len(self.buffer),
+            batches=self.batches,
+            seen=self.queued.seen,
+            is_transactional=self.is_transactional,
+        )
 
 
 def seal(buffer: OpenBuffer, server: ServerRef) -> Sealed:
     """Seal a buffer with batches into one WAL object of `server`; releases the memory that its batches held."""
     batches = buffer.batches
     sealed = wal_writer.seal_batches(batches, node_id=server.node_id, server_epoch=server.epoch)
-    return Sealed(batches, sealed, batches.commits())
+    return Sealed(batches, sealed, batches.commits(), buffer.is_transactional)

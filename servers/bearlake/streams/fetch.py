@@ -15,7 +15,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
@@ -26,6 +26,8 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
+from bearlake.streams.committed import Isolating, keep_committed
+from bearlake.streams.fetch_plan import Plan, Progress, is_behind, ration
 from bearlake.streams.fetched import Fetched, FetchRange, least
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
@@ -57,55 +59,39 @@ class ReaderSettings:
     """Slices that one look-up in the metadata store returns."""
 
 
-@dataclass(slots=True)
-class _Plan:
-    """The slices to read for one range and, once loaded, their bytes (for a row group: its block, until `_spread` replaces the block).
-
-    `is_tail`: the tail index has the slices, so other readers want the same objects; all slices are in WAL objects then.
-    """
-
-    fetched: Fetched
-    slices: list[Piece]
-    is_tail: bool
-    views: "list[memoryview | Block | None]"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Progress:
-    """What the partitions read so far have used of one fetch."""
-
-    bytes_left: int
-    """Bytes that the answer still may have; negative after a larger first batch."""
-    load_bytes_left: int
-    """Bytes that may still be loaded from the object store."""
-    results: list[Fetched] = field(default_factory=list)
-    size_bytes: int = 0
-    extents: set[ExtentKey] = field(default_factory=set)
-    is_filled: bool = False
-    """Whether something is loaded, so that `load_bytes_left` counts."""
-    is_cut: bool = False
-    """Whether more data exists that was too much for one read."""
-    has_error: bool = False
-
-
 class Reader:
     """One server's read path. Use it from the event loop's thread only."""
 
     def __init__(
-        self, commit_log: CommitLog, tail: TailIndex, history: History, cache: ObjectCache, settings: ReaderSettings
+        self,
+        commit_log: CommitLog,
+        tail: TailIndex,
+        history: History,
+        cache: ObjectCache,
+        isolation: Isolating,
+        settings: ReaderSettings,
     ) -> None:
         self._log = commit_log
         self._tail = tail
         self._history = history
         self._cache = cache
+        self._isolation = isolation
         self._settings = settings
         self.at_tail = TailReads(tail, cache, settings.bytes_max, settings.wait_max_ms)
         """Reads that need neither the store nor a wait."""
 
     async def fetch(
-        self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
+        self,
+        ranges: Sequence[FetchRange],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        wait_ms: int,
+        is_committed: bool = True,
     ) -> list[Fetched]:
         """Read the ranges, in order, up to `bytes_max` bytes in total; returns one answer per range.
+
+        `is_committed`: return only records of committed transactions, and those without a transaction (`streams/committed.py`).
 
         Returns at once if `bytes_min` bytes are available, or as many as an answer may have, or if any range has an error; otherwise waits
         up to `wait_ms`.
@@ -122,10 +108,14 @@ class Reader:
             )
             wake.clear()
             tails: list[PartitionTail] = []
-            done = _Progress(bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max)
+            done = Progress(
+                bytes_left=bytes_max, load_bytes_left=self._settings.load_bytes_max, is_committed=is_committed
+            )
             try:
                 async for part in in_turns(ranges):
                     await self._learn([item.partition for item in part])
+                    if is_committed:
+                        await self._isolation.know([item.partition for item in part])
                     watched = [tail for item in part if (tail := self._tail.get(item.partition)) is not None]
                     tails += watched
                     for tail in watched:
@@ -134,7 +124,8 @@ class Reader:
                 wait = deadline - loop.time()
                 is_last = done.size_bytes >= bytes_min or wait <= 0 or done.is_cut or done.has_error
                 if not is_last:
-                    waiter(done.size_bytes)
+                    # The end of a transaction adds few bytes, and shows many.
+                    waiter(waiter.size_bytes - 1 if done.hides_records() else done.size_bytes)
                     if len(tails) < len(ranges):  # a partition without known bounds has no tail to wake us
                         wait = min(wait, _LEARN_PAUSE_S)
                     is_last = not await waiting.is_woken(wake, wait) and loop.time() >= deadline
@@ -167,40 +158,51 @@ class Reader:
 
     # -- plan ----------------------------------------------------------------------------------------------------
 
-    async def _collect(self, ranges: Sequence[FetchRange], done: _Progress) -> None:
+    async def _collect(self, ranges: Sequence[FetchRange], done: Progress) -> None:
         """Add one answer per range to those that are `done`."""
-        plans = [_Plan(Fetched(item), [], True, []) for item in ranges]
+        plans = [Plan(Fetched(item), [], True, [], done.is_committed) for item in ranges]
         cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         _FROM_TAIL.value += len(plans) - len(cold)
         if cold:
             await asyncio.gather(*(self._plan_from_history(plan) for plan in cold))
-        _ration(plans, done)
+        ration(plans, done)
         await self._load(plans, done)
         for plan in plans:
             fetched = plan.fetched
             if not plan.is_tail:
                 self._spread(plan)
             is_first = done.size_bytes == 0
-            if fetched.error is None and (done.bytes_left > 0 or is_first):
-                self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
+            if fetched.error is None:
+                if done.bytes_left > 0 or is_first:
+                    self._cut(plan, min(fetched.range.bytes_max, done.bytes_left), is_first=is_first)
+                if plan.view is not None and plan.slices:
+                    keep_committed(fetched, plan.view, plan.slices[-1].slice.end_offset)
                 done.bytes_left -= fetched.size_bytes
                 done.size_bytes += fetched.size_bytes
             done.has_error = done.has_error or fetched.error is not None
             done.results.append(fetched)
 
-    def _plan_from_tail(self, plan: _Plan) -> bool:
+    def _plan_from_tail(self, plan: Plan) -> bool:
         """Plan from the tail index; False if the reader must ask the store."""
         fetched = plan.fetched
         tail = self._tail.get(fetched.range.partition)
         offset = fetched.range.offset
-        if tail is None or tail.start < 0 or not max(tail.known_from, tail.start) <= offset <= tail.end:
+        if tail is None or tail.start < 0:
             return False
-        fetched.start, fetched.end, fetched.last_stable = tail.start, tail.end, tail.end
-        if offset == tail.end:
+        if plan.is_committed:
+            plan.view = self._isolation.view(fetched.range.partition, tail, offset)
+            if plan.view is None:
+                return False
+        if not max(tail.known_from, tail.start) <= offset <= tail.end:
+            return False
+        fetched.start, fetched.end = tail.start, tail.end
+        plan.limit()
+        end = fetched.last_stable
+        if offset >= end:
             return True
         handle = tail.find(offset)
         room = fetched.range.bytes_max
-        while (piece := tail.at(handle)) is not None:
+        while (piece := tail.at(handle)) is not None and piece.slice.base_offset < end:
             plan.slices.append(piece)
             room -= bytes_from(piece.slice, offset)
             if room <= 0:
@@ -208,14 +210,20 @@ class Reader:
             handle += 1
         return True
 
-    async def _plan_from_history(self, plan: _Plan, *, is_fresh: bool = False) -> None:
+    async def _plan_from_history(self, plan: Plan, *, is_fresh: bool = False) -> None:
         fetched = plan.fetched
         plan.is_tail = False
         plan.slices, plan.views = [], []
         for _ in range(RESOLVE_COUNT_MAX):
             try:
+                if plan.is_committed and plan.view is None:
+                    plan.view = await self._isolation.read(fetched.range.partition)
                 bounds, plan.slices = await self._history.plan(*fetched.range, is_fresh=is_fresh)
-                fetched.start, fetched.end, fetched.last_stable = bounds
+                if plan.is_committed and (plan.view is None or is_behind(plan.view, plan.slices)):
+                    plan.view = None
+                    continue
+                fetched.start, fetched.end = bounds.start, bounds.end
+                plan.limit()
                 return
             except Moved:
                 is_fresh = True
@@ -226,7 +234,7 @@ class Reader:
 
     # -- load ----------------------------------------------------------------------------------------------------
 
-    async def _load(self, plans: Sequence[_Plan], done: _Progress) -> None:
+    async def _load(self, plans: Sequence[Plan], done: Progress) -> None:
         """Load the planned slices; drops those that are too much for one read."""
         unloaded = []
         for plan in plans:
@@ -256,13 +264,13 @@ class Reader:
             return self._history.peek(piece)
         return self._cache.peek(piece.object, piece.slice)
 
-    def _extent_of(self, piece: Piece, plan: _Plan) -> ExtentKey:
+    def _extent_of(self, piece: Piece, plan: Plan) -> ExtentKey:
         if isinstance(piece, BlockPiece):
             group = piece.footer.groups[piece.group]
             return (piece.object.key, group.start, group.start + group.size_bytes)
         return self._cache.extent_of(piece.object, piece.slice, is_tail=plan.is_tail)
 
-    async def _load_plan(self, plan: _Plan) -> None:
+    async def _load_plan(self, plan: Plan) -> None:
         for _ in range(RESOLVE_COUNT_MAX):
             try:
                 await self._load_views(plan)
@@ -279,7 +287,7 @@ class Reader:
                 return
         plan.fetched.error = _missing(plan.fetched)
 
-    async def _load_views(self, plan: _Plan) -> None:
+    async def _load_views(self, plan: Plan) -> None:
         """Load the plan's slices. Before damaged ones, a plan ends: readers get what precedes the damage, and its exact place next time.
 
         Raises `Corrupt` if nothing precedes it.
@@ -295,12 +303,12 @@ class Reader:
         del plan.slices[len(whole) :]
         plan.views = cast("list[memoryview | Block | None]", whole)
 
-    async def _get(self, piece: Piece, plan: _Plan) -> "memoryview | Block":
+    async def _get(self, piece: Piece, plan: Plan) -> "memoryview | Block":
         if isinstance(piece, BlockPiece):
             return await self._history.block(piece)
         return await self._cache.get(piece.object, piece.slice, is_tail=plan.is_tail)
 
-    def _spread(self, plan: _Plan) -> None:
+    def _spread(self, plan: Plan) -> None:
         """Replace each block by its runs of batches, and read ahead after the last block."""
         last = next((piece for piece in reversed(plan.slices) if isinstance(piece, BlockPiece)), None)
         if last is None or plan.fetched.error is not None:
@@ -326,7 +334,7 @@ class Reader:
     # -- cut -----------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _cut(plan: _Plan, bytes_max: int, *, is_first: bool) -> None:
+    def _cut(plan: Plan, bytes_max: int, *, is_first: bool) -> None:
         """Take whole batches, starting with the batch that holds the offset; at least one if `is_first` (KIP-74)."""
         fetched = plan.fetched
         views = cast("list[memoryview]", plan.views)  # all are loaded, and blocks are spread
@@ -348,17 +356,3 @@ def _missing(fetched: Fetched) -> Unavailable:
     log.error("a committed object is missing", extra={"partition": partition, "offset": offset})
     metrics.FETCH_MISSING.inc()
     return Unavailable(f"committed bytes are missing: partition {partition}, offset {offset}")
-
-
-def _ration(plans: Sequence[_Plan], done: _Progress) -> None:
-    """Drop slices that do not fit the answer, so that its size bounds memory; at least one slice stays (KIP-74)."""
-    room = done.bytes_left
-    is_first = done.size_bytes == 0
-    for plan in plans:
-        slice_count = 0
-        while slice_count < len(plan.slices) and (room > 0 or is_first):
-            piece = plan.slices[slice_count].slice
-            room -= bytes_from(piece, plan.fetched.range.offset)
-            is_first = is_first and piece.length == 0  # this slice may be empty; then the next one is the first
-            slice_count += 1
-        del plan.slices[slice_count:]

@@ -20,6 +20,8 @@ class FetchRange(NamedTuple):
 class Fetched:
     """The answer for one range: `views` are runs of whole record batches in offset order; unknown bounds are -1.
 
+    Readers of committed records get the end and the last stable offset of one state. For readers of all records, `last_stable` is the end.
+
     `error` is `OutOfRange`, `NotFound`, `Corrupt` or `Unavailable`; there are no bytes then.
     """
 

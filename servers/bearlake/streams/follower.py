@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bearlake.errors import OutOfRange, Overloaded, Unavailable
+from bearlake.index.isolation import IsolationIndex
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import CommitLog
@@ -55,6 +56,7 @@ class Follower:
         policies: Sequence[Policy],
         settings: FollowerSettings,
         on_position: Callable[[int], None],
+        isolation: IsolationIndex | None = None,
     ) -> None:
         """`policies`: the access rules and the quotas. `on_position` is called with each newer log position that this server learns of."""
         self._log = commit_log
@@ -70,12 +72,14 @@ class Follower:
         """Whether access rules or quotas changed according to the log, and this server has not read them again yet."""
         self._head = 0
         self._on_position = on_position
+        self._transactions = isolation or IsolationIndex()
 
     async def start(self) -> None:
         """Start at the log's head, then load the policies and the catalog; this order ensures that later changes are followed."""
         head = await self._log.head()
         await self._refresh_policies()
         self._advance_head(head)
+        self._transactions.reset(head)
         self._tail.reset(head)
         self._segments.reset(head)
         self._changed.clear()
@@ -117,6 +121,7 @@ class Follower:
         for entry in page.entries:
             if entry.position <= self._tail.position:
                 continue
+            self._transactions.apply(entry)
             self._tail.apply(entry)
             self._segments.apply(entry)
             if entry.kind is EntryKind.STREAM:
@@ -142,6 +147,7 @@ class Follower:
                     for index in range(stream.partition_count):
                         self._tail.forget(stream.partition(index))
                         self._segments.forget(stream.partition(index))
+                        self._transactions.forget(stream.partition(index))
             for number in changed:
                 self._changed.pop(number, None)
         self._catalog.reached(self._tail.position)
@@ -152,9 +158,12 @@ class Follower:
         self._is_policy_changed = False
 
     def committed(self, ref: ObjectRef, result: ObjectCommitted) -> None:
-        """Apply this server's own commit at once if it is the next entry; otherwise the log delivers it later."""
+        """Apply this server's own commit at once if it is the next entry; otherwise the log delivers it later.
+
+        So it does if the entry may have transaction changes, which the result of a commit does not have.
+        """
         self._advance_head(result.position)
-        if result.position == self._tail.position + 1:
+        if result.position == self._tail.position + 1 and not result.is_transactional:
             entry = Entry(
                 position=result.position,
                 kind=EntryKind.COMMIT,

@@ -67,14 +67,16 @@ class Offsets:
         self._history = history
         self._cache = cache
 
-    async def answer(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
+    async def answer(self, questions: Sequence[OffsetQuestion], *, is_committed: bool = False) -> list[OffsetAnswer]:
         """Return one answer per question, in order; one store read answers all questions about bounds, before any look-up by time.
+
+        `is_committed`: the latest offset is the last stable one, and an offset by time at or above it counts as none.
 
         Looks `LOOKUPS_AT_ONCE` questions up by time at once. Those that remain after `LOOKUPS_MS_MAX` fail as `Unavailable`.
         """
         partitions: set[PartitionKey] = set()
         async for part in in_turns(questions):
-            partitions.update(item.partition for item in part if item.timestamp in _BOUNDS)
+            partitions.update(item.partition for item in part if item.timestamp in _BOUNDS or is_committed)
         try:
             bounds = await self._log.bounds(partitions) if partitions else {}
         except BearlakeError as error:
@@ -85,7 +87,7 @@ class Offsets:
             for question in part:
                 if question.timestamp not in _KNOWN:
                     by_time.append(len(answers))
-                answers.append(_known(question, bounds))
+                answers.append(_known(question, bounds, is_committed=is_committed))
         loop = asyncio.get_running_loop()
         end = loop.time() + LOOKUPS_MS_MAX / 1000
         async for places in in_turns(by_time, LOOKUPS_AT_ONCE):
@@ -95,7 +97,7 @@ class Offsets:
             else:
                 found = await asyncio.gather(*(self._by_time(*questions[place]) for place in places))
             for place, answer in zip(places, found, strict=True):
-                answers[place] = answer
+                answers[place] = _stable(answer, bounds.get(questions[place].partition)) if is_committed else answer
         return answers
 
     async def _by_time(self, partition: PartitionKey, timestamp: int) -> OffsetAnswer:
@@ -186,7 +188,9 @@ _KNOWN = _BOUNDS | {OffsetSpec.LATEST_TIERED}
 """What is answered without a look-up by time."""
 
 
-def _known(question: OffsetQuestion, bounds: Mapping[PartitionKey, PartitionBounds]) -> OffsetAnswer:
+def _known(
+    question: OffsetQuestion, bounds: Mapping[PartitionKey, PartitionBounds], *, is_committed: bool
+) -> OffsetAnswer:
     """Answer a question about bounds; `NOTHING` for one that needs a look-up."""
     partition, timestamp = question
     if timestamp not in _BOUNDS:
@@ -194,7 +198,15 @@ def _known(question: OffsetQuestion, bounds: Mapping[PartitionKey, PartitionBoun
     known = bounds.get(partition)
     if known is None:
         return OffsetAnswer(-1, -1, NotFound(f"no partition {partition}"))
-    return OffsetAnswer(known.start if timestamp in _STARTS else known.end)
+    if timestamp in _STARTS:
+        return OffsetAnswer(known.start)
+    return OffsetAnswer(known.last_stable if is_committed else known.end)
+
+
+def _stable(answer: OffsetAnswer, bounds: PartitionBounds | None) -> OffsetAnswer:
+    """Return the answer for readers of committed records: none if the record is not decided yet."""
+    is_hidden = bounds is not None and answer.error is None and answer.offset >= bounds.last_stable
+    return NOTHING if is_hidden else answer
 
 
 def _first_at(batch: memoryview, base_offset: int, timestamp: int, start: int) -> OffsetAnswer | None:

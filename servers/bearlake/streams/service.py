@@ -18,10 +18,11 @@ from typing_extensions import override
 from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import Overloaded
+from bearlake.index.isolation import IsolationIndex
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.kernel import WriteBuffer
-from bearlake.metadata import Metadata
+from bearlake.metadata import CommitLog, Metadata
 from bearlake.metadata.model import (
     ObjectCommitted,
     ObjectRef,
@@ -36,6 +37,7 @@ from bearlake.streams.append import Append, AppendCall, Appended, Call
 from bearlake.streams.audit import Audit, AuditSettings
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
+from bearlake.streams.committed import Isolating
 from bearlake.streams.fetch import Reader, ReaderSettings
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
@@ -56,6 +58,7 @@ from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.tenure import Tenure
+from bearlake.streams.transactions import TransactionService, TransactionSettings
 from bearlake.streams.upkeep import Upkeep, UpkeepSettings
 from bearlake.streams.writer import Writer
 from bearlake.streams.writer_settings import WriterSettings
@@ -87,6 +90,8 @@ class StreamsSettings:
     """Limits of consumer groups."""
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
     """Limits of subscriptions, and how their cursors are saved."""
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    """Limits of transactions."""
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     """How quotas are enforced."""
     audit: AuditSettings = field(default_factory=AuditSettings)
@@ -146,23 +151,14 @@ class Streams(Management):
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         policies = self.access, self.quotas
+        isolation = IsolationIndex()
         self._follower = Follower(
-            metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance
+            metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance, isolation
         )
-        self._writer = Writer(
-            store,
-            metadata.log,
-            server,
-            settings.writer,
-            self.clock,
-            random_source or random.SystemRandom(),
-            self.seen,
-            self._on_committed,
-            on_fenced,
-            on_unknown or on_fenced,
-        )
+        self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
         self._history = _history(metadata, store, self._tail, index, settings)
-        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
+        isolating = Isolating(metadata.transactions, isolation, self._tail)
+        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, isolating, settings.reader)
         self.at_tail = self._reader.at_tail
         """Reads that need neither the store nor a task. The caller must check `sees(…, READ, …)` for every stream first."""
         self._offsets = Offsets(metadata.log, self._history, self._cache)
@@ -190,8 +186,30 @@ class Streams(Management):
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
-        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep)
+        self.transactions = TransactionService(metadata, settings.transactions)
+        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
         self._expose()
+
+    def _open_writer(
+        self,
+        store: ObjectStore,
+        commit_log: CommitLog,
+        random_source: random.Random | None,
+        on_fenced: Callable[[], None],
+        on_unknown: Callable[[], None],
+    ) -> Writer:
+        return Writer(
+            store,
+            commit_log,
+            self.server,
+            self.settings.writer,
+            self.clock,
+            random_source or random.SystemRandom(),
+            self.seen,
+            self._on_committed,
+            on_fenced,
+            on_unknown,
+        )
 
     async def start(self) -> None:
         """Load the catalog and start at the log's head. Raises `Unavailable`."""
@@ -278,9 +296,7 @@ class Streams(Management):
         """Wait until the write path accepts more, for at most `wait_ms` ms (None: without a limit of its own).
 
         Meanwhile, the caller reads nothing from its client. Once its turn has come, it does not check again: others may be in line by then.
-
-        Raises:
-            Overloaded: `wait_ms` is over.
+        Raises `Overloaded` if `wait_ms` is over.
         """
         if not self.is_over_budget:
             return
@@ -297,14 +313,30 @@ class Streams(Management):
     # -- consume -------------------------------------------------------------------------------------------------
 
     async def fetch(
-        self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
+        self,
+        ranges: Sequence[FetchRange],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        wait_ms: int,
+        is_committed: bool | None = None,
     ) -> list[Fetched]:
-        """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first."""
-        return await self._reader.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
+        """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first.
 
-    async def offsets(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
+        `is_committed` is for Kafka's clients, which choose between committed records and all. For all others (None), only committed
+        records exist: a partition ends at its last stable offset.
+        """
+        found = await self._reader.fetch(
+            ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
+        )
+        if is_committed is None:
+            for fetched in found:
+                fetched.end = min(fetched.end, fetched.last_stable)
+        return found
+
+    async def offsets(self, questions: Sequence[OffsetQuestion], *, is_committed: bool = False) -> list[OffsetAnswer]:
         """Answer offset questions; see `streams/offsets.py`."""
-        return await self._offsets.answer(questions)
+        return await self._offsets.answer(questions, is_committed=is_committed)
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         """Read start, end and last stable offsets from the store; partitions that do not exist are left out. Raises `Unavailable`."""

@@ -58,10 +58,11 @@ class TailReads:
         if self._woken:
             asyncio.get_running_loop().call_soon(self._look)
 
-    def read(self, ranges: Sequence[FetchRange], bytes_max: int) -> list[Fetched] | None:
+    def read(self, ranges: Sequence[FetchRange], bytes_max: int, *, is_committed: bool = False) -> list[Fetched] | None:
         """Read the ranges, in order, up to `bytes_max` bytes in total; never waits.
 
-        Returns one answer per range, which may be empty; none has an error. Returns None if a range needs the store.
+        Returns one answer per range, which may be empty; none has an error. Returns None if a range needs the store or, with
+        `is_committed`, if it may have records that are not committed.
         """
         room = min(bytes_max, self._bytes_max)
         results: list[Fetched] = []
@@ -69,6 +70,8 @@ class TailReads:
         for item in ranges:
             tail = self._tail.get(item.partition)
             if tail is None or tail.start < 0 or not max(tail.known_from, tail.start) <= item.offset <= tail.end:
+                return None
+            if is_committed and item.offset < tail.committed_from:
                 return None
             result = Fetched(item, tail.start, tail.end, tail.end)
             results.append(result)
@@ -112,6 +115,7 @@ class Poll:
         "_bytes_min",
         "_done",
         "_failed",
+        "_is_committed",
         "_is_woken",
         "_lack",
         "_loop",
@@ -133,10 +137,11 @@ class Poll:
         done: Callable[[list[Fetched] | None], None],
         failed: Callable[[BaseException], None],
         found_bytes: int = 0,
+        is_committed: bool = False,
     ) -> None:
         """Wait for records of `ranges`, of which `reads.read` has just found `found_bytes` bytes.
 
-        Calls `done` once, with the answers, or with None if a range needs the store. Calls `failed` with an error of `done`: a bug.
+        Calls `done` once, with the answers, or with None where `reads.read` returns None. Calls `failed` with an error of `done`: a bug.
         """
         self._reads = reads
         self._ranges = ranges
@@ -146,6 +151,7 @@ class Poll:
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
+        self._is_committed = is_committed
         self._is_woken = False
         self._lack = Lack(self._bytes_min - found_bytes, self._wake)
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(
@@ -173,7 +179,7 @@ class Poll:
     def _read(self, bytes_min: int) -> None:
         """Read again, and end the wait if there are `bytes_min` bytes. Raises nothing: a bug closes the waiting connection."""
         try:
-            results = self._reads.read(self._ranges, self._bytes_max)
+            results = self._reads.read(self._ranges, self._bytes_max, is_committed=self._is_committed)
             if results is None or has_enough(results, bytes_min):
                 self.cancel()
                 self._done(results)

@@ -1,4 +1,5 @@
-"""Upkeep of the metadata store in bounded steps: rolls up and truncates the commit log, and expires idle producers.
+"""Upkeep of the metadata store in bounded steps: rolls up and truncates the commit log, expires idle producers, ends transactions that take
+too long.
 
 Every server runs it; the store lets one server work and the others return. Without upkeep, the log and the start-up time of servers would
 grow without bound. So would the producer states, because every client start creates new ones.
@@ -13,6 +14,7 @@ from bearlake.errors import BearlakeError
 from bearlake.metadata import CommitLog
 from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.producers import MINUTE_MS
+from bearlake.streams.transactions import TransactionService
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage
 
@@ -59,28 +61,45 @@ class ProducerClock:
 
 
 class Upkeep:
-    """Runs `CommitLog.maintain`, a `ProducerClock` and `ProducerIds.expire`. The service's task group owns `run`."""
+    """Runs `CommitLog.maintain`, a `ProducerClock`, `ProducerIds.expire`, and the expiry of transactions and their ids.
 
-    def __init__(self, commit_log: CommitLog, producers: ProducerIds, settings: UpkeepSettings) -> None:
+    The service's task group owns `run`.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        producers: ProducerIds,
+        settings: UpkeepSettings,
+        transactions: TransactionService | None = None,
+    ) -> None:
         self._log = commit_log
         self._producers = producers
         self._clock = ProducerClock(producers)
         self._settings = settings
+        self._transactions = transactions
 
     async def run(self) -> None:
         """Run until cancelled. If the store does not answer, the next round tries again."""
         outages = {
             job: Outage(log, f"upkeep of the {job} failed; retrying", f"upkeep of the {job} works again")
-            for job in ("commit log", "producer clock", "producers")
+            for job in ("commit log", "producer clock", "producers", "transactions", "transactional ids")
         }
         loop = asyncio.get_running_loop()
         producers_due = loop.time() + self._settings.producer_pause_ms / 1000
+        transactions, transactions_due, ids_due = self._transactions, loop.time(), producers_due
         while True:
             await asyncio.sleep(self._settings.pause_ms / 1000)
             await _attempt(self._maintain, outages["commit log"])
             await _attempt(self._clock.watch, outages["producer clock"])
             if loop.time() >= producers_due and await _attempt(self._forget_producers, outages["producers"]):
                 producers_due = loop.time() + self._settings.producer_pause_ms / 1000
+            if transactions is not None and loop.time() >= transactions_due:
+                await _attempt(transactions.expire, outages["transactions"])
+                transactions_due = loop.time() + transactions.settings.expire_pause_ms / 1000
+            if transactions is not None and loop.time() >= ids_due:
+                await _attempt(transactions.forget, outages["transactional ids"])
+                ids_due = loop.time() + self._settings.producer_pause_ms / 1000
 
     async def _maintain(self) -> None:
         count = await self._log.maintain(entry_count_min=self._settings.entry_count_min)

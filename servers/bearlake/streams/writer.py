@@ -107,6 +107,7 @@ class Writer:
         at = 0
         while (buffer := self.open_buffer()) is not None:
             at = buffer.add(call, call.appends, at, call.seen)
+            self._open.is_transactional |= call.is_transactional
             if at == len(call.appends):
                 self.added(call)
                 return
@@ -251,14 +252,13 @@ class Writer:
     async def _write(
         self, sealed: Sealed, number: int, before: asyncio.Future[None] | None, done: asyncio.Future[None]
     ) -> None:
-        queued, buffer, batches = sealed
-        size = queued.size
+        queued, buffer, batches, size = sealed.queued, sealed.buffer, sealed.batches, sealed.queued.size
         try:
             if self._is_fenced:
                 self._resolve(queued, [SERVER_FENCED] * len(batches))
                 return
             key = self._keys.next()
-            commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches, seen=queued.seen)
+            commit = sealed.commit(key, self._server)
             here = self._commit_here if before is None or before.done() else None
             attempt = Attempt(here.commit, commit) if here is not None else None
             try:

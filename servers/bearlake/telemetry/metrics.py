@@ -315,14 +315,14 @@ GROUP_PEER_REQUESTS = counters(
     "request",
     "outcome",
 )
-GROUP_PEER_OPEN = gauge(
-    "bearlake_group_peer_open_requests", "Requests of other servers to this server's coordinator that are in progress."
-)
+GROUP_PEER_OPEN = gauge("bearlake_group_peer_open_requests", "Other servers' requests in progress at this coordinator.")
 GROUP_PEER_OPEN_MAX = gauge(
     "bearlake_group_peer_limit_requests", "Limit of the requests of other servers to this server's coordinator."
 )
 LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease, by outcome.", "outcome")
 MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries that this server rolled up.")
+TRANSACTIONS_OPEN_AGE = gauge("bearlake_transactions_oldest_open_age_ms", "Age of the oldest open transaction.")
+TRANSACTIONS_EXPIRED = counter("bearlake_transactions_expired_total", "Transactions that timed out on this server.")
 
 # Compaction (the label `stream` is bounded: beyond 256 streams, further streams share `other`)
 COMPACTION_PLANNING = gauge("bearlake_compaction_planning_boolean", "1 while this worker plans, else 0.")

@@ -4,6 +4,7 @@
 //	franz_go BOOTSTRAP produce TOPIC none|gzip|snappy|lz4|zstd  < messages
 //	franz_go BOOTSTRAP consume TOPIC GROUP COUNT                > messages
 //	franz_go BOOTSTRAP steps TOPIC  < bursts of values, a line each; each outcome is a line: VALUE OFFSET, or VALUE error TEXT
+//	franz_go BOOTSTRAP transactions TOPIC GROUP  (see transactions.go)
 //
 // KAFKA_SASL: "MECHANISM USER SECRET" logs in; the secret of OAUTHBEARER is a token. Standard error says when the server throttles the client.
 package main
@@ -57,6 +58,8 @@ func run(ctx context.Context, bootstrap, command string, args []string) error {
 		return produce(ctx, bootstrap, args[0], args[1])
 	case "consume":
 		return consume(ctx, bootstrap, args[0], args[1], args[2])
+	case "transactions":
+		return transactions(ctx, bootstrap, args[0], args[1])
 	case "steps":
 		return steps(ctx, bootstrap, args[0])
 	}

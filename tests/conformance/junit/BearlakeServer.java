@@ -1,61 +1,74 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.File;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** One `bearlake serve kafka` on free ports. */
+/** One `bearlake serve kafka`. A server that is started again keeps its name, and so its node id, and its ports. */
 final class BearlakeServer {
-  private static final int START_TIMEOUT_S = 60;
+  private static final int START_TIMEOUT_S = 180;
   private static final int STOP_TIMEOUT_S = 30;
   private static final int POLL_INTERVAL_MS = 50;
+  private static final String ANY_PORT = "0";
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  private final Process process;
+  private final Path file;
+  private final Path ready;
   private final Path log;
-  private final JsonNode addresses;
+  private Process process;
+  private JsonNode addresses;
+  private boolean isStopped;
+  private boolean wasRestarted;
 
   /**
-   * Starts the server; returns once all its listeners accept connections.
+   * Starts the server, which needs {@link #awaitReady}.
    *
    * @param settings the settings file, as a tree of JSON
    * @param folder a new folder for the settings
-   * @param log what the server writes to its output
-   * @throws IllegalStateException the server does not serve in time; the message names its log
+   * @param log where the server appends its output
    */
-  BearlakeServer(Map<String, Object> settings, Path folder, Path log) throws IOException, InterruptedException {
+  BearlakeServer(Map<String, Object> settings, Path folder, Path log) throws IOException {
     this.log = log;
     Files.createDirectories(folder);
-    Path file = folder.resolve("settings.yaml"); // JSON is YAML
-    Path ready = folder.resolve("ready.json");
+    Files.deleteIfExists(log);
+    file = folder.resolve("settings.yaml"); // JSON is YAML
+    ready = folder.resolve("ready.json");
     JSON.writeValue(file.toFile(), settings);
+    process = start();
+  }
+
+  private Process start() throws IOException {
+    Files.deleteIfExists(ready);
     ProcessBuilder builder =
         new ProcessBuilder(
             System.getProperty("bearlake.program"), "serve", "kafka",
             "--config", file.toString(), "--ready-file", ready.toString(),
-            "--kafka-port", "0", "--admin-port", "0");
-    process = builder.redirectErrorStream(true).redirectOutput(log.toFile()).start();
-    try {
-      waitFor(ready);
-      addresses = JSON.readTree(ready.toFile());
-    } catch (IOException | InterruptedException | RuntimeException error) {
-      process.destroyForcibly();
-      throw error;
-    }
+            "--admin-port", ANY_PORT);
+    File output = log.toFile();
+    return builder.redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.appendTo(output)).start();
   }
 
-  private void waitFor(Path ready) throws InterruptedException {
+  /**
+   * Returns once all listeners accept connections.
+   *
+   * @throws IllegalStateException the server does not serve in time; the message names its log
+   */
+  void awaitReady() throws IOException, InterruptedException {
     long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(START_TIMEOUT_S);
     while (!Files.exists(ready)) {
       if (process.waitFor(POLL_INTERVAL_MS, TimeUnit.MILLISECONDS)) {
         throw new IllegalStateException("the server ended with " + process.exitValue() + ", see " + log);
       }
       if (System.nanoTime() > deadline) {
+        process.destroyForcibly();
         throw new IllegalStateException("the server does not serve after " + START_TIMEOUT_S + " s, see " + log);
       }
     }
+    addresses = JSON.readTree(ready.toFile());
   }
 
   /** The address for the test's clients. */
@@ -68,12 +81,48 @@ final class BearlakeServer {
     return addresses.get("kafka:" + ServerSettings.HARNESS_LISTENER).asText();
   }
 
+  boolean isRunning() {
+    return process.isAlive();
+  }
+
+  /** Whether the server runs since its first start. */
+  boolean isAsStarted() {
+    return isRunning() && !wasRestarted;
+  }
+
+  /** Starts a server again that was stopped; returns once it serves. */
+  void restart() throws IOException, InterruptedException {
+    JsonNode settings = JSON.readTree(file.toFile());
+    JsonNode listeners = settings.get("listeners");
+    ((ObjectNode) listeners.get("kafka")).put("port", port(bootstrap()));
+    ((ObjectNode) listeners.get("kafka_more").get(0)).put("port", port(harness()));
+    JSON.writeValue(file.toFile(), settings);
+    process = start();
+    isStopped = false;
+    wasRestarted = true;
+    awaitReady();
+  }
+
+  /** The port of an address "host:port". */
+  static int port(String address) {
+    return Integer.parseInt(address.substring(address.lastIndexOf(':') + 1));
+  }
+
+  /** Ends the server at once. */
+  void kill() {
+    process.destroyForcibly();
+  }
+
   /**
-   * Ends the server by SIGTERM.
+   * Ends the server by SIGTERM. Does nothing if this was done before.
    *
    * @throws IllegalStateException it had ended before, does not end in time, or ends with another code than 0
    */
   void stop() throws InterruptedException {
+    if (isStopped) {
+      return;
+    }
+    isStopped = true;
     boolean wasAlive = process.isAlive();
     process.destroy();
     if (!process.waitFor(STOP_TIMEOUT_S, TimeUnit.SECONDS)) {

@@ -4,12 +4,15 @@ import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.security.auth.KafkaPrincipalBuilder;
 import org.apache.kafka.common.security.auth.PlaintextAuthenticationContext;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
+import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
+import org.apache.kafka.server.config.ReplicationConfigs;
 import org.opentest4j.TestAbortedException;
 
 /**
@@ -24,18 +27,53 @@ final class ServerSettings {
   /** A super user, so that the harness may create users and access rules whatever the test's own rules are. */
   static final KafkaPrincipal HARNESS = new KafkaPrincipal(KafkaPrincipal.USER_TYPE, "harness");
 
-  /** Settings of internal topics, which Bearlake only describes, and of connections among brokers, which it does not have. */
+  /**
+   * Settings of what Bearlake does not have: internal topics, replicas and their leaders, local logs, connections among brokers.
+   *
+   * <p>`log.retention.ms` is about the compactor, which does not run here: nothing is deleted by age.
+   */
   private static final Set<String> IGNORED =
       Set.of(
+          "auto.leader.rebalance.enable",
+          "broker.heartbeat.interval.ms",
+          "broker.session.timeout.ms",
+          "controlled.shutdown.enable",
+          "default.replication.factor",
+          "file.delete.delay.ms",
+          "log.initial.task.delay.ms",
+          "log.retention.ms",
+          "log.segment.delete.delay.ms",
+          "log.unclean.leader.election.enable",
           "offsets.topic.num.partitions",
           "offsets.topic.replication.factor",
-          "sasl.mechanism.inter.broker.protocol");
+          "replica.fetch.max.bytes",
+          ReplicationConfigs.REPLICA_FETCH_RESPONSE_MAX_BYTES_DOC, // a test of Kafka 4.3.1 takes it for the name
+          "sasl.mechanism.inter.broker.protocol",
+          "transaction.state.log.min.isr",
+          "transaction.state.log.num.partitions",
+          "transaction.state.log.replication.factor",
+          "unclean.leader.election.enable",
+          "unclean.leader.election.interval.ms");
 
-  private static final Map<String, String> GROUPS =
-      Map.of(
-          "group.min.session.timeout.ms", "session_timeout_min_ms",
-          "group.max.session.timeout.ms", "session_timeout_max_ms",
-          "group.initial.rebalance.delay.ms", "initial_rebalance_delay_ms");
+  /** Kafka's settings of whole numbers, and the paths of ours. */
+  private static final Map<String, String> NUMBERS =
+      Map.ofEntries(
+          Map.entry("group.consumer.assignment.interval.ms", "streams.groups.consumer.assignment_interval_ms"),
+          Map.entry("group.consumer.heartbeat.interval.ms", "streams.groups.consumer.heartbeat_interval_ms"),
+          Map.entry("group.consumer.max.size", "streams.groups.consumer.size_max"),
+          Map.entry("group.consumer.min.heartbeat.interval.ms", "streams.groups.consumer.heartbeat_interval_min_ms"),
+          Map.entry("group.initial.rebalance.delay.ms", "streams.groups.initial_rebalance_delay_ms"),
+          Map.entry("group.max.session.timeout.ms", "streams.groups.session_timeout_max_ms"),
+          Map.entry("group.max.size", "streams.groups.size_max"),
+          Map.entry("group.min.session.timeout.ms", "streams.groups.session_timeout_min_ms"),
+          Map.entry("num.partitions", "kafka.default_partition_count"),
+          Map.entry("producer.id.expiration.check.interval.ms", "streams.upkeep.producer_pause_ms"),
+          Map.entry("producer.id.expiration.ms", "streams.upkeep.producer_idle_ms"),
+          Map.entry(
+              "transaction.abort.timed.out.transaction.cleanup.interval.ms", "streams.transactions.expire_pause_ms"),
+          Map.entry(
+              "transaction.remove.expired.transaction.cleanup.interval.ms", "streams.upkeep.producer_pause_ms"),
+          Map.entry("transactional.id.expiration.ms", "streams.transactions.idle_ms"));
 
   private static final int FAILURES_MAX = 1_000_000;
   private static final String AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
@@ -46,6 +84,14 @@ final class ServerSettings {
   ServerSettings(ClusterConfig config) {
     this.config = config;
     this.left = new HashMap<>(config.serverProperties());
+    if (config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT) { // as Kafka's harness does
+      left.putIfAbsent("authorizer.class.name", AUTHORIZER);
+      left.putIfAbsent("super.users", KafkaPrincipal.USER_TYPE + ":" + JaasUtils.KAFKA_PLAIN_ADMIN);
+    }
+    left.remove("message.max.bytes"); // see topicConfigs
+    if (!config.perServerOverrideProperties().isEmpty()) {
+      throw new TestAbortedException("no translation for settings of single brokers");
+    }
   }
 
   /** Who the clients of the test's listener are without a login, as the test's principal builder says. */
@@ -67,15 +113,16 @@ final class ServerSettings {
    * @param folder where the server keeps its data
    */
   Map<String, Object> document(String keysFile, String folder) throws ReflectiveOperationException {
-    Map<String, Object> harness = Map.of("name", HARNESS_LISTENER, "port", 0, "mechanisms", List.of("OAUTHBEARER"));
-    Map<String, Object> document =
-        Map.of(
-            "metadata", Map.of("url", "sqlite:///" + folder + "/metadata.db"),
-            "object_store", Map.of("url", "file://" + folder + "/objects"),
-            "listeners", Map.of("kafka", clientListener(), "kafka_more", List.of(harness)),
-            "authentication", authentication(keysFile),
-            "access", access(),
-            "streams", Map.of("groups", groups()));
+    Map<String, Object> document = new HashMap<>();
+    put(document, "metadata.url", "sqlite:///" + folder + "/metadata.db");
+    put(document, "object_store.url", "file://" + folder + "/objects");
+    put(document, "listeners.kafka", clientListener());
+    put(document, "listeners.kafka_more", List.of(harnessListener()));
+    document.put("authentication", authentication(keysFile));
+    document.put("access", access());
+    NUMBERS.forEach((property, path) -> take(property).ifPresent(value -> put(document, path, Long.valueOf(value))));
+    take("auto.create.topics.enable")
+        .ifPresent(value -> put(document, "kafka.auto_create_streams", Boolean.valueOf(value)));
     left.keySet().removeAll(IGNORED);
     if (!left.isEmpty()) {
       throw new TestAbortedException("no translation for settings of brokers: " + left);
@@ -83,17 +130,46 @@ final class ServerSettings {
     return document;
   }
 
+  /** What topics get that the harness creates. For Kafka these are settings of brokers. */
+  Map<String, String> topicConfigs() {
+    String bytesMax = config.serverProperties().get("message.max.bytes");
+    return bytesMax == null ? Map.of() : Map.of("max.message.bytes", bytesMax);
+  }
+
+  private Optional<String> take(String property) {
+    return Optional.ofNullable(left.remove(property));
+  }
+
+  /** Puts a value into a tree, at a path of names with dots between them. */
+  private static void put(Map<String, Object> tree, String path, Object value) {
+    String[] names = path.split("\\.");
+    Map<String, Object> branch = tree;
+    for (String name : Arrays.copyOf(names, names.length - 1)) {
+      @SuppressWarnings("unchecked") // all inner nodes are made here
+      Map<String, Object> next = (Map<String, Object>) branch.computeIfAbsent(name, key -> new HashMap<String, Object>());
+      branch = next;
+    }
+    branch.put(names[names.length - 1], value);
+  }
+
+  private static Map<String, Object> harnessListener() {
+    return Map.of("name", HARNESS_LISTENER, "port", 0, "mechanisms", List.of("OAUTHBEARER"));
+  }
+
   private Map<String, Object> clientListener() throws ReflectiveOperationException {
     String mechanisms = left.remove("sasl.enabled.mechanisms");
     left.remove("principal.builder.class");
     if (config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT) {
-      return Map.of("mechanisms", mechanisms == null ? List.of("PLAIN") : List.of(mechanisms.split(",")));
+      List<String> names = mechanisms == null ? List.of("PLAIN") : List.of(mechanisms.split(","));
+      return Map.of("port", 0, "mechanisms", names);
     }
     if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT) {
       throw new TestAbortedException("no translation for listeners of " + config.brokerSecurityProtocol());
     }
     boolean isAnonymous = clientPrincipal().equals(KafkaPrincipal.ANONYMOUS);
-    return isAnonymous ? Map.of("anonymous", true) : Map.of("mechanisms", List.of("OAUTHBEARER"));
+    return isAnonymous
+        ? Map.of("port", 0, "anonymous", true)
+        : Map.of("port", 0, "mechanisms", List.of("OAUTHBEARER"));
   }
 
   private Map<String, Object> authentication(String keysFile) {
@@ -114,17 +190,5 @@ final class ServerSettings {
     }
     boolean isOpen = Boolean.parseBoolean(left.remove("allow.everyone.if.no.acl.found"));
     return Map.of("super_users", superUsers, "allow_if_no_rule", authorizer == null || isOpen);
-  }
-
-  private Map<String, Object> groups() {
-    Map<String, Object> groups = new HashMap<>();
-    GROUPS.forEach(
-        (property, setting) -> {
-          String value = left.remove(property);
-          if (value != null) {
-            groups.put(setting, Integer.valueOf(value));
-          }
-        });
-    return groups;
   }
 }

@@ -9,18 +9,22 @@ import pytest
 
 from bearlake.metadata.compaction import Swap, TaskClaim
 from bearlake.metadata.model import Lease, ObjectCommit, ServerRef
-from bearlake.metadata.postgresql import calls, commit, swap, tasks
+from bearlake.metadata.postgresql import calls, commit, swap, tasks, transactions
 from bearlake.metadata.postgresql.calls import call, of_lease
+from bearlake.metadata.transactions import Transaction
 
 PACKAGE = resources.files("bearlake.metadata.postgresql")
 SERVER = ServerRef(node_id=0, epoch=1)
 CLAIM = TaskClaim(task_id=1, epoch=1, worker=SERVER)
+ROW = Transaction(transactional_id="x", producer_id=0, epoch=0)
 SPREAD = {
     "of_lease(lease)": set(of_lease(Lease(name="a", holder=SERVER, epoch=1))),
     "_of_claim(claim)": set(tasks._of_claim(CLAIM)),
     "arguments(commit, runs)": set(
         commit.arguments(ObjectCommit(token="a", server=SERVER, size=0, batches=[]), commit.runs_of([]))
     ),
+    "_whole(after, version)": set(transactions._whole(ROW, 0)),
+    "_fields(after, version)": set(transactions._fields(ROW, 0)),
     "swaps.arguments(swap)": set(swap.arguments(Swap(claim=CLAIM, objects=[]))),
 }
 """Names that a `**` in a call stands for."""

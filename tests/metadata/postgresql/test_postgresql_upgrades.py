@@ -32,7 +32,14 @@ delete from bearlake.session;
 BREAKING = replace(BREAKING, functions=[*BREAKING.functions, BREAKING.migrations[-1].script])
 
 NEXT = following(available(), "alter table bearlake.cluster add column extra text not null default 'x'")
+TABLES_OF_LAYOUT_32 = """
+drop table bearlake.transactional_id, bearlake.open_transaction, bearlake.aborted_transaction, bearlake.pending_offset cascade;
+alter table bearlake.log drop column transactions;
+"""
+"""Takes the tables of transactions back, and with them the functions that return their rows."""
+
 TABLES_OF_LAYOUT_26 = f"""
+{TABLES_OF_LAYOUT_32}
 drop table bearlake.user_state, bearlake.user_credential, bearlake.access_state, bearlake.access_rule, bearlake.quota_state,
     bearlake.quota;
 alter table bearlake.cluster drop column producer_minute;
@@ -53,9 +60,9 @@ def decisions_of_layout_31() -> str:
     scripts = [script for script in available().functions if "decide_named" in script or "decide_idempotent" in script]
     names = "drop function bearlake.decide_named, bearlake.decide_idempotent"
     number = "delete from bearlake.migration; insert into bearlake.migration values (31, 'former', now())"
-    return f"{names}; {number}; " + "".join(scripts).replace("decide_named", "judge_named").replace(
-        "decide_idempotent", "judge_idempotent"
-    )
+    return f"{TABLES_OF_LAYOUT_32} {names}; {number}; " + "".join(scripts).replace(
+        "decide_named", "judge_named"
+    ).replace("decide_idempotent", "judge_idempotent")
 
 
 @pytest.fixture

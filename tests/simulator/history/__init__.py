@@ -11,6 +11,7 @@ A client writes one event when an operation begins and one when it ends; `format
 - log.py: one partition's log; evidence.py: the log as the operations show it; frontier.py: real-time order
 - rows.py: one partition's rows in SQL
 - linear.py: the search for a linearization; registers.py: committed offsets and streams as registers
+- transactions.py: the transactions of one topic, and what readers of committed records got
 - groups.py: which member was entitled to a partition at which time
 - check.py: splits a history by subject and runs the checks; `python -m simulator.history check FILE...`
 """

@@ -17,10 +17,11 @@ from typing import BinaryIO
 from simulator.history.format import decode_call
 from simulator.history.groups import check_group
 from simulator.history.log import check_partition
-from simulator.history.model import Call, OfGroup, OfOffset, OfTopic, Operation
+from simulator.history.model import Call, OfGroup, OfOffset, OfTopic, OfTransactions, Operation
 from simulator.history.promises import Violation
 from simulator.history.reader import Events, read_events
 from simulator.history.registers import check_offsets, check_topics
+from simulator.history.transactions import check_transactions
 
 BUCKET_COUNT = 64
 
@@ -101,6 +102,8 @@ def _subject(call: Call) -> Subject:
         return "offset", call.group, call.log.topic, str(call.log.partition), call.log.incarnation
     if isinstance(call, OfTopic):
         return "topic", call.topic
+    if isinstance(call, OfTransactions):
+        return "transactional topic", call.topic
     return "partition", call.log.topic, str(call.log.partition)
 
 
@@ -114,4 +117,6 @@ def _check(
         return check_offsets(operations, is_strict=options.is_strict)
     if kind == "topic":
         return check_topics(operations, is_strict=options.is_strict)
+    if kind == "transactional topic":
+        return check_transactions(operations, counts)
     return check_partition(operations, counts)

@@ -25,6 +25,8 @@ truncated last line, which is ignored.
     create     topic                                                                         incarnation
     delete     topic incarnation
     describe   topic                                                                         incarnation
+    transact   topic producer sequence writes=[[partition, id]…]
+    scan       topic partition start whole                                                   records=[[offset, id, digest]…]
 
 `log` is [topic, partition] or [topic, partition, incarnation]. Fields with a default may be omitted; `model.py` documents the fields.
 Unknown fields are ignored; unknown operations are an error. A format with a different meaning gets a new version number.
@@ -55,8 +57,11 @@ from simulator.history.model import (
     Read,
     Record,
     Rows,
+    Scan,
     Seen,
+    Transact,
     Trim,
+    Write,
 )
 
 VERSION = 1
@@ -84,9 +89,11 @@ CALLS: Mapping[str, type[Call]] = {
     "create": Create,
     "delete": Delete,
     "describe": Describe,
+    "transact": Transact,
+    "scan": Scan,
 }
 NAMES = {kind: name for name, kind in CALLS.items()}
-RENAMED = {"is_tabular": "tabular", "is_answered": "settled", "timeout": "patience"}
+RENAMED = {"is_tabular": "tabular", "is_whole": "whole", "is_answered": "settled", "timeout": "patience"}
 
 _ABSENT = object()
 _NAMES: Mapping[type, Sequence[tuple[str, str, object]]] = {
@@ -98,6 +105,7 @@ _DECODE: Mapping[str, Callable[[Any], Any]] = {
     "log": lambda value: Log(*value),
     "kind": Kind,
     "partitions": lambda value: tuple(Log(*item) for item in value),
+    "writes": lambda value: tuple(Write(*item) for item in value),
 }
 
 

@@ -62,6 +62,13 @@ class Seen(NamedTuple):
     digest: str = ""
 
 
+class Write(NamedTuple):
+    """A record of a transaction: an id unique in the topic."""
+
+    partition: int
+    id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produce:
     """Send one batch. Answer: `offset` of its first record (None: stored at an unknown offset), `incarnation` if the call has none."""
@@ -203,11 +210,38 @@ class Describe:
     topic: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transact:
+    """Write records in one transaction. `ok`: it was committed. `fail`: it was aborted. A topic has either transactions or other writes."""
+
+    topic: str
+    producer: str
+    """The transactional id."""
+    sequence: int
+    """Grows with each transaction of the producer."""
+    writes: tuple[Write, ...]
+    """In the order in which they were sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """Read committed records of one partition from `start` on. Answer: `records`, in order of offsets, which may have gaps.
+
+    `is_whole`: the answer has all records from the log's start to its end, and no transaction was open any more.
+    """
+
+    topic: str
+    partition: int
+    start: int = 0
+    is_whole: bool = False
+
+
 OfLog = Produce | Read | Bounds | Trim | Rows | Count | Complete
 OfGroup = Hold | Confirm
 OfOffset = Commit | Committed
 OfTopic = Create | Delete | Describe
-Call = OfLog | OfGroup | OfOffset | OfTopic
+OfTransactions = Transact | Scan
+Call = OfLog | OfGroup | OfOffset | OfTopic | OfTransactions
 
 EXISTS = "exists"
 MISSING = "missing"

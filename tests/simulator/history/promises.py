@@ -28,6 +28,8 @@ class Promise(StrEnum):
     ROWS_STAY = "the table never covers less than before"
     OFFSETS = "committed offsets are linearizable"
     TOPICS = "the existence of a topic is linearizable, by incarnation"
+    ATOMIC = "readers of committed records get all records of a transaction, or none"
+    ABORTED = "no record of an aborted transaction is ever read"
     OWNER = "a partition has at most one entitled member of a group at a time"
 
 

@@ -13,6 +13,7 @@ from bearlake.metadata.model import (
     BATCH_CONTROL,
     BATCH_IN_STEP,
     BATCH_NAMED,
+    BATCH_TRANSACTIONAL,
     BatchCommit,
     ObjectCommit,
     OutcomeKind,
@@ -20,6 +21,7 @@ from bearlake.metadata.model import (
     PartitionKey,
     Slice,
 )
+from bearlake.metadata.transactions import BATCH_BEGINS
 
 GROUP_BITS = 5
 """2**5 = 32 partitions share a row (`partition_group`)."""
@@ -130,6 +132,15 @@ def arguments(commit: ObjectCommit, runs: Runs) -> dict[str, object]:
         "expected": runs.some_expected(),
         "seen": commit.seen,
     }
+
+
+def transactional_of(commit: ObjectCommit, runs: Runs) -> list[int]:
+    """Return parameter `transactional` of `commit_transactional`: per run 0, 1 or 2 (`functions/commit_transactional.sql`)."""
+    found = [0] * len(runs.partitions)
+    for batch, (run, _) in zip(commit.batches, runs.of_batch, strict=True):
+        if batch.flags & BATCH_TRANSACTIONAL:
+            found[run] = 2 if batch.flags & BATCH_BEGINS else 1
+    return found
 
 
 def outcomes_of(runs: Runs, decided: Sequence[int]) -> OutcomeRows:

@@ -15,7 +15,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-VERSION = 32
+VERSION = 33
 """The layout that these files make."""
 
 OLDEST = 26

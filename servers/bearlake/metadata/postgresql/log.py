@@ -1,6 +1,6 @@
 """The commit log in PostgreSQL: commits, swaps, following, lookups, trims and upkeep. The steps themselves are in `functions/`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import asyncpg
 from typing_extensions import override
@@ -24,14 +24,23 @@ from bearlake.metadata.model import (
     ProducerState,
     Slice,
     Stream,
+    TransactionChange,
 )
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql import swap as swaps
 from bearlake.metadata.postgresql.calls import call
-from bearlake.metadata.postgresql.commit import arguments, by_position, outcomes_of, runs_of, slices_of
+from bearlake.metadata.postgresql.commit import (
+    arguments,
+    by_position,
+    outcomes_of,
+    runs_of,
+    slices_of,
+    transactional_of,
+)
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.turns import keyed
 from bearlake.metadata.postgresql.watch import Watch
+from bearlake.metadata.transactions import CHANGE_WIDTH, changes_of
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 
@@ -49,7 +58,9 @@ OF_PARTITIONS = """
   from unnest($1::bigint[]) u (partition)
   join bearlake.partition_group g on g.group_key = u.partition >> 5
  where g.starts[(u.partition & 31) + 1] is not null"""
-BOUNDS = f"select u.partition, g.starts[(u.partition & 31) + 1], g.ends[(u.partition & 31) + 1] {OF_PARTITIONS}"
+BOUNDS = f"""
+select u.partition, g.starts[(u.partition & 31) + 1], g.ends[(u.partition & 31) + 1], bearlake.open_offset(u.partition)
+{OF_PARTITIONS}"""
 USAGE = f"""
 select u.partition, g.sizes[(u.partition & 31) + 1] - g.sizes_before[(u.partition & 31) + 1],
        g.ends[(u.partition & 31) + 1] - g.starts[(u.partition & 31) + 1] {OF_PARTITIONS}"""
@@ -71,7 +82,12 @@ class PostgresqlLog(CommitLog):
         """Takes one round trip; repeated with the same token if the connection breaks."""
         runs = runs_of(commit.batches)
         try:
-            row = await self._database.row(*call("commit_object", DECIDED, **arguments(commit, runs)))
+            if commit.is_transactional:
+                transactional = transactional_of(commit, runs)
+                step = call("commit_transactional", DECIDED, **arguments(commit, runs), transactional=transactional)
+            else:
+                step = call("commit_object", DECIDED, **arguments(commit, runs))
+            row = await self._database.row(*step)
         except failures.TokenKnown:
             # Not as a read: only the answers of a session are certain to be on the synchronous standby (`sessions.py`).
             try:
@@ -83,7 +99,12 @@ class PostgresqlLog(CommitLog):
         if len(decided) != 3 * len(runs.partitions):
             raise Conflict("the commit token was used for an object with other batches")
         self._watch.saw(position)
-        return ObjectCommitted(position=position, outcomes=outcomes_of(runs, decided), slices=slices_of(runs, decided))
+        return ObjectCommitted(
+            position=position,
+            outcomes=outcomes_of(runs, decided),
+            slices=slices_of(runs, decided),
+            is_transactional=commit.is_transactional,
+        )
 
     @override
     async def follow(self, after: int, *, limit: int) -> Entries:
@@ -276,6 +297,7 @@ def _entry(row: asyncpg.Record) -> Entry:
             object_key=row["object_key"],
             object_size=row["object_size"],
             slices=slices,
+            changes=_changes(row["transactions"]),
         )
     if row["kind"] == EntryKind.SWAP:
         moved = zip(row["partitions"], row["base_offsets"], row["record_counts"], strict=True)
@@ -292,9 +314,13 @@ def _entry(row: asyncpg.Record) -> Entry:
     )
 
 
+def _changes(fields: list[int] | None) -> Sequence[TransactionChange]:
+    return changes_of(fields[at : at + CHANGE_WIDTH] for at in range(0, len(fields), CHANGE_WIDTH)) if fields else ()
+
+
 def _bounds(row: asyncpg.Record) -> tuple[PartitionKey, PartitionBounds]:
-    partition, start, end = row
-    return partition, PartitionBounds(start, end, end)
+    partition, start, end, open_offset = row
+    return partition, PartitionBounds(start, end, end if open_offset < 0 else open_offset)
 
 
 def _usage(row: asyncpg.Record) -> tuple[PartitionKey, PartitionUsage]:

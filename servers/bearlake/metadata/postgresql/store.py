@@ -36,12 +36,14 @@ from bearlake.metadata.postgresql.servers import PostgresqlLeases, PostgresqlSer
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.streams import PostgresqlStreams
 from bearlake.metadata.postgresql.tasks import PostgresqlTasks
+from bearlake.metadata.postgresql.transactions import PostgresqlTransactions
 from bearlake.metadata.postgresql.users import PostgresqlUsers
 from bearlake.metadata.postgresql.watch import Watch
 from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.transactions import Transactions
 from bearlake.metadata.users import UserStore
 
 DURABLE = ("on", "remote_apply")
@@ -70,6 +72,7 @@ class PostgresqlMetadata(Metadata):
         self.users: UserStore = PostgresqlUsers(self._database)
         self.access: AccessRules = PostgresqlAccessRules(self._database, self._watch)
         self.quotas: Quotas = PostgresqlQuotas(self._database, self._watch)
+        self.transactions: Transactions = PostgresqlTransactions(self._database)
 
     async def open(self, layout: Layout) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none. Raises as `open_postgresql`."""

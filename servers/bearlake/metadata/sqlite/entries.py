@@ -5,6 +5,7 @@ from bearlake.metadata.model import NO_STREAM, Entries, Entry, EntryKind, Partit
 from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows, unpack_slices
 from bearlake.metadata.sqlite.catchup import COMMIT, SWAP, TRIM, read_heads
 from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.transactions import unpack_changes
 
 
 def follow(database: Database, after: int, limit: int) -> Entries:
@@ -16,7 +17,7 @@ def follow(database: Database, after: int, limit: int) -> Entries:
                 f"log entries up to {heads.truncated} are truncated", start=heads.truncated, end=heads.head
             )
         rows = connection.execute(
-            "SELECT position, kind, token, object_size, slices, partition, start_offset, stream_number FROM log"
+            "SELECT position, kind, token, object_size, slices, partition, start_offset, stream_number, transactions FROM log"
             " WHERE position > ? ORDER BY position LIMIT ?",
             (after, limit),
         ).fetchall()
@@ -30,11 +31,24 @@ def head(database: Database) -> int:
 
 
 def _entry(
-    position: int, kind: int, token: str, size: int, slices: bytes, partition: PartitionKey, start: int, number: int
+    position: int,
+    kind: int,
+    token: str,
+    size: int,
+    slices: bytes,
+    partition: PartitionKey,
+    start: int,
+    number: int,
+    transactions: bytes | None,
 ) -> Entry:
     if kind == COMMIT:
         return Entry(
-            position=position, kind=EntryKind.COMMIT, object_key=token, object_size=size, slices=unpack_slices(slices)
+            position=position,
+            kind=EntryKind.COMMIT,
+            object_key=token,
+            object_size=size,
+            slices=unpack_slices(slices),
+            changes=unpack_changes(transactions) if transactions else (),
         )
     if kind == TRIM:
         return Entry(position=position, kind=EntryKind.TRIM, partition=partition, start_offset=start)

@@ -11,6 +11,9 @@ from bearlake.metadata.model import CommittedOffset, GroupListing, GroupSnapshot
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.servers import check_lease
 
+OFFSET_TABLES = ("group_offsets", "pending_offsets")
+"""Committed offsets, and those of open transactions."""
+
 
 class SqliteGroups(GroupStore):
     """`metadata.GroupStore`."""
@@ -97,16 +100,17 @@ class SqliteGroups(GroupStore):
     def _delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
         with self._database.writing() as connection:
             check_lease(connection, lease)
-            connection.executemany(
-                "DELETE FROM group_offsets WHERE name = ? AND partition = ?", [(group, key) for key in partitions]
-            )
+            for table in OFFSET_TABLES:
+                connection.executemany(
+                    f"DELETE FROM {table} WHERE name = ? AND partition = ?", [(group, key) for key in partitions]
+                )
 
     def _delete(self, group: str, lease: Lease) -> None:
         with self._database.writing() as connection:
             check_lease(connection, lease)
-            snapshots = connection.execute("DELETE FROM group_snapshots WHERE name = ?", (group,)).rowcount
-            offsets = connection.execute("DELETE FROM group_offsets WHERE name = ?", (group,)).rowcount
-            if snapshots + offsets == 0:
+            tables = ("group_snapshots", *OFFSET_TABLES)
+            counts = [connection.execute(f"DELETE FROM {table} WHERE name = ?", (group,)).rowcount for table in tables]
+            if sum(counts) == 0:
                 raise NotFound(f"there is no group {group!r}")
 
     def _list(self, after: str, limit: int) -> Sequence[GroupListing]:

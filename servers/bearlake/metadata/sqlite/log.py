@@ -6,6 +6,7 @@ Steps that use the ledger run on the writer's thread, each in one transaction th
 
 import sqlite3
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TypeVar
 
 from typing_extensions import override
@@ -21,6 +22,7 @@ from bearlake.metadata.model import (
     LocatedSlice,
     ObjectCommit,
     ObjectCommitted,
+    OutcomeRows,
     PartitionBounds,
     PartitionKey,
     PartitionUsage,
@@ -28,7 +30,8 @@ from bearlake.metadata.model import (
     Stream,
 )
 from bearlake.metadata.partition_state import PartitionState
-from bearlake.metadata.sqlite import entries, lookup
+from bearlake.metadata.sqlite import entries, lookup, transaction_rows
+from bearlake.metadata.sqlite.blocking import CommitHere
 from bearlake.metadata.sqlite.catchup import STREAM, TRIM, Follower, read_heads
 from bearlake.metadata.sqlite.commit import (
     WRITE_IF_NOTHING_CHANGED,
@@ -39,6 +42,7 @@ from bearlake.metadata.sqlite.commit import (
     write_refusal,
 )
 from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.gate import Gate
 from bearlake.metadata.sqlite.retention import require_version, retained_start
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.swap import IndexSwap, first_position, unrolled_position
@@ -49,23 +53,6 @@ Result = TypeVar("Result")
 
 PARTITIONS_PER_STEP = 32
 """Partitions whose slices are read in one step (a few ms), for which a commit may have to wait."""
-
-
-class CommitHere(BlockingCommit):
-    """`metadata.BlockingCommit`."""
-
-    def __init__(self, database: Database, step: Callable[[ObjectCommit], ObjectCommitted], waiting: Waiting) -> None:
-        self._database = database
-        self._step = step
-        self._waiting = waiting
-
-    @override
-    def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        return self._database.run_here(self._step, commit)
-
-    @override
-    def announce(self, position: int) -> None:
-        self._waiting.notify(position)
 
 
 class SqliteLog(CommitLog):
@@ -119,7 +106,7 @@ class SqliteLog(CommitLog):
 
     @override
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
-        return await self._database.run(self._each, partitions, PartitionState.bounds)
+        return await self._database.run(self._bounds, partitions)
 
     @override
     async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
@@ -198,7 +185,8 @@ class SqliteLog(CommitLog):
         ledger = self._follower.ledger
         if ledger.applied - ledger.rolled >= self._settings.unrolled_entry_count_max:
             self.upkeep.roll_up_here()
-        if self._is_alone and self._database.is_shared and (committed := self._commit_at_once(commit)) is not None:
+        can_be_one_statement = self._is_alone and self._database.is_shared and not commit.is_transactional
+        if can_be_one_statement and (committed := self._commit_at_once(commit)) is not None:
             return committed
         with self._database.writing() as connection:
             applied = ledger.applied
@@ -206,17 +194,28 @@ class SqliteLog(CommitLog):
             self._is_alone = applied == heads.head
             first = first_result(connection, commit)
             if first is not None:
-                return first
+                return replace(first, is_transactional=commit.is_transactional)
             check_server(connection, commit.server)
             now_ms = self._clock.now_ms()
-            decision = ledger.decide(commit.batches, now_ms, seen=commit.seen)
+            gate = Gate(connection, commit.batches) if commit.is_transactional else None
+            decision = ledger.decide(commit.batches if gate is None else gate.admitted, now_ms, seen=commit.seen)
+            decided = decision.outcomes
+            if gate is not None:
+                decision = decision._replace(outcomes=OutcomeRows.of(gate.outcomes(decided)))
             if not decision.slices:
                 write_refusal(connection, now_ms, commit, decision)
                 return ObjectCommitted(position=0, outcomes=decision.outcomes, slices=())
             position = heads.head + 1
             write_commit(connection, position, now_ms, commit, decision)
+            if gate is not None:
+                gate.begin(position, now_ms, decided)
         ledger.adopt(decision, position)
-        return ObjectCommitted(position=position, outcomes=decision.outcomes, slices=decision.slices)
+        return ObjectCommitted(
+            position=position,
+            outcomes=decision.outcomes,
+            slices=decision.slices,
+            is_transactional=commit.is_transactional,
+        )
 
     def _commit_at_once(self, commit: ObjectCommit) -> ObjectCommitted | None:
         """Commit with one statement, decided from memory; returns None without an effect if the memory is stale or not sufficient."""
@@ -348,9 +347,24 @@ class SqliteLog(CommitLog):
         self, partitions: Collection[PartitionKey], describe: Callable[[PartitionState], Result]
     ) -> dict[PartitionKey, Result]:
         with self._database.looking():
-            self._follower.catch_up()
-            existing = self._follower.ledger.existing
-            return {key: describe(state) for key in partitions if (state := existing(key)) is not None}
+            return self._each_here(partitions, describe)
+
+    def _each_here(
+        self, partitions: Collection[PartitionKey], describe: Callable[[PartitionState], Result]
+    ) -> dict[PartitionKey, Result]:
+        self._follower.catch_up()
+        existing = self._follower.ledger.existing
+        return {key: describe(state) for key in partitions if (state := existing(key)) is not None}
+
+    def _bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
+        with self._database.looking() as connection:
+            found = self._each_here(partitions, PartitionState.bounds)
+            if transaction_rows.has_open(connection):
+                for key, bounds in found.items():
+                    open_offset = transaction_rows.open_offset(connection, key)
+                    if open_offset >= 0:
+                        found[key] = bounds._replace(last_stable=open_offset)
+            return found
 
     def _existing(self, partition: PartitionKey) -> PartitionState:
         state = self._follower.ledger.existing(partition)

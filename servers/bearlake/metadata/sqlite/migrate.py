@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 
 from bearlake.errors import Unavailable, Unsupported
 
-VERSION = 21
+VERSION = 22
 """The layout that `schema/` makes."""
 
 OLDEST = 16

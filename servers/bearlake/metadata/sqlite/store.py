@@ -39,9 +39,11 @@ from bearlake.metadata.sqlite.servers import SqliteLeases, SqliteServers
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.metadata.sqlite.tasks import SqliteTasks
+from bearlake.metadata.sqlite.transactions import SqliteTransactions
 from bearlake.metadata.sqlite.upgrade import upgrade
 from bearlake.metadata.sqlite.users import SqliteUsers
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.transactions import Transactions
 from bearlake.metadata.users import UserStore
 
 
@@ -70,6 +72,7 @@ class SqliteMetadata(Metadata):
         self.users: UserStore = SqliteUsers(self._database)
         self.access: AccessRules = SqliteAccessRules(self._database, self._log)
         self.quotas: Quotas = SqliteQuotas(self._database, self._log)
+        self.transactions: Transactions = SqliteTransactions(self._database, self._log, clock)
 
     async def open(self) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none.

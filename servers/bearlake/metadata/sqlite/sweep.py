@@ -18,6 +18,7 @@ LEFT_BEHIND = (
     ("cursor_deletions", "partition"),
     ("group_offsets", "name, partition"),
     ("partitions", "partition"),
+    ("aborted_transactions", "partition, marker_offset"),
 )
 """Tables with rows of a deleted stream's partitions, and their keys."""
 
@@ -92,6 +93,7 @@ def _sweep_trimmed(connection: sqlite3.Connection, partition: int, start: int, p
     _drop(connection, pages, now_ms)
     if len(pages) == page_count_max:
         return page_count_max
+    connection.execute("DELETE FROM aborted_transactions WHERE partition = ? AND marker_offset < ?", (partition, start))
     page = connection.execute(
         "SELECT id, size_before, slices FROM index_pages WHERE partition = ? AND base_offset < ? ORDER BY base_offset LIMIT 1",
         (partition, start),

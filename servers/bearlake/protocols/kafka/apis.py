@@ -2,8 +2,8 @@
 
 The ranges match current brokers (Apache Kafka 4.x). Produce is advertised from version 0 although the server rejects 0-2: otherwise
 librdkafka silently drops compression (KAFKA-18659). SaslHandshake is advertised from version 0 although the server
-rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Transactions and share groups
-are not implemented yet.
+rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Share groups are not implemented
+yet.
 """
 
 from typing import NamedTuple
@@ -18,6 +18,22 @@ class Api(NamedTuple):
     version_min: int
     version_max: int
 
+
+SERVES_TRANSACTIONS = True
+"""Whether transactional ids are served (decision 130). If not, they are refused as by a server that knows nothing of them."""
+
+TRANSACTIONS: tuple[Api, ...] = (
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
+    Api(ApiKey.END_TXN, 0, 5),
+    Api(ApiKey.WRITE_TXN_MARKERS, 1, 1),
+    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
+    Api(ApiKey.LIST_TRANSACTIONS, 0, 2),
+)
+
+TRANSACTION_VERSION = 2
+"""The finalized level of the feature transaction.version: clients then use the transactions of KIP-890."""
 
 APIS: tuple[Api, ...] = (
     Api(ApiKey.PRODUCE, 0, 13),
@@ -61,6 +77,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
     Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+    *(TRANSACTIONS if SERVES_TRANSACTIONS else ()),
 )
 
 
@@ -73,8 +90,11 @@ class Feature(NamedTuple):
     version: int
 
 
-FEATURES: tuple[Feature, ...] = (Feature("group.version", 0, 1, 1),)
-"""Version 1 of `group.version`: groups of the consumer protocol (KIP-848)."""
+FEATURES: tuple[Feature, ...] = (
+    Feature("group.version", 0, 1, 1),
+    *((Feature("transaction.version", 0, TRANSACTION_VERSION, TRANSACTION_VERSION),) if SERVES_TRANSACTIONS else ()),
+)
+"""Version 1 of `group.version`: groups of the consumer protocol (KIP-848). `transaction.version`: see `TRANSACTION_VERSION`."""
 
 FEATURES_EPOCH = 0
 """The version of the set of features: it never changes."""

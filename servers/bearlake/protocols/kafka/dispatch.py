@@ -22,6 +22,7 @@ from bearlake.protocols.kafka.handlers import (
     quotas,
     sasl,
     topics,
+    transactions,
     users,
 )
 from bearlake.telemetry import metrics
@@ -72,6 +73,13 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
     ApiKey.LIST_CONFIG_RESOURCES: configs.list_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
+    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
+    ApiKey.END_TXN: transactions.end,
+    ApiKey.WRITE_TXN_MARKERS: transactions.write_markers,
+    ApiKey.TXN_OFFSET_COMMIT: transactions.commit_offsets,
+    ApiKey.DESCRIBE_TRANSACTIONS: transactions.describe,
+    ApiKey.LIST_TRANSACTIONS: transactions.list_all,
 }
 """The handler of every API in `apis.APIS`."""
 

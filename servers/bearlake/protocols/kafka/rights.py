@@ -34,6 +34,7 @@ CLUSTER_OPERATIONS = _bits(
 
 
 _TOPIC, _GROUP, _CLUSTER = Resource.STREAM, Resource.GROUP, Resource.CLUSTER
+_TRANSACTION = Resource.TRANSACTIONAL_ID
 
 NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.PRODUCE: on(_TOPIC, Operation.WRITE),
@@ -79,6 +80,15 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
     ApiKey.LIST_CONFIG_RESOURCES: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.ADD_PARTITIONS_TO_TXN: on(_TRANSACTION, Operation.WRITE) + on(_TOPIC, Operation.WRITE),
+    ApiKey.ADD_OFFSETS_TO_TXN: on(_TRANSACTION, Operation.WRITE) + on(_GROUP, Operation.READ),
+    ApiKey.END_TXN: on(_TRANSACTION, Operation.WRITE),
+    ApiKey.WRITE_TXN_MARKERS: on(_CLUSTER, Operation.ALTER),
+    ApiKey.TXN_OFFSET_COMMIT: on(_TRANSACTION, Operation.WRITE)
+    + on(_GROUP, Operation.READ)
+    + on(_TOPIC, Operation.READ),
+    ApiKey.DESCRIBE_TRANSACTIONS: on(_TRANSACTION, Operation.DESCRIBE),
+    ApiKey.LIST_TRANSACTIONS: on(_TRANSACTION, Operation.DESCRIBE),
 }
 """The rights that a request needs: all of them, for the resources that it names (configs: topics, groups, or brokers of the cluster)."""
 
@@ -106,6 +116,16 @@ def on_cluster(context: KafkaContext, caller: Caller, operation: Operation) -> b
 def on_group(context: KafkaContext, caller: Caller, operation: Operation, group: str) -> bool:
     """Whether the caller may do `operation` to the group."""
     return context.streams.authorizer.allows(caller.who, operation, Resource.GROUP, group)
+
+
+def on_transaction(context: KafkaContext, caller: Caller, operation: Operation, transactional_id: str) -> bool:
+    """Whether the caller may do `operation` to the transactional id."""
+    return context.streams.authorizer.allows(caller.who, operation, Resource.TRANSACTIONAL_ID, transactional_id)
+
+
+def sees_transaction(context: KafkaContext, caller: Caller, transactional_id: str) -> bool:
+    """Whether a list shows the transactional id to the caller."""
+    return context.streams.authorizer.sees(caller.who, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
 
 
 def sees_group(context: KafkaContext, caller: Caller, group: str) -> bool:

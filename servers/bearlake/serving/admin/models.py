@@ -74,6 +74,32 @@ class AccessPage(OpenModel):
     limit: PageCount = PAGE_COUNT_MAX
 
 
+class TransactionPage(OpenModel):
+    """Parameters of a list of transactions."""
+
+    after: str = ""
+    """The transactional id of the last one of the previous page."""
+    limit: PageCount = PAGE_COUNT_MAX
+    open: Literal["true", "false"] = "true"
+    """`false` adds transactional ids without an open transaction."""
+    age_min_ms: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    """The least age (ms) of an open transaction; 0: any."""
+
+
+class TransactionName(OpenModel):
+    """Parameters of a description of a transactional id."""
+
+    id: str
+
+
+class TransactionToAbort(Model):
+    """A transaction, as its description shows it."""
+
+    transactional_id: str
+    producer_id: Annotated[int, Meta(ge=0, le=2**62)]
+    epoch: Annotated[int, Meta(ge=0, le=32_767)]
+
+
 class NewStream(Model):
     """A stream to create."""
 
@@ -187,12 +213,15 @@ PARTITION_PAGE = Query(PartitionPage)
 COMPACTION_PAGE = Query(CompactionPage)
 TASK_PAGE = Query(TaskPage)
 ACCESS_PAGE = Query(AccessPage)
+TRANSACTION_PAGE = Query(TransactionPage)
+TRANSACTION_NAME = Query(TransactionName)
 STREAM_NAMES = Query(StreamNames)
 
 NEW_STREAM = Reader[NewStream](NewStream)
 STREAM_CHANGE = Reader[StreamChange](StreamChange)
 STREAM_TO_DELETE = Reader[StreamToDelete](StreamToDelete)
 RULE_CHANGE = Reader[RuleChange](RuleChange)
+TRANSACTION_TO_ABORT = Reader[TransactionToAbort](TransactionToAbort)
 ITEMS: Reader[Batch[Raw]] = Reader(Batch[Raw])
 NAMED: Reader[Any] = Reader(Any)
 """Reads any item, valid or not, to find its name."""

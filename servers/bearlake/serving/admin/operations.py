@@ -52,6 +52,11 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/v1/compaction/commits"): _get(*models.COMPACTION_PAGE.parameters()),
     ("GET", "/v1/compaction/tasks"): _get(*models.TASK_PAGE.parameters()),
     ("POST", "/v1/compaction/tasks/{id}/retry"): _get(),
+    ("GET", "/v1/transactions"): _get(*models.TRANSACTION_PAGE.parameters()),
+    ("GET", "/v1/transactions/description"): _get(*models.TRANSACTION_NAME.parameters()),
+    ("POST", "/v1/transactions/abort"): Operation(
+        (200,), _WRITE, (JSON,), {JSON: models.TransactionToAbort}, answer=_ANY_OBJECT
+    ),
     **{
         ("POST", f"/v1/groups/{name}"): _between_servers()
         for name in ("join", "sync", "heartbeat", "leave", "commit", "describe")

@@ -11,13 +11,13 @@ Any server reads committed offsets directly from the store. Writes of offsets ca
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.defaults import GROUP_NAME_BYTES_MAX, is_group_name
-from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
+from bearlake.metadata.model import CommittedOffset, GroupListing, Lease, PartitionKey, ServerRef
 from bearlake.streams.groups.consumer.heartbeats import check_assignor
 from bearlake.streams.groups.consumer.machine import ConsumerMachine
 from bearlake.streams.groups.consumer.model import ConsumerGroup, Heartbeat, HeartbeatAnswer
@@ -197,6 +197,38 @@ class Coordinator:
                 owned, name, lambda: self._metadata.groups.commit_offsets(name, offsets, owned.lease)
             )
             metrics.GROUP_OFFSET_COMMITS.inc()
+
+    async def write_offsets(
+        self,
+        member: MemberRef,
+        offsets: Mapping[PartitionKey, CommittedOffset],
+        write: Callable[[Lease], Awaitable[None]],
+    ) -> None:
+        """Run a write of these offsets that belong to a transaction, as a member (KIP-447).
+
+        A client that names neither a generation nor a member is not checked, as in Kafka. Raises `GroupRefusal`.
+        """
+        name = member.group
+        _check_name(name)
+        owned = await self.ownership.open(name)
+        if member.generation >= 0 or member.member_id or member.instance_id is not None:
+            try:
+                owned.machine.check_commit(member, offsets, knows_epochs=True)
+            except GroupRefusal:
+                await self.ownership.confirm(name, owned)  # I14, as in `commit`
+                raise
+
+        async def run() -> None:
+            await write(owned.lease)
+
+        await self.ownership.write(owned, name, run)
+
+    async def pending(self, name: str) -> set[PartitionKey]:
+        """Return the partitions whose offset an ongoing transaction may change (KIP-447). Raises `GroupRefusal`."""
+        try:
+            return await self._metadata.transactions.pending(name)
+        except BearlakeError as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
 
     async def offsets(
         self, name: str, partitions: Collection[PartitionKey] | None = None

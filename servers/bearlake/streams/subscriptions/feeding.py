@@ -304,7 +304,7 @@ class Feeder:
         bounds = (await self._around.records.bounds([self._partition])).get(self._partition)
         if bounds is None:
             raise NotFound(f"no partition {self._partition}")
-        if at < bounds.end:
+        if at < bounds.last_stable:
             raise Unavailable(f"offset {at} of {self._partition} cannot be read yet")
         return None
 

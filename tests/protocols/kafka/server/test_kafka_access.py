@@ -22,6 +22,7 @@ REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ErrorCode.UNKNOWN_TOPIC_ID,
 }
 CASES = [(api.key, api.version_max) for api in apis.APIS]
@@ -63,7 +64,12 @@ async def node(kafka_cluster):
     return (await closed_cluster(kafka_cluster))[0]
 
 
-NAMES = {Resource.STREAM: "*", Resource.GROUP: "*", Resource.CLUSTER: "kafka-cluster"}
+NAMES = {
+    Resource.STREAM: "*",
+    Resource.GROUP: "*",
+    Resource.TRANSACTIONAL_ID: "*",
+    Resource.CLUSTER: "kafka-cluster",
+}
 
 
 def allow(operation, resource=Resource.STREAM, name=None, **fields):
@@ -88,6 +94,8 @@ async def world_of(node):
 def is_refused(key, answer):
     if key is ApiKey.LIST_GROUPS:
         return not answer.groups
+    if key is ApiKey.LIST_TRANSACTIONS:
+        return not answer.transaction_states
     return bool(REFUSALS & set(find_codes(answer)))
 
 

@@ -60,9 +60,15 @@ async def test_api_versions_lists_the_served_apis_and_their_features(kafka):
     listed = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
     assert listed == {int(api.key): (api.version_min, api.version_max) for api in apis.APIS}
     assert listed[ApiKey.PRODUCE][0] == 0  # KAFKA-18659
-    assert not set(listed) & {24, 25, 26, 28, 76, 77, 78, 79}  # transactions, share groups: not yet
-    assert {item.name: item.max_version_level for item in answer.finalized_features} == {"group.version": 1}
-    assert {item.name: item.min_version for item in answer.supported_features} == {"group.version": 0}
+    assert not set(listed) & {76, 77, 78, 79}  # share groups: not yet
+    assert {item.name: item.max_version_level for item in answer.finalized_features} == {
+        "group.version": 1,
+        "transaction.version": 2,
+    }
+    assert {item.name: item.min_version for item in answer.supported_features} == {
+        "group.version": 0,
+        "transaction.version": 0,
+    }
 
 
 async def test_a_client_that_refuses_features_from_version_0_on_gets_none_of_them_kafka_17011(kafka):

@@ -211,14 +211,13 @@ async def test_an_error_with_acks_0_closes_the_connection_as_kafka_does(kafka, t
     assert await client.is_closed()
 
 
-async def test_a_transactional_id_is_refused(kafka):
+async def test_a_transactional_batch_without_a_transactional_id_is_refused(kafka):
     client = await kafka.client()
     await kafka.create("t")
 
-    answer = await client.produce("t", GOOD, transactional_id="x")
+    answer = await client.produce("t", batch_of(b"v", producer=(7, 0, 0), is_transactional=True))
 
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert "transaction" in answer.error_message
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 # -- timestamps ----------------------------------------------------------------------------------------------------
@@ -359,18 +358,6 @@ async def test_producer_ids_differ_between_servers(any_cluster):
 
     assert len({answer.producer_id for answer in answers}) == 6
     assert {answer.producer_epoch for answer in answers} == {0}
-
-
-async def test_transactions_fail_at_once(kafka):
-    client = await kafka.client()
-
-    init = await client.ask(m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 4)
-    find = await client.ask(m.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
-
-    assert init.error_code == ErrorCode.INVALID_REQUEST
-    assert (
-        find.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
-    )  # clients would repeat a retriable error for a minute
 
 
 async def test_describe_producers_returns_the_last_sequence_kip_664(kafka):

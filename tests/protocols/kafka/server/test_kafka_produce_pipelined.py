@@ -50,6 +50,9 @@ async def test_many_requests_are_answered_and_stored_in_order(kafka, version):
     assert await stored(client) == [b"%d" % number for number in range(20)]
 
 
+TRANSACTIONAL = batch_of(b"v", producer=(7, 0, 0), is_transactional=True)
+
+
 @pytest.mark.parametrize("place", [0, 1, 3, 5])
 @pytest.mark.parametrize(
     ("odd", "answer"),
@@ -58,7 +61,7 @@ async def test_many_requests_are_answered_and_stored_in_order(kafka, version):
         (produce_request("t", GOOD, index=9), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)),
         (produce_request("nowhere", GOOD), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)),
         (produce_request("t", GOOD, acks=7), (ErrorCode.INVALID_REQUIRED_ACKS, -1)),
-        (produce_request("t", GOOD, transactional_id="x"), (ErrorCode.INVALID_REQUEST, -1)),
+        (produce_request("t", TRANSACTIONAL, transactional_id="x"), (ErrorCode.INVALID_TXN_STATE, -1)),
         (m.MetadataRequest(topics=[]), "MetadataResponse"),
     ],
     ids=["bad", "partition", "stream", "acks", "transaction", "metadata"],

@@ -33,6 +33,8 @@ begin
         remaining := remaining - part;
         if remaining > 0 and task.end_offset is not null then
             released := released || bearlake.cut_page(task.partition_first, task.end_offset);
+            delete from bearlake.aborted_transaction a
+             where a.partition = task.partition_first and a.marker_offset < task.end_offset;
         elsif remaining > 0 then
             remaining := remaining - bearlake.sweep_partitions(task.partition_first, task.partition_last, remaining);
         end if;
@@ -96,6 +98,11 @@ begin
     remaining := remaining - part;
     delete from bearlake.group_offset g where (g.name, g.partition) in (
         select h.name, h.partition from bearlake.group_offset h where h.partition between p_first and p_last limit remaining);
+    get diagnostics part = row_count;
+    remaining := remaining - part;
+    delete from bearlake.aborted_transaction a where (a.partition, a.marker_offset) in (
+        select b.partition, b.marker_offset from bearlake.aborted_transaction b
+         where b.partition between p_first and p_last limit remaining);
     get diagnostics part = row_count;
     remaining := remaining - part;
     delete from bearlake.compaction_group c where c.group_key in (

@@ -16,7 +16,7 @@ create table bearlake.log_tail (
 insert into bearlake.log_tail values (0, 0);
 
 -- kind: model.EntryKind. The arrays of a COMMIT have one element per slice, ordered by partition, then offset; those of a SWAP one
--- element per range.
+-- element per range. transactions: the fields of model.TransactionChange, one change after the other.
 create table bearlake.log (
     position bigint primary key,
     kind smallint not null,
@@ -30,7 +30,8 @@ create table bearlake.log (
     timestamps bigint[],
     partition bigint,
     start_offset bigint,
-    stream_number bigint
+    stream_number bigint,
+    transactions bigint[]
 ) with (toast_tuple_target = 8160);
 -- Not compressed: compression took longer than the rest of a large commit.
 alter table bearlake.log

@@ -13,7 +13,8 @@ CREATE TABLE log (
     partition     INTEGER,
     start_offset  INTEGER,
     size_before   INTEGER,
-    stream_number INTEGER
+    stream_number INTEGER,
+    transactions  BLOB -- transactions.TransactionChange, packed
 ) STRICT;
 
 -- Slices of one partition, rolled up from the log; during a round also slices of entries after store.rolled_position, oldest first.

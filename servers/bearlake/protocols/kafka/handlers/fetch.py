@@ -2,9 +2,10 @@
 
 The server keeps no fetch sessions (KIP-227): it always returns session id 0, so every request lists all its partitions and any server
 can handle it. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND. While clients do not read their responses, fetches
-return fewer bytes. Errors are per partition. `fetch_at_tail.py` handles most requests at the end of the log.
+return fewer bytes. Errors are per partition. A consumer of committed records gets empty batches in place of aborted ones, so its list of
+aborted transactions is empty (decision 131). `fetch_at_tail.py` handles most requests at the end of the log.
 
-Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
+Source: KIP-74 (limits), KIP-98 (isolation), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
 import asyncio
@@ -24,6 +25,9 @@ from bearlake.telemetry import metrics
 _TOPIC_IDS_FROM = 13
 _FULL_SESSION_EPOCHS = (0, -1)  # 0 starts a session, -1 uses none
 _BYTES_MAX_LEAST = 1024 * 1024
+
+READ_COMMITTED = 1
+"""The isolation level of consumers that see neither open nor aborted transactions (KIP-98)."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -> FetchResponse:
@@ -68,6 +72,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
             bytes_min=0 if has_errors else request.min_bytes,
             bytes_max=min(request.max_bytes, room(context)),
             wait_ms=max(request.max_wait_ms, 0),
+            is_committed=request.isolation_level == READ_COMMITTED,
         )
         for answer, name, result in zip(answers, names, results, strict=True):
             if turns.is_over():

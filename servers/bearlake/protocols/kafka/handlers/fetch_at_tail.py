@@ -13,7 +13,7 @@ from bearlake.kernel import FetchEntry
 from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
-from bearlake.protocols.kafka.handlers.fetch import room
+from bearlake.protocols.kafka.handlers.fetch import READ_COMMITTED, room
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.streams.fetched import Fetched, FetchRange, has_enough
 from bearlake.streams.principal import Operation
@@ -22,6 +22,11 @@ from bearlake.telemetry import metrics
 
 PARTITIONS_MAX = 100
 """Partitions of a request that is answered in one step, which takes 0.5 ms then."""
+
+
+_ISOLATION_AT = (16, 12)
+"""Position of the isolation level in a request's body, with and without a replica id."""
+_WITHOUT_REPLICA_FROM = 15
 
 
 class Fetcher(Protocol):
@@ -72,13 +77,14 @@ class TailFetch:
             self._connection.start(self._work())
             return
         wait_ms, bytes_min, bytes_max, self._entries = parsed
+        is_committed = body[_ISOLATION_AT[self._caller.version >= _WITHOUT_REPLICA_FROM]] == READ_COMMITTED
         ranges = self._ranges()
         if ranges is None or not self._is_plain():
             self._connection.start(self._work())
             return
         bytes_max = min(bytes_max, room(self._connection.context))
         bytes_min = streams.at_tail.bytes_min(bytes_min, bytes_max)
-        results = streams.at_tail.read(ranges, bytes_max)
+        results = streams.at_tail.read(ranges, bytes_max, is_committed=is_committed)
         if results is None or wait_ms <= 0 or has_enough(results, bytes_min):
             self._done(results)
             return
@@ -91,6 +97,7 @@ class TailFetch:
             done=self._woken,
             failed=self._connection.failed,
             found_bytes=sum(result.size_bytes for result in results),
+            is_committed=is_committed,
         )
 
     def cancel(self) -> None:

@@ -7,6 +7,7 @@ import asyncio
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import Server, ServerRef
+from bearlake.protocols.kafka import apis
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import metadata
@@ -23,7 +24,7 @@ from bearlake.protocols.kafka.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from bearlake.protocols.kafka.rights import on_group
+from bearlake.protocols.kafka.rights import on_group, on_transaction
 from bearlake.serving import routing
 from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
@@ -31,6 +32,7 @@ from bearlake.streams.principal import Operation
 from bearlake.streams.turns import Turns, in_turns
 
 KEY_TYPE_GROUP = 0
+KEY_TYPE_TRANSACTION = 1
 _MANY_KEYS_FROM = 4
 _KNOWN_ID_FROM = 4
 _NULLABLE_PROTOCOL_FROM = 7
@@ -58,6 +60,8 @@ async def find_coordinator(
 
 async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) -> FindCoordinatorResponse.Coordinator:
     answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_message=None)
+    if key_type == KEY_TYPE_TRANSACTION and apis.SERVES_TRANSACTIONS:
+        return _find_for_transaction(context, caller, key, answer)
     if key_type != KEY_TYPE_GROUP:
         # The code must not be retriable: transactional clients would retry for a minute.
         answer.error_code = ErrorCode.INVALID_REQUEST
@@ -71,6 +75,23 @@ async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) 
     except BearlakeError as error:
         answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
         return answer
+    answer.node_id = server.ref.node_id
+    answer.host, answer.port = metadata.address(server, caller.listener)
+    return answer
+
+
+def _find_for_transaction(
+    context: KafkaContext, caller: Caller, key: str, answer: FindCoordinatorResponse.Coordinator
+) -> FindCoordinatorResponse.Coordinator:
+    """Any server serves any transactional id (decision 130); the choice only spreads the work."""
+    if not on_transaction(context, caller, Operation.DESCRIBE, key):
+        answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return answer
+    servers = metadata.all_of(context, caller)
+    if not servers:
+        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return answer
+    server = routing.choose(routing.key_of(f"transaction/{key}"), servers)
     answer.node_id = server.ref.node_id
     answer.host, answer.port = metadata.address(server, caller.listener)
     return answer

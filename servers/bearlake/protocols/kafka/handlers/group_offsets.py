@@ -1,8 +1,8 @@
 """OffsetCommit, OffsetFetch, OffsetDelete.
 
 Offsets belong to one incarnation of a stream: a stream that is deleted and created again has none. OffsetFetch returns -1 without an
-error for a partition that has no committed offset. Source: KIP-211, KIP-447 (require_stable: without transactions every offset is
-stable), KIP-709 (several groups), KIP-848 (topic ids from version 10 on).
+error for a partition that has no committed offset. Source: KIP-211, KIP-447 (require_stable), KIP-709 (several groups), KIP-848 (topic ids
+from version 10 on).
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from bearlake.protocols.kafka.messages import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    TxnOffsetCommitRequest,
 )
 from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import on_group
@@ -44,6 +45,8 @@ _GROUP_ERROR_FROM = 2
 _KEYS_AT_ONCE = 2_000
 """Partitions of a topic that are looked at in one turn of the event loop: 1 ms."""
 NOT_COMMITTED = CommittedOffset(offset=-1)
+UNSTABLE = CommittedOffset(offset=-1)
+"""The offset of a partition that an ongoing transaction may change: a client that requires stable offsets asks again (KIP-447)."""
 
 
 async def _resolve(
@@ -61,7 +64,7 @@ async def _resolve(
                 found.append(await find(context, caller, topic.name, operation))
             else:
                 found.append(await _by_id(context, caller, operation, topic.topic_id, absence))
-    return await _current(context, found) if caller.version < _TOPIC_IDS_FROM else found
+    return await current_topics(context, found) if caller.version < _TOPIC_IDS_FROM else found
 
 
 async def _by_id(
@@ -73,7 +76,7 @@ async def _by_id(
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-async def _current(context: KafkaContext, found: list[StreamView | ErrorCode]) -> list[StreamView | ErrorCode]:
+async def current_topics(context: KafkaContext, found: list[StreamView | ErrorCode]) -> list[StreamView | ErrorCode]:
     """Replace topics that another server has deleted: by those that it then created with the same names, or by error codes.
 
     Offsets belong to one incarnation. An offset that is committed for a deleted one is lost, and one that is read for it misleads.
@@ -111,40 +114,38 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
                 await asyncio.sleep(0)
             if isinstance(view, StreamView) and partition.partition_index >= view.partition_count:
                 view = await absence.grown(view)
-            checked = _checked(view, partition, limit)
+            checked = checked_offset(view, partition, limit)
             answer = OffsetCommitResponse.Partition(partition_index=partition.partition_index)
             partitions.append(answer)
             if isinstance(checked, ErrorCode):
                 answer.error_code = checked
                 continue
             answers.append(answer)
-            offsets[checked] = CommittedOffset(
-                offset=partition.committed_offset,
-                leader_epoch=partition.committed_leader_epoch,
-                metadata=partition.committed_metadata or "",
-            )
+            offsets.update([checked])
     code = await _commit(context, caller, request, offsets)
     for answer in answers:
         answer.error_code = code
     return OffsetCommitResponse(topics=topics)
 
 
-def _checked(
-    view: StreamView | ErrorCode, partition: OffsetCommitRequest.Partition, metadata_bytes_max: int
-) -> PartitionKey | ErrorCode:
-    """The partition whose offset may be committed, or why it may not."""
-    text = partition.committed_metadata or ""
-    if view is ErrorCode.KAFKA_STORAGE_ERROR:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if isinstance(view, ErrorCode):
-        return view
-    if not 0 <= partition.partition_index < view.partition_count:
+def checked_offset(
+    found: StreamView | ErrorCode,
+    partition: OffsetCommitRequest.Partition | TxnOffsetCommitRequest.Partition,
+    metadata_bytes_max: int,
+) -> tuple[PartitionKey, CommittedOffset] | ErrorCode:
+    """Return the partition and the offset that is committed for it, or why it is refused. `found`: its topic, or why there is none."""
+    if isinstance(found, ErrorCode):  # after COORDINATOR_NOT_AVAILABLE, clients commit again
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if found is ErrorCode.KAFKA_STORAGE_ERROR else found
+    if not 0 <= partition.partition_index < found.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    text = partition.committed_metadata or ""
     if len(text.encode()) > metadata_bytes_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     if "\0" in text:  # PostgreSQL cannot store it
         return ErrorCode.INVALID_REQUEST
-    return view.partition(partition.partition_index)
+    epoch = max(partition.committed_leader_epoch, NO_LEADER_EPOCH)
+    offset = CommittedOffset(offset=partition.committed_offset, leader_epoch=epoch, metadata=text)
+    return found.partition(partition.partition_index), offset
 
 
 async def _commit(
@@ -179,8 +180,10 @@ class _Answer(NamedTuple):
 async def fetch(context: KafkaContext, caller: Caller, request: OffsetFetchRequest) -> OffsetFetchResponse | Rendered:
     """The committed offsets of one group, or from version 8 on of several groups."""
     has_many = caller.version >= _MANY_GROUPS_FROM
+    stable = request.require_stable
     answers = [
-        await _fetch_group(context, caller, group) for group in (request.groups if has_many else [_only_group(request)])
+        await _fetch_group(context, caller, group, requires_stable=stable)
+        for group in (request.groups if has_many else [_only_group(request)])
     ]
 
     def response() -> OffsetFetchResponse:
@@ -227,7 +230,9 @@ def _flat(caller: Caller, group: OffsetFetchResponse.Group) -> OffsetFetchRespon
     )
 
 
-async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetchRequest.Group) -> _Answer:
+async def _fetch_group(
+    context: KafkaContext, caller: Caller, asked: OffsetFetchRequest.Group, *, requires_stable: bool
+) -> _Answer:
     group = OffsetFetchResponse.Group(group_id=asked.group_id, topics=[])
     if not may_describe(context, caller, asked.group_id):
         group.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -236,8 +241,11 @@ async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetch
     try:
         if asked.member_id is not None or asked.member_epoch >= 0:
             await context.groups.check_fetch(asked.group_id, asked.member_id or "", asked.member_epoch)
+        # Before the offsets: what is not pending now has its final offset in the answer.
+        pending = await context.groups.pending(asked.group_id) if requires_stable else set()
         if asked.topics is None:
             found = await context.groups.offsets(asked.group_id)
+            found |= dict.fromkeys(pending, UNSTABLE)
             seen = await _seen(context, caller, found, absence)
             return _Answer(group, len(found), partial(_all_topics, seen, found))
         views = await _resolve(context, caller, Operation.DESCRIBE, asked.topics, absence)
@@ -245,6 +253,7 @@ async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetch
         if ErrorCode.KAFKA_STORAGE_ERROR in views:  # a client that is told "no offset" would reset its position
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE)
         found = await context.groups.offsets(asked.group_id, keys) if keys else {}
+        found |= dict.fromkeys(pending & keys, UNSTABLE)
     except GroupRefusal as refusal:
         group.error_code = code_of(refusal)
         if caller.version < _GROUP_ERROR_FROM and asked.topics is not None:
@@ -335,12 +344,13 @@ def _all_topics(
 
 
 def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.GroupPartition:
-    """The response for a committed offset. Omits its leader epoch: an epoch of another cluster would exceed all epochs here."""
+    """The response for a committed offset, with the leader epoch that was committed, which may be another cluster's (decision 170)."""
     return OffsetFetchResponse.GroupPartition(
         partition_index=index,
         committed_offset=offset.offset,
-        committed_leader_epoch=NO_LEADER_EPOCH,
+        committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if offset is UNSTABLE else ErrorCode.NONE,
     )
 
 
@@ -358,7 +368,7 @@ async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteReq
         forget: list[PartitionKey] = []
         turns = Turns()
         resolved = [await find(context, caller, topic.name, Operation.READ) for topic in request.topics]
-        for found, topic in zip(await _current(context, resolved), request.topics, strict=True):
+        for found, topic in zip(await current_topics(context, resolved), request.topics, strict=True):
             partitions = []
             for partition in topic.partitions:
                 if turns.is_over():

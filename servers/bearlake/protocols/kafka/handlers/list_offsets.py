@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch.
 
-Responses contain no leader epoch, because a leaderless log has no elections; clients then do not validate offsets. For a client that
-asks for epoch 0 nevertheless, the epoch ends at the partition's end offset: the end of the log is never truncated.
+An offset has leader epoch 0, as in a Kafka without elections. Clients validate an offset only if Metadata has an epoch too, which it
+has not (decision 170). For a client that validates nevertheless, every epoch ends at the partition's end: the log is never truncated.
 Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-320 (leader epochs).
 """
 
@@ -27,6 +27,8 @@ EARLIEST_PENDING_UPLOAD = -6
 """KIP-1023. Without tiered storage there is no such offset; the response is -1."""
 _SPECS = frozenset({*OffsetSpec, EARLIEST_PENDING_UPLOAD})
 _KNOWS_EPOCHS_FROM = 4
+READ_COMMITTED = 1
+"""The isolation level for which the latest offset is the last stable one (KIP-98)."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -57,7 +59,7 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
                 asked.add(key)
                 waiting.append(answer)
                 questions.append(OffsetQuestion(key, partition.timestamp))
-    results = await context.streams.offsets(questions)
+    results = await context.streams.offsets(questions, is_committed=request.isolation_level == READ_COMMITTED)
     async for part in in_turns(range(len(waiting))):
         for place in part:
             _fill(waiting[place], results[place])
@@ -96,6 +98,8 @@ def _fill(answer: ListOffsetsResponse.Partition, result: OffsetAnswer) -> None:
         return
     answer.offset = result.offset
     answer.timestamp = result.timestamp
+    if result.offset >= 0:
+        answer.leader_epoch = EPOCH_MAX
 
 
 def _code(error: BearlakeError) -> ErrorCode:
@@ -105,7 +109,10 @@ def _code(error: BearlakeError) -> ErrorCode:
 async def for_leader_epoch(
     context: KafkaContext, caller: Caller, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """The end offset of an epoch: epoch 0 ends at the partition's end; later epochs do not exist (-1, -1)."""
+    """The end offset of an epoch, which is the partition's end.
+
+    Of any epoch: a committed offset may have the epoch of another cluster, and to clients, an epoch that does not exist means lost records.
+    """
     topics: list[OffsetForLeaderEpochResponse.Topic] = []
     waiting: list[tuple[OffsetForLeaderEpochResponse.Partition, PartitionKey]] = []
     turns = Turns()
@@ -126,18 +133,19 @@ async def for_leader_epoch(
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif partition.current_leader_epoch > EPOCH_MAX:
                 answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
-            elif partition.leader_epoch == EPOCH_MAX:
+            elif partition.leader_epoch >= 0:
+                answer.leader_epoch = partition.leader_epoch
                 waiting.append((answer, found.partition(partition.partition)))
     try:
         bounds = await context.streams.bounds({partition for _, partition in waiting})
     except (Unavailable, Overloaded):
         for answer, _ in waiting:
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            answer.error_code, answer.leader_epoch = ErrorCode.KAFKA_STORAGE_ERROR, NO_LEADER_EPOCH
     else:
         async for part in in_turns(waiting):
             for answer, key in part:
                 if key in bounds:
-                    answer.leader_epoch, answer.end_offset = EPOCH_MAX, bounds[key].end
+                    answer.end_offset = bounds[key].end
                 else:
-                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    answer.error_code, answer.leader_epoch = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER_EPOCH
     return OffsetForLeaderEpochResponse(topics=topics)

@@ -16,13 +16,17 @@ from operator import itemgetter
 from bearlake import kernel
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.kernel import ProduceEntry
-from bearlake.protocols.kafka import codec
+from bearlake.metadata.model import BATCH_TRANSACTIONAL
+from bearlake.metadata.transactions import BATCH_BEGINS
+from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import STATUS_CODES, ErrorCode, code_of
-from bearlake.protocols.kafka.handlers.produce_call import ProduceCall, Refusal, Requester
+from bearlake.protocols.kafka.handlers.produce_call import BEGINS_FROM, ProduceCall, Refusal, Requester
 from bearlake.protocols.kafka.messages import ProduceRequest, ProduceResponse
+from bearlake.protocols.kafka.rights import on_transaction
 from bearlake.protocols.kafka.slot import Slot
+from bearlake.records.batch import ATTRIBUTE_TRANSACTIONAL
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import BadTimestamp, Header, admit
 from bearlake.streams.append import Append, AppendCall
@@ -44,6 +48,7 @@ NOT_LEADER = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this server is draining:
 UNKNOWN = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 DENIED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not supported: send without a transactional id")
+TRANSACTION_DENIED = Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def receive(
@@ -61,15 +66,28 @@ def receive(
         return
     transactional_id, acks, _, entries = kernel.parse_produce(frame, position, caller.version)
     call = ProduceCall(connection, slot if acks else None, caller, correlation_id, entries)
-    if acks not in (-1, 0, 1) or transactional_id is not None:
-        code = NO_TRANSACTIONS if transactional_id is not None else Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
-        call.outcomes = [code] * len(entries)
+    call.transactional_id = transactional_id
+    refusal = _refused_at_once(call, acks)
+    if refusal is not None:
+        call.outcomes = [refusal] * len(entries)
         call.done(AppendCall((), _ignore, call.seen))
     elif connection.produce_tail is not None or _is_large(call, frame) or not _submit(call, frame, slab):
         _start_later(call, frame, slab, slot)
         return
     if acks == 0:
         connection.answer(slot, ())
+
+
+def _refused_at_once(call: ProduceCall, acks: int) -> Refusal | None:
+    """Return why no batch of the request is appended, if that is so."""
+    if acks not in (-1, 0, 1):
+        return Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
+    if call.transactional_id is None:
+        return None
+    if not apis.SERVES_TRANSACTIONS:
+        return NO_TRANSACTIONS
+    may_write = on_transaction(call.connection.context, call.caller, Operation.WRITE, call.transactional_id)
+    return None if may_write else TRANSACTION_DENIED
 
 
 def _is_large(call: ProduceCall, frame: memoryview) -> bool:
@@ -158,7 +176,10 @@ async def _submit_in_turns(call: ProduceCall, frame: memoryview, slab: Slab) -> 
 
 def _append(call: ProduceCall, appends: list[Append]) -> None:
     if appends:
-        call.connection.context.streams.submit(AppendCall(appends, call.done, call.seen, call.connection.failed))
+        is_transactional = call.transactional_id is not None
+        call.connection.context.streams.submit(
+            AppendCall(appends, call.done, call.seen, call.connection.failed, is_transactional=is_transactional)
+        )
     else:
         call.done(AppendCall((), _ignore, call.seen))
 
@@ -228,6 +249,8 @@ def _admit_one(
         )
     elif status:
         call.outcomes[place] = Refusal(*STATUS_CODES[status])
+    elif header[0] & ATTRIBUTE_TRANSACTIONAL and call.transactional_id is None:
+        call.outcomes[place] = TRANSACTION_DENIED
     else:
         fields = Header(*header)
         if place not in call.checked and end - start <= found.rules.batch_bytes_max:
@@ -241,6 +264,8 @@ def _admit_one(
             call.checked.add(place)
         admitted = admit(found, index, frame[start:end], slab, fields, call.now_ms, Checked.ALL)
         if isinstance(admitted, Append):
+            if admitted.flags & BATCH_TRANSACTIONAL and call.caller.version >= BEGINS_FROM:
+                admitted = admitted._replace(flags=admitted.flags | BATCH_BEGINS)
             appends.append(admitted)
             if found.rules.timestamp_source is TimestampSource.LOG_APPEND:
                 call.stamped.add(place)

@@ -19,6 +19,10 @@ MESSAGES_MAX = 1_000
 """Partitions of a response that has messages for people: objects per partition take ten times as long as error codes alone."""
 
 
+BEGINS_FROM = 12
+"""From this version of Produce on, a batch adds its partition to the transaction (KIP-890)."""
+
+
 class Requester(Protocol):
     """The connection that sent Produce requests: `connection.Connection`."""
 
@@ -71,6 +75,7 @@ class ProduceCall:
         "seen",
         "slot",
         "stamped",
+        "transactional_id",
     )
 
     def __init__(
@@ -89,6 +94,7 @@ class ProduceCall:
         self.entries = entries
         self.now_ms = connection.context.streams.clock.now_ms()
         self.seen = connection.arrived
+        self.transactional_id: str | None = None
         self.outcomes: list[Refusal | None] = [None] * len(entries)
         self.checked: set[int] = set()
         """Indexes in `entries` of the batches whose records are known to be good."""
@@ -115,7 +121,8 @@ class ProduceCall:
                 results.append((topic, index, refusal.code, -1, -1, -1))
                 metrics.KAFKA_ERRORS.labels("PRODUCE", refusal.code.name).inc()
                 continue
-            result = result_of((topic, index), next(appended), self.now_ms if place in self.stamped else -1)
+            stamp_ms = self.now_ms if place in self.stamped else -1
+            result = result_of((topic, index), next(appended), stamp_ms, begins=self.caller.version >= BEGINS_FROM)
             has_errors = has_errors or result[2] != ErrorCode.NONE
             results.append(result)
         if self.slot is None:
@@ -155,8 +162,11 @@ class ProduceCall:
         return ProduceResponse(responses=topics, throttle_time_ms=throttle_ms)
 
 
-def result_of(place: ProducePlace, outcome: Result, stamp_ms: int) -> ProduceResult:
-    """Return what a response says of a batch that was submitted; `stamp_ms`: its log append time, or -1."""
+def result_of(place: ProducePlace, outcome: Result, stamp_ms: int, *, begins: bool = False) -> ProduceResult:
+    """Return what a response says of a batch that was submitted; `stamp_ms`: its log append time, or -1.
+
+    `begins`: the batch adds its partition to the transaction, which only a forgotten transactional id prevents.
+    """
     topic, index = place
     verdict, base_offset, start_offset = outcome
     code = VERDICT_CODES[verdict]
@@ -164,5 +174,7 @@ def result_of(place: ProducePlace, outcome: Result, stamp_ms: int) -> ProduceRes
         return topic, index, code, base_offset, stamp_ms, start_offset
     if verdict == Verdict.NOT_FOUND and not isinstance(topic, str):
         code = ErrorCode.UNKNOWN_TOPIC_ID
+    if verdict == Verdict.NO_TRANSACTION and begins:
+        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     metrics.KAFKA_ERRORS.labels("PRODUCE", code.name).inc()
     return topic, index, code, base_offset, -1, start_offset

@@ -14,6 +14,7 @@ from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.handlers.produce import AT_ONCE_BYTES_MAX, AT_ONCE_COUNT_MAX, resolve
 from bearlake.protocols.kafka.handlers.produce_call import Requester, result_of
 from bearlake.protocols.kafka.slot import Slot
+from bearlake.records.batch import ATTRIBUTE_TRANSACTIONAL
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import UNAVAILABLE, Append, Call
@@ -93,6 +94,8 @@ class _Admission:
         ):
             return -1
         fields = Header(*header)
+        if fields.attributes & ATTRIBUTE_TRANSACTIONAL:
+            return -1
         batch = self._slab.view[start:end]
         if self._context.streams.checks.at_once(batch, fields.attributes, view.rules, Checked.NOTHING) is not True:
             return -1

@@ -4,8 +4,10 @@ An idempotent producer gets a new id with epoch 0. The commit checks its sequenc
 """
 
 from bearlake.errors import BearlakeError, NotFound
+from bearlake.protocols.kafka import apis
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.handlers import transactions
 from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import (
     DescribeProducersRequest,
@@ -20,8 +22,10 @@ from bearlake.streams.turns import in_turns
 
 
 async def init(context: KafkaContext, caller: Caller, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Return a new producer id. Rejects transactional ids: transactions are not supported yet."""
+    """Return a new producer id, or that of a transactional id with its next epoch."""
     if request.transactional_id is not None:
+        if apis.SERVES_TRANSACTIONS:
+            return await transactions.init(context, caller, request)
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     if not may_take_producer_id(context, caller):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -55,12 +59,15 @@ async def _describe(
         answer.error_code = found
         return answer
     try:
-        states = await context.streams.metadata.log.producers(found.partition(index))
+        partition = found.partition(index)
+        states = await context.streams.metadata.log.producers(partition)
+        opened = await context.streams.metadata.transactions.open_offsets(partition=partition)
     except NotFound:
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except BearlakeError as error:
         answer.error_code, answer.error_message = code_of(error), str(error)
     else:
+        first_offsets = {item.producer_id: item.first_offset for item in opened}
         answer.active_producers = [
             DescribeProducersResponse.Producer(
                 producer_id=state.producer_id,
@@ -68,7 +75,7 @@ async def _describe(
                 last_sequence=state.last_sequence,
                 last_timestamp=state.last_timestamp_ms,
                 coordinator_epoch=-1,
-                current_txn_start_offset=-1,
+                current_txn_start_offset=first_offsets.get(state.producer_id, -1),
             )
             for state in states
         ]

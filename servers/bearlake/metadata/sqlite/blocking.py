@@ -1,0 +1,27 @@
+"""Commits in the thread that has just stored the object (decision 29)."""
+
+from collections.abc import Callable
+
+from typing_extensions import override
+
+from bearlake.metadata import BlockingCommit
+from bearlake.metadata.model import ObjectCommit, ObjectCommitted
+from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.waiting import Waiting
+
+
+class CommitHere(BlockingCommit):
+    """`metadata.BlockingCommit`."""
+
+    def __init__(self, database: Database, step: Callable[[ObjectCommit], ObjectCommitted], waiting: Waiting) -> None:
+        self._database = database
+        self._step = step
+        self._waiting = waiting
+
+    @override
+    def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        return self._database.run_here(self._step, commit)
+
+    @override
+    def announce(self, position: int) -> None:
+        self._waiting.notify(position)

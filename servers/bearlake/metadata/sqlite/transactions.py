@@ -1,0 +1,239 @@
+"""Transactions in SQLite. The rules are in `metadata/transaction_rules.py`; the commit's part is in `gate.py`."""
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+
+from typing_extensions import override
+
+from bearlake.clock import Clock
+from bearlake.metadata.ledger import Ledger
+from bearlake.metadata.model import ChangeKind, CommittedOffset, Lease, PartitionKey, Slice, TransactionChange
+from bearlake.metadata.names import check_name
+from bearlake.metadata.packing import SLICE_WIDTH, pack_rows
+from bearlake.metadata.sqlite import transaction_rows as rows
+from bearlake.metadata.sqlite.catchup import COMMIT
+from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.log import SqliteLog
+from bearlake.metadata.sqlite.servers import check_lease
+from bearlake.metadata.transactions import (
+    CHANGE_WIDTH,
+    TRANSACTIONAL_ID_BYTES_MAX,
+    Aborted,
+    Isolation,
+    OpenOffset,
+    Transaction,
+    Transactions,
+    marker_producer,
+)
+from bearlake.records.markers import MARKER_BYTES, Markers
+
+
+class SqliteTransactions(Transactions):
+    """`metadata.transactions.Transactions`."""
+
+    def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
+        self._database = database
+        self._log = log
+        self._clock = clock
+
+    @override
+    async def get(self, transactional_id: str) -> Transaction | None:
+        return await self._database.run_read(self._get, transactional_id)
+
+    @override
+    async def put(self, after: Transaction, version: int) -> Transaction:
+        check_name("a transactional id", after.transactional_id, TRANSACTIONAL_ID_BYTES_MAX)
+        return await self._database.run(self._put, after, version)
+
+    @override
+    async def put_offsets(
+        self,
+        after: Transaction,
+        version: int,
+        group: str,
+        offsets: Mapping[PartitionKey, CommittedOffset],
+        lease: Lease,
+    ) -> Transaction:
+        return await self._database.run(self._put_offsets, after, version, group, offsets, lease)
+
+    @override
+    async def end(self, after: Transaction, version: int, *, is_commit: bool) -> Transaction:
+        stored, position = await self._database.run(self._end, after, version, is_commit)
+        self._log.notify(position)
+        return stored
+
+    @override
+    async def forget(self, transactional_id: str, version: int) -> None:
+        await self._database.run(self._forget, transactional_id, version)
+
+    @override
+    async def list(self, *, after: str = "", limit: int = 1000, is_ongoing: bool = False) -> Sequence[Transaction]:
+        return await self._database.run_read(self._list, after, limit, is_ongoing)
+
+    @override
+    async def open_offsets(
+        self, *, producer_id: int | None = None, partition: PartitionKey | None = None
+    ) -> Sequence[OpenOffset]:
+        return await self._database.run_read(self._open_offsets, producer_id, partition)
+
+    @override
+    async def isolation(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, Isolation]:
+        return await self._database.run(self._isolation, partitions)
+
+    @override
+    async def pending(self, group: str) -> set[PartitionKey]:
+        return await self._database.run_read(self._pending, group)
+
+    # Steps.
+
+    def _get(self, name: str) -> Transaction | None:
+        with self._database.reading() as connection:
+            return rows.find(connection, name)
+
+    def _put(self, after: Transaction, version: int) -> Transaction:
+        with self._database.writing() as connection:
+            return rows.write(connection, after, version, self._clock.now_ms())
+
+    def _put_offsets(
+        self,
+        after: Transaction,
+        version: int,
+        group: str,
+        offsets: Mapping[PartitionKey, CommittedOffset],
+        lease: Lease,
+    ) -> Transaction:
+        with self._database.writing() as connection:
+            stored = rows.write(connection, after, version, self._clock.now_ms())
+            check_lease(connection, lease)
+            connection.executemany(
+                "INSERT OR REPLACE INTO pending_offsets VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (after.producer_id, group, key, found.offset, found.leader_epoch, found.metadata)
+                    for key, found in offsets.items()
+                ],
+            )
+            return stored
+
+    def _end(self, after: Transaction, version: int, is_commit: bool) -> tuple[Transaction, int]:
+        now_ms = self._clock.now_ms()
+        slices: list[Slice] = []
+        with self._database.writing() as connection:
+            position = self._log.follower.catch_up().head + 1
+            before = rows.find(connection, after.transactional_id)
+            stored = rows.write(connection, after, version, now_ms)
+            assert before is not None
+            assert before.is_ongoing
+            opened = rows.opened(connection, before.producer_id)
+            connection.execute("DELETE FROM open_transactions WHERE producer_id = ?", (before.producer_id,))
+            changes = _markers(
+                self._log.follower.ledger, connection, opened, before.producer_id, slices, now_ms, is_commit=is_commit
+            )
+            if slices:
+                producer = marker_producer(before, after)
+                markers = Markers(*producer, stored.version, is_commit, now_ms, len(slices))
+                connection.execute(
+                    "INSERT INTO log (position, kind, created_ms, token, object_size, slices, sequences, outcomes, transactions)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        position,
+                        COMMIT,
+                        now_ms,
+                        markers.key(),
+                        markers.size,
+                        pack_rows(slices, SLICE_WIDTH),
+                        b"",
+                        b"",
+                        pack_rows(changes, CHANGE_WIDTH),
+                    ),
+                )
+            if is_commit:
+                connection.execute(PLACE_OFFSETS, (now_ms, before.producer_id))
+            connection.execute("DELETE FROM pending_offsets WHERE producer_id = ?", (before.producer_id,))
+        if slices:
+            self._log.follower.ledger.replay_commit(position, now_ms, slices, ())
+        return stored, position if slices else 0
+
+    def _forget(self, name: str, version: int) -> None:
+        with self._database.writing() as connection:
+            connection.execute(
+                "DELETE FROM transactional_ids WHERE name = ? AND version = ? AND started_ms < 0", (name, version)
+            )
+
+    def _list(self, after: str, limit: int, is_ongoing: bool) -> Sequence[Transaction]:
+        condition = "started_ms >= 0 AND name > ?" if is_ongoing else "name > ?"
+        with self._database.reading() as connection:
+            return rows.select(connection, f"{condition} ORDER BY name LIMIT ?", after, limit)
+
+    def _open_offsets(self, producer_id: int | None, partition: PartitionKey | None) -> Sequence[OpenOffset]:
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "SELECT partition, producer_id, first_offset FROM open_transactions"
+                " WHERE (?1 IS NULL OR producer_id = ?1) AND (?2 IS NULL OR partition = ?2) ORDER BY partition, producer_id",
+                (producer_id, partition),
+            )
+            return [OpenOffset(PartitionKey(row[0]), row[1], row[2]) for row in found]
+
+    def _isolation(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, Isolation]:
+        with self._database.looking() as connection:
+            position = self._log.follower.catch_up().head
+            existing = self._log.follower.ledger.existing
+            return {
+                key: Isolation(
+                    position=position,
+                    start=state.start,
+                    end=state.end,
+                    open_offset=rows.open_offset(connection, key),
+                    aborted=[
+                        Aborted(*row)
+                        for row in connection.execute(
+                            "SELECT producer_id, first_offset, marker_offset FROM aborted_transactions"
+                            " WHERE partition = ? ORDER BY marker_offset",
+                            (key,),
+                        )
+                    ],
+                )
+                for key in partitions
+                if (state := existing(key)) is not None
+            }
+
+    def _pending(self, group: str) -> set[PartitionKey]:
+        with self._database.reading() as connection:
+            found = connection.execute("SELECT DISTINCT partition FROM pending_offsets WHERE name = ?", (group,))
+            return {PartitionKey(row[0]) for row in found}
+
+
+PLACE_OFFSETS = (
+    "INSERT INTO group_offsets (name, partition, next_offset, leader_epoch, metadata, committed_ms)"
+    " SELECT p.name, p.partition, p.next_offset, p.leader_epoch, p.metadata, ?1 FROM pending_offsets p"
+    " JOIN streams s ON s.number = p.partition >> 20 AND NOT s.is_deleted WHERE p.producer_id = ?2"
+    " ON CONFLICT (name, partition) DO UPDATE SET next_offset = excluded.next_offset, leader_epoch = excluded.leader_epoch,"
+    " metadata = excluded.metadata, committed_ms = excluded.committed_ms"
+)
+
+
+def _markers(
+    ledger: Ledger,
+    connection: sqlite3.Connection,
+    opened: Sequence[tuple[PartitionKey, int]],
+    producer_id: int,
+    slices: list[Slice],
+    now_ms: int,
+    *,
+    is_commit: bool,
+) -> list[TransactionChange]:
+    """Assign the markers' offsets: one at the end of each partition that still exists."""
+    kind = ChangeKind.COMMITTED if is_commit else ChangeKind.ABORTED
+    changes: list[TransactionChange] = []
+    for partition, first_offset in opened:
+        state = ledger.existing(partition)
+        if state is None:
+            continue
+        slices.append(Slice(partition, state.end, 1, len(slices) * MARKER_BYTES, MARKER_BYTES, now_ms))
+        open_offset = rows.open_offset(connection, partition)
+        changes.append(TransactionChange(kind, partition, producer_id, first_offset, state.end, open_offset))
+        if not is_commit:
+            connection.execute(
+                "INSERT INTO aborted_transactions (partition, marker_offset, producer_id, first_offset) VALUES (?, ?, ?, ?)",
+                (partition, state.end, producer_id, first_offset),
+            )
+    return changes

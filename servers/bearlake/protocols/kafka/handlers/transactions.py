@@ -1,0 +1,392 @@
+"""The APIs of transactions. Every server serves every transactional id (`streams/transactions.py`); there is no coordinator to find.
+
+V1 (KIP-98): the client adds partitions and groups before it uses them. V2 (KIP-890, feature transaction.version 2): Produce from version 12
+and TxnOffsetCommit from version 5 add them, and EndTxn from version 5 returns the epoch of the next transaction.
+
+Source: KIP-98, KIP-360, KIP-447, KIP-664, KIP-890, KIP-994, KIP-1152.
+"""
+
+import asyncio
+
+import re2
+
+from bearlake.errors import BearlakeError, NotFound
+from bearlake.metadata.defaults import is_group_name
+from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
+from bearlake.metadata.transaction_rules import NO_PRODUCER, Problem
+from bearlake.metadata.transactions import Transaction, TransactionState, is_transactional_id
+from bearlake.protocols.kafka.context import Caller, KafkaContext
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers import group_codes
+from bearlake.protocols.kafka.handlers.absence import Absence
+from bearlake.protocols.kafka.handlers.group_membership import may_read
+from bearlake.protocols.kafka.handlers.group_offsets import checked_offset, current_topics
+from bearlake.protocols.kafka.handlers.list_offsets import find
+from bearlake.protocols.kafka.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from bearlake.protocols.kafka.rights import on_cluster, on_transaction, sees_transaction
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.groups.model import MemberRef
+from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.groups.problems import Problem as GroupProblem
+from bearlake.streams.principal import Operation
+from bearlake.streams.transactions import TransactionRefusal
+from bearlake.streams.turns import Turns, in_turns
+
+STATES = {
+    TransactionState.EMPTY: "Empty",
+    TransactionState.ONGOING: "Ongoing",
+    TransactionState.COMPLETE_COMMIT: "CompleteCommit",
+    TransactionState.COMPLETE_ABORT: "CompleteAbort",
+}
+_OTHER_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence", "Dead"})
+"""States of Kafka that no transactional id has here."""
+
+_FENCED_FROM = {"init": 4, "partitions": 2, "offsets": 2, "end": 2}
+"""The version from which on a response may have PRODUCER_FENCED; earlier ones have INVALID_PRODUCER_EPOCH (KIP-588)."""
+_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_QUIET = re2.Options()
+_QUIET.log_errors = False
+_BUMPS_FROM = 5
+_BATCHED_FROM = 4
+
+
+async def init(context: KafkaContext, caller: Caller, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """InitProducerId with a transactional id."""
+    transactional_id = request.transactional_id
+    assert transactional_id is not None
+    expected = (request.producer_id, request.producer_epoch)
+    answer = InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
+    if not is_transactional_id(transactional_id) or (expected[0] < 0) != (expected[1] < 0):
+        answer.error_code = ErrorCode.INVALID_REQUEST
+    elif not on_transaction(context, caller, Operation.WRITE, transactional_id):
+        answer.error_code = _DENIED
+    elif not 0 < request.transaction_timeout_ms <= context.streams.transactions.settings.timeout_max_ms:
+        answer.error_code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    else:
+        try:
+            answer.producer_id, answer.producer_epoch = await context.streams.transactions.initialize(
+                transactional_id, request.transaction_timeout_ms, NO_PRODUCER if expected[0] < 0 else expected
+            )
+        except (TransactionRefusal, BearlakeError) as error:
+            answer.error_code = _code(error, caller, "init")
+    return answer
+
+
+async def add_partitions(
+    context: KafkaContext, caller: Caller, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Add partitions to a transaction: all, or none if one of them cannot be added."""
+    if caller.version < _BATCHED_FROM:
+        only = AddPartitionsToTxnRequest.Transaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(context, caller, only))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResponse.Transaction(
+                transactional_id=item.transactional_id, topic_results=await _add(context, caller, item)
+            )
+            for item in request.transactions
+        ]
+    )
+
+
+async def _add(
+    context: KafkaContext, caller: Caller, request: AddPartitionsToTxnRequest.Transaction
+) -> list[AddPartitionsToTxnResponse.Topic]:
+    topics: list[AddPartitionsToTxnResponse.Topic] = []
+    partitions: list[PartitionKey] = []
+    is_allowed = on_transaction(context, caller, Operation.WRITE, request.transactional_id)
+    has_errors = False
+    absence = Absence(context.streams.catalog)
+    turns = Turns()
+    for topic in request.topics:
+        found = await find(context, caller, topic.name, Operation.WRITE) if is_allowed else _DENIED
+        results: list[AddPartitionsToTxnResponse.Partition] = []
+        topics.append(AddPartitionsToTxnResponse.Topic(name=topic.name, results_by_partition=results))
+        for index in topic.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
+            if isinstance(found, StreamView) and index >= found.partition_count:
+                found = await absence.grown(found)
+            code = ErrorCode.NONE
+            if isinstance(found, ErrorCode):
+                code = found
+            elif not 0 <= index < found.partition_count:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                partitions.append(found.partition(index))
+            has_errors = has_errors or code is not ErrorCode.NONE
+            results.append(AddPartitionsToTxnResponse.Partition(partition_index=index, partition_error_code=code))
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
+    if not has_errors:
+        code = ErrorCode.NONE
+        try:
+            await context.streams.transactions.add(
+                request.transactional_id, (request.producer_id, request.producer_epoch), partitions=partitions
+            )
+        except (TransactionRefusal, BearlakeError) as error:
+            code = _code(error, caller, "partitions")
+    for topic_result in topics:
+        for result in topic_result.results_by_partition:
+            result.partition_error_code = result.partition_error_code or code
+    return topics
+
+
+async def add_offsets(
+    context: KafkaContext, caller: Caller, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """Add a group to a transaction."""
+    if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=_DENIED)
+    if not may_read(context, caller, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not is_group_name(request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        await context.streams.transactions.add(
+            request.transactional_id, (request.producer_id, request.producer_epoch), group=request.group_id
+        )
+    except (TransactionRefusal, BearlakeError) as error:
+        return AddOffsetsToTxnResponse(error_code=_code(error, caller, "offsets"))
+    return AddOffsetsToTxnResponse()
+
+
+async def end(context: KafkaContext, caller: Caller, request: EndTxnRequest) -> EndTxnResponse:
+    """Commit or abort; when this returns, readers of committed records see the result in all partitions."""
+    if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
+        return EndTxnResponse(error_code=_DENIED)
+    bumps = caller.version >= _BUMPS_FROM
+    try:
+        producer_id, epoch = await context.streams.transactions.end(
+            request.transactional_id,
+            (request.producer_id, request.producer_epoch),
+            is_commit=request.committed,
+            bumps=bumps,
+        )
+    except (TransactionRefusal, BearlakeError) as error:
+        return EndTxnResponse(error_code=_code(error, caller, "end"))
+    return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch) if bumps else EndTxnResponse()
+
+
+async def commit_offsets(
+    context: KafkaContext, caller: Caller, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Keep a group's offsets until the transaction ends. The group's coordinator serves it, as it serves OffsetCommit."""
+    offsets: dict[PartitionKey, CommittedOffset] = {}
+    waiting: list[TxnOffsetCommitResponse.Partition] = []
+    topics: list[TxnOffsetCommitResponse.Topic] = []
+    limit = context.groups.settings.offset_metadata_bytes_max
+    absence = Absence(context.streams.catalog)
+    turns = Turns()
+    named = [await find(context, caller, topic.name, Operation.READ) for topic in request.topics]
+    for found, topic in zip(await current_topics(context, named), request.topics, strict=True):
+        view = found
+        partitions: list[TxnOffsetCommitResponse.Partition] = []
+        topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=partitions))
+        for partition in topic.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
+            answer = TxnOffsetCommitResponse.Partition(partition_index=partition.partition_index)
+            partitions.append(answer)
+            if isinstance(view, StreamView) and partition.partition_index >= view.partition_count:
+                view = await absence.grown(view)
+            offset = checked_offset(view, partition, limit)
+            if isinstance(offset, ErrorCode):
+                answer.error_code = offset
+            else:
+                offsets.update([offset])
+                waiting.append(answer)
+    code = await _keep_offsets(context, caller, request, offsets)
+    for answer in waiting:
+        answer.error_code = code
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+async def _keep_offsets(
+    context: KafkaContext,
+    caller: Caller,
+    request: TxnOffsetCommitRequest,
+    offsets: dict[PartitionKey, CommittedOffset],
+) -> ErrorCode:
+    if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
+        return _DENIED
+    if not may_read(context, caller, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    member = MemberRef(
+        group=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+    )
+    try:
+        await context.streams.transactions.keep_offsets(
+            request.transactional_id,
+            (request.producer_id, request.producer_epoch),
+            request.group_id,
+            offsets,
+            lambda write: context.groups.write_offsets(member, offsets, write),
+            begins=caller.version >= _BUMPS_FROM,
+        )
+    except GroupRefusal as refusal:
+        # Clients know no epochs of members here: the same code stands for them and for generations (KIP-848).
+        is_stale = refusal.problem is GroupProblem.STALE_MEMBER_EPOCH
+        return ErrorCode.ILLEGAL_GENERATION if is_stale else group_codes.code_of(refusal)
+    except (TransactionRefusal, BearlakeError) as error:
+        return _code(error, caller, "group")
+    return ErrorCode.NONE
+
+
+async def describe(
+    context: KafkaContext, caller: Caller, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """The state of each transactional id; of its partitions, those that the caller may see."""
+    states = [
+        await _describe(context, caller, name) async for part in in_turns(request.transactional_ids) for name in part
+    ]
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+async def _describe(context: KafkaContext, caller: Caller, name: str) -> DescribeTransactionsResponse.State:
+    answer = DescribeTransactionsResponse.State(transactional_id=name, transaction_state="", topics=[])
+    if not on_transaction(context, caller, Operation.DESCRIBE, name):
+        answer.error_code = _DENIED
+        return answer
+    try:
+        row, partitions = await context.streams.transactions.get(name)
+    except NotFound:
+        answer.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        return answer
+    except BearlakeError:
+        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return answer
+    answer.transaction_state = STATES[row.state]
+    answer.transaction_timeout_ms = row.timeout_ms
+    answer.transaction_start_time_ms = row.started_ms
+    answer.producer_id, answer.producer_epoch = row.producer_id, row.epoch
+    topics: dict[str, list[int]] = {}
+    for key in partitions:
+        view = context.streams.catalog.peek_number(stream_number(key))
+        if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, view.name):
+            topics.setdefault(view.name, []).append(partition_index(key))
+    answer.topics = [
+        DescribeTransactionsResponse.Topic(topic=topic, partitions=indexes) for topic, indexes in sorted(topics.items())
+    ]
+    return answer
+
+
+async def list_all(context: KafkaContext, caller: Caller, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """The transactional ids that the caller may see and the filters select."""
+    known = set(STATES.values())
+    unknown = [state for state in request.state_filters if state not in known | _OTHER_STATES]
+    try:
+        asked = request.transactional_id_pattern
+        pattern = re2.compile(asked, options=_QUIET) if asked else None
+    except re2.error:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    if request.state_filters and len(unknown) == len(request.state_filters):
+        return ListTransactionsResponse(unknown_state_filters=unknown)
+    found: list[ListTransactionsResponse.State] = []
+    try:
+        now_ms = await context.streams.metadata.now_ms()
+        async for page in context.streams.transactions.pages():
+            found += [
+                ListTransactionsResponse.State(
+                    transactional_id=row.transactional_id,
+                    producer_id=row.producer_id,
+                    transaction_state=STATES[row.state],
+                )
+                for row in page
+                if _is_selected(row, request, now_ms)
+                and (pattern is None or pattern.fullmatch(row.transactional_id))
+                and sees_transaction(context, caller, row.transactional_id)
+            ]
+    except BearlakeError:
+        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
+
+
+def _is_selected(row: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
+    if request.state_filters and STATES[row.state] not in request.state_filters:
+        return False
+    if request.producer_id_filters and row.producer_id not in request.producer_id_filters:
+        return False
+    duration_ms = request.duration_filter
+    return duration_ms < 0 or (row.is_ongoing and now_ms - row.started_ms > duration_ms)
+
+
+async def write_markers(
+    context: KafkaContext, caller: Caller, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    """Abort the transactions of these producers, for AdminClient.abortTransaction.
+
+    A transaction ends in all its partitions at once. Only an abort is served: whether a transaction commits is decided by its producer.
+    """
+    is_allowed = on_cluster(context, caller, Operation.ALTER)
+    markers = []
+    for marker in request.markers:
+        if not is_allowed:
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        elif marker.transaction_result:
+            code = ErrorCode.INVALID_REQUEST
+        else:
+            code = await _abort(context, caller, marker.producer_id, marker.producer_epoch)
+        markers.append(
+            WriteTxnMarkersResponse.Marker(
+                producer_id=marker.producer_id, topics=[_marked(topic, code) for topic in marker.topics]
+            )
+        )
+    return WriteTxnMarkersResponse(markers=markers)
+
+
+def _marked(topic: WriteTxnMarkersRequest.Topic, code: ErrorCode) -> WriteTxnMarkersResponse.Topic:
+    partitions = [
+        WriteTxnMarkersResponse.Partition(partition_index=index, error_code=code) for index in topic.partition_indexes
+    ]
+    return WriteTxnMarkersResponse.Topic(name=topic.name, partitions=partitions)
+
+
+async def _abort(context: KafkaContext, caller: Caller, producer_id: int, epoch: int) -> ErrorCode:
+    try:
+        async for page in context.streams.transactions.pages(is_ongoing=True):
+            for row in page:
+                if row.producer_id == producer_id:
+                    await context.streams.transactions.abort(row.transactional_id, (producer_id, epoch))
+    except TransactionRefusal:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    except BearlakeError as error:
+        return _code(error, caller, "markers")
+    return ErrorCode.NONE
+
+
+def _code(error: Exception, caller: Caller, api: str) -> ErrorCode:
+    if not isinstance(error, TransactionRefusal):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error.problem is Problem.FENCED:
+        is_known = caller.version >= _FENCED_FROM.get(api, 1_000)
+        return ErrorCode.PRODUCER_FENCED if is_known else ErrorCode.INVALID_PRODUCER_EPOCH
+    if error.problem is Problem.INVALID_MAPPING:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if error.problem is Problem.TOO_MANY_GROUPS:
+        return ErrorCode.POLICY_VIOLATION
+    return ErrorCode.INVALID_TXN_STATE

@@ -1,0 +1,230 @@
+"""Transactional ids as servers serve them: read the row, decide (`metadata/transaction_rules.py`), store by compare-and-set, try again.
+
+A server keeps nothing about a transactional id between two requests, so any server serves any request. A conflict shows that another
+server, or a commit, changed the row in the meantime: the request is decided anew.
+
+`expire` aborts transactions that take too long. Every server runs it. Time decides only when a server tries; the compare-and-set
+decides whether the abort or a commit of the producer comes first (I13). It also measures the oldest open transaction.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bearlake.errors import Conflict, NotFound, Unavailable
+from bearlake.metadata import Metadata, transaction_rules
+from bearlake.metadata.model import CommittedOffset, Lease, PartitionKey
+from bearlake.metadata.transaction_rules import NO_PRODUCER, End, Problem, Put, Step
+from bearlake.metadata.transactions import EPOCH_MAX, Transaction
+from bearlake.telemetry import metrics
+
+ATTEMPTS = 10
+"""Attempts to change a row that others change at the same time. A producer sends one request at a time, so conflicts are rare."""
+
+PAGE_COUNT = 1_000
+"""Rows that are read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSettings:
+    """Limits of transactions."""
+
+    timeout_max_ms: int = 900_000
+    """Longest `transaction.timeout.ms` (ms) of a producer; Kafka's `transaction.max.timeout.ms`. An open transaction holds back readers of
+    committed records and compaction in its partitions."""
+    group_count_max: int = 1_000
+    """Most groups whose offsets one transaction may have. Each request that adds one stores the names of all."""
+    expire_pause_ms: int = 5_000
+    """Pause (ms) between searches for transactions that take too long. A longer pause makes them hold back readers longer."""
+    idle_ms: int = 604_800_000
+    """How long (ms) a transactional id without requests is remembered: seven days, as Kafka's `transactional.id.expiration.ms`."""
+
+
+class TransactionRefusal(Exception):
+    """A request is refused; `problem` says why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.name)
+        self.problem = problem
+
+
+PutOffsets = Callable[[Callable[[Lease], Awaitable[None]]], Awaitable[None]]
+"""Runs a write with the lease of a group, after checking that its member may commit."""
+
+
+class TransactionService:
+    """One server's access to transactional ids. Every method raises `TransactionRefusal`, `Unavailable` and `Overloaded`."""
+
+    def __init__(self, metadata: Metadata, settings: TransactionSettings) -> None:
+        self._metadata = metadata
+        self._store = metadata.transactions
+        self.settings = settings
+
+    async def initialize(
+        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] = NO_PRODUCER
+    ) -> tuple[int, int]:
+        """Return producer id and epoch for a new producer, which fences the former one and aborts its transaction.
+
+        `expected`: what the producer has, if it bumps its own epoch (KIP-360).
+        """
+
+        def decide(held: Transaction | None, new_id: int) -> Step:
+            return transaction_rules.initialize(held, transactional_id, timeout_ms, new_id, expected)
+
+        row = await self._change(transactional_id, decide)
+        return row.producer_id, row.epoch
+
+    async def add(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        *,
+        partitions: Collection[PartitionKey] = (),
+        group: str | None = None,
+    ) -> None:
+        """Add partitions or a group to the producer's transaction; begins one if there is none."""
+
+        def decide(held: Transaction | None, _: int) -> Step:
+            return self._add(held, producer, partitions=partitions, group=group)
+
+        await self._change(transactional_id, decide)
+
+    async def end(
+        self, transactional_id: str, producer: tuple[int, int], *, is_commit: bool, bumps: bool
+    ) -> tuple[int, int]:
+        """Commit or abort the producer's transaction; returns the producer id and epoch of its next one."""
+
+        def decide(held: Transaction | None, new_id: int) -> Step:
+            return transaction_rules.end(held, producer, new_id, is_commit=is_commit, bumps=bumps)
+
+        row = await self._change(transactional_id, decide)
+        return row.producer_id, row.epoch
+
+    async def keep_offsets(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        group: str,
+        offsets: Mapping[PartitionKey, CommittedOffset],
+        put: PutOffsets,
+        *,
+        begins: bool,
+    ) -> None:
+        """Keep offsets of a group until the transaction ends. `begins`: as in KIP-890, the group need not have been added before.
+
+        `put` passes the lease of the group; passes its errors on.
+        """
+        for _ in range(ATTEMPTS):
+            held = await self._store.get(transactional_id)
+            step = self._add(held, producer, group=group)
+            if isinstance(step, Problem):
+                raise TransactionRefusal(step)
+            assert isinstance(step, Put)
+            assert held is not None
+            if not begins and step.after is not held:
+                raise TransactionRefusal(Problem.INVALID_STATE)
+            conflicts: list[Conflict] = []
+
+            async def write(
+                lease: Lease,
+                after: Transaction = step.after,
+                version: int = held.version,
+                lost: list[Conflict] = conflicts,
+            ) -> None:
+                try:
+                    await self._store.put_offsets(after, version, group, offsets, lease)
+                except Conflict as error:
+                    lost.append(error)
+
+            await put(write)
+            if not conflicts:
+                return
+        raise Unavailable(f"the transactional id {transactional_id!r} is changed by others all the time")
+
+    async def abort(self, transactional_id: str, producer: tuple[int, int]) -> None:
+        """Abort the transaction of exactly this producer id and epoch, and fence the producer: for an administrator (KIP-664)."""
+
+        def decide(held: Transaction | None, new_id: int) -> Step:
+            if held is None or held.producer_id != producer[0]:
+                return Problem.INVALID_MAPPING
+            if held.epoch != producer[1]:
+                return Problem.FENCED
+            return transaction_rules.expire(held, new_id) if held.is_ongoing else Put(held)
+
+        await self._change(transactional_id, decide)
+
+    async def get(self, transactional_id: str) -> tuple[Transaction, list[PartitionKey]]:
+        """Return a row, and the partitions of its ongoing transaction. Raises `NotFound`."""
+        row = await self._store.get(transactional_id)
+        if row is None:
+            raise NotFound(f"no transactional id {transactional_id!r}")
+        opened = await self._store.open_offsets(producer_id=row.producer_id) if row.is_ongoing else ()
+        return row, sorted(row.partitions.union(item.partition for item in opened))
+
+    async def pages(self, *, is_ongoing: bool = False) -> AsyncIterator[Sequence[Transaction]]:
+        """Yield all rows, or those with an ongoing transaction, by transactional id, at most `PAGE_COUNT` at a time."""
+        after = ""
+        while page := await self._store.list(after=after, limit=PAGE_COUNT, is_ongoing=is_ongoing):
+            yield page
+            after = page[-1].transactional_id
+
+    async def expire(self) -> None:
+        """Abort the transactions that take longer than their producers allow, and fence the producers."""
+        now_ms = await self._metadata.now_ms()
+        age_ms = 0
+        async for page in self.pages(is_ongoing=True):
+            for row in page:
+                age_ms = max(age_ms, now_ms - row.started_ms)
+                if now_ms - row.started_ms > row.timeout_ms:
+                    await self._expire(row)
+        metrics.TRANSACTIONS_OPEN_AGE.set(age_ms)
+
+    async def _expire(self, row: Transaction) -> None:
+        step = transaction_rules.expire(row, await self._new_id(row))
+        try:
+            await self._store.end(step.after, row.version, is_commit=False)
+        except Conflict:
+            return  # it ended, or another server was first
+        metrics.TRANSACTIONS_EXPIRED.inc()
+
+    async def forget(self) -> None:
+        """Forget transactional ids that nobody has used for long."""
+        now_ms = await self._metadata.now_ms()
+        async for page in self.pages():
+            for row in page:
+                if not row.is_ongoing and now_ms - row.changed_ms > self.settings.idle_ms:
+                    await self._store.forget(row.transactional_id, row.version)
+
+    def _add(
+        self,
+        held: Transaction | None,
+        producer: tuple[int, int],
+        *,
+        partitions: Collection[PartitionKey] = (),
+        group: str | None = None,
+    ) -> Step:
+        step = transaction_rules.add(held, producer, partitions=partitions, group=group)
+        is_too_much = isinstance(step, Put) and len(step.after.groups) > self.settings.group_count_max
+        return Problem.TOO_MANY_GROUPS if is_too_much else step
+
+    async def _change(self, transactional_id: str, decide: Callable[[Transaction | None, int], Step]) -> Transaction:
+        for _ in range(ATTEMPTS):
+            held = await self._store.get(transactional_id)
+            step = decide(held, await self._new_id(held))
+            if isinstance(step, Problem):
+                raise TransactionRefusal(step)
+            if step.after is held:
+                return step.after
+            version = 0 if held is None else held.version
+            try:
+                if isinstance(step, End):
+                    return await self._store.end(step.after, version, is_commit=step.is_commit)
+                return await self._store.put(step.after, version)
+            except Conflict:
+                continue
+        raise Unavailable(f"the transactional id {transactional_id!r} is changed by others all the time")
+
+    async def _new_id(self, held: Transaction | None) -> int:
+        """Return a producer id that a change of the row may need, else -1."""
+        if held is None or held.epoch >= EPOCH_MAX - 1:
+            return (await self._metadata.producers.allocate(1)).start
+        return -1

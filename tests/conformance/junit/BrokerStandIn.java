@@ -1,0 +1,62 @@
+import java.io.IOException;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.nio.file.Path;
+import java.util.Map;
+import kafka.server.KafkaBroker;
+import kafka.server.KafkaConfig;
+import org.opentest4j.TestAbortedException;
+
+/**
+ * A server in place of a broker of Kafka: it starts, ends, and has a port and a configuration.
+ *
+ * <p>A test that reaches for more of the broker's inside is aborted.
+ */
+final class BrokerStandIn implements InvocationHandler {
+  private final BearlakeServer server;
+  private final KafkaConfig config;
+
+  private BrokerStandIn(int id, BearlakeServer server, Path folder) {
+    this.server = server;
+    this.config =
+        new KafkaConfig(
+            Map.of(
+                "process.roles", "broker",
+                "node.id", String.valueOf(id),
+                "listeners", "PLAINTEXT://" + server.bootstrap(),
+                "controller.listener.names", "CONTROLLER",
+                "controller.quorum.bootstrap.servers", server.bootstrap(),
+                "log.dirs", folder.toString()));
+  }
+
+  /** The broker with the id `id`. `folder` takes the place of its log directory and may be empty. */
+  static KafkaBroker of(int id, BearlakeServer server, Path folder) {
+    Class<?>[] interfaces = {KafkaBroker.class};
+    return (KafkaBroker)
+        Proxy.newProxyInstance(
+            BrokerStandIn.class.getClassLoader(), interfaces, new BrokerStandIn(id, server, folder));
+  }
+
+  @Override
+  public Object invoke(Object broker, Method method, Object[] arguments) throws IOException, InterruptedException {
+    switch (method.getName()) {
+      case "boundPort":
+        return BearlakeServer.port(server.bootstrap());
+      case "config":
+        return config;
+      case "isShutdown":
+        return !server.isRunning();
+      case "shutdown":
+        server.stop();
+        return null;
+      case "awaitShutdown":
+        return null; // the server has ended when `shutdown` returns
+      case "startup":
+        server.restart();
+        return null;
+      default:
+        throw new TestAbortedException("needs the inside of a broker of Kafka: " + method.getName());
+    }
+  }
+}
