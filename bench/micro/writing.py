@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bearlake.clock import SystemClock
 from bearlake.metadata import Metadata, registering
-from bearlake.metadata.model import ObjectCommit, ObjectRef, ServerRef, Stream
+from bearlake.metadata.model import ObjectRef, ServerRef, Stream
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.records.codec import Record, encode
@@ -99,9 +99,10 @@ def _write(streams: Streams, metadata: Metadata, server: ServerRef, buffer: Open
     """Write one object; returns the nanoseconds of each step."""
     commit_here = metadata.log._commit  # type: ignore[attr-defined]
     times = [time.thread_time_ns()]
-    queued, target, batches = seal(buffer, server)
+    sealed = seal(buffer, server)
+    queued, target, batches = sealed.queued, sealed.buffer, sealed.batches
     key = f"wal/{number:032}"
-    commit = ObjectCommit(token=key, server=server, size=len(target), batches=batches, seen=queued.seen)
+    commit = sealed.commit(key, server)
     times.append(time.thread_time_ns())
     result = commit_here(commit)
     times.append(time.thread_time_ns())

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from faults.load import create_stream
 from faults.waiting import until
 from fixtures.kafka_bounds import bounds
 from nemesis import checking, fault_kinds, gates
-from nemesis.clients import pulsars, transactional
+from nemesis.clients import copying, pulsars, transactional
 from nemesis.clients.kafka import by_partition
 from nemesis.cluster import SETTINGS, Cluster, created
 from nemesis.gates import Gate, Leftovers
@@ -23,7 +23,7 @@ from nemesis.plan import SIZES
 from nemesis.recording import Recording, now
 from nemesis.report import Run
 from nemesis.schedule import Schedule
-from nemesis.script import ODD_STREAM, PULSAR_TOPIC, STREAM, TRANSACTIONAL_TOPIC
+from nemesis.script import COPIES_TOPIC, ODD_STREAM, PULSAR_TOPIC, STREAM, TRANSACTIONAL_TOPIC
 from nemesis.watch import Watch
 
 log = logging.getLogger("nemesis")
@@ -35,6 +35,7 @@ READ_S = 90.0
 IDLE_S = 8.0
 TRANSACTIONS_S = 60.0
 """Longest time until the transactions of producers that were killed have ended: they expire after 10 s."""
+COPIES_S = 90.0
 TABLE = {"table.freshness_ms": "3000"}
 
 
@@ -95,7 +96,7 @@ def run(options: RunOptions) -> Run:
 def _load(cluster: Cluster, options: RunOptions) -> tuple[Watch, Schedule, list[str]]:
     """Run clients and faults for the requested time."""
     kafka = list(cluster.addresses["kafka"].values())
-    for name in (STREAM, ODD_STREAM, TRANSACTIONAL_TOPIC):
+    for name in (STREAM, ODD_STREAM, TRANSACTIONAL_TOPIC, COPIES_TOPIC):
         create_stream(kafka[:1], name, cluster.size.partition_count, TABLE)
     kinds, impossible = ([], []) if list(options.faults) == ["none"] else fault_kinds.select(options.faults, cluster)
     cluster.fleet.start()
@@ -181,28 +182,61 @@ def _readable(cluster: Cluster) -> Gate:
 
 
 def _committed(cluster: Cluster) -> Gate:
-    """All transactions end; then read all committed records from the start. The reads are part of the history."""
-    name = "every transaction ends, and committed records are readable"
+    """All transactions end and everything is copied; then read all committed records from the start. The reads are part of the history."""
+    name = "every transaction ends, and committed records are copied and readable"
     addresses = list(cluster.addresses["kafka"].values())
     partitions = range(cluster.size.partition_count)
+    history = Recording(cluster.folder / "final-committed.jsonl", "final-committed")
+    consumer = transactional.committed_consumer(addresses, "final-committed")
+    figures: list[str] = []
+    try:
+        for topic in TRANSACTIONAL_TOPIC, COPIES_TOPIC:
+            waited_s = _await_end_of_transactions(addresses, topic, len(partitions))
+            scans = [transactional.scan_whole(consumer, history, topic, partition, READ_S) for partition in partitions]
+            if any(scan is None for scan in scans):
+                return Gate(name=name, is_passed=False, figures=f"{topic} was not read in {READ_S:g} s")
+            count = sum(len(scan or ()) for scan in scans)
+            figures.append(f"{topic}: {count:,} records, no open transaction after {waited_s:.1f} s")
+            if topic == TRANSACTIONAL_TOPIC:
+                ends = {partition: scan[-1][0] + 1 for partition, scan in enumerate(scans) if scan}
+                figures.append(f"copied after {_await_copies(addresses, ends):.1f} s")
+    except AssertionError as late:
+        return Gate(name=name, is_passed=False, figures=str(late))
+    finally:
+        consumer.close()
+    return Gate(name=name, is_passed=True, figures="; ".join(figures))
+
+
+def _await_end_of_transactions(addresses: Sequence[str], topic: str, partition_count: int) -> float:
+    """Return the seconds until no partition has an open transaction. Raises `AssertionError`."""
 
     def have_ended() -> bool:
         admin = AdminClient({"bootstrap.servers": ",".join(addresses), "log_level": 0})
         try:
-            return not transactional.open_partitions(admin, len(partitions), READ_S)
+            return not transactional.open_partitions(admin, topic, partition_count, READ_S)
         except confluent_kafka.KafkaException:
             return False
 
+    return until(have_ended, TRANSACTIONS_S, f"all transactions of {topic} have ended")
+
+
+def _await_copies(addresses: Sequence[str], ends: Mapping[int, int]) -> float:
+    """Return the seconds until the copiers' group has committed these offsets of the source. Raises `AssertionError`."""
+    settings = {"bootstrap.servers": ",".join(addresses), "group.id": copying.GROUP, "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings)
+    parts = [confluent_kafka.TopicPartition(TRANSACTIONAL_TOPIC, partition) for partition in ends]
+
+    def are_copied() -> bool:
+        try:
+            found = consumer.committed(parts, READ_S)
+        except confluent_kafka.KafkaException:
+            return False
+        return all(part.error is None and part.offset >= ends[part.partition] for part in found)
+
     try:
-        waited_s = until(have_ended, TRANSACTIONS_S, "all transactions have ended")
-    except AssertionError as late:
-        return Gate(name=name, is_passed=False, figures=str(late))
-    history = Recording(cluster.folder / "final-committed.jsonl", "final-committed")
-    consumer = transactional.committed_consumer(addresses, "final-committed")
-    counts = [transactional.scan_whole(consumer, history, partition, READ_S) for partition in partitions]
-    consumer.close()
-    figures = f"{sum(count or 0 for count in counts):,} records read; the last transaction ended after {waited_s:.1f} s"
-    return Gate(name=name, is_passed=None not in counts, figures=figures)
+        return until(are_copied, COPIES_S, "everything is copied")
+    finally:
+        consumer.close()
 
 
 def _read_all(consumer: Any, bootstrap: str, history: Recording, name: tuple[str, int], problems: list[str]) -> int:

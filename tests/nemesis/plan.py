@@ -6,7 +6,7 @@ PRODUCERS = ("produce-librdkafka", "produce-short-lived", "produce-plain")
 KAFKA = (*PRODUCERS, "read-kafka", "member-kafka", "member-kafka", "member-silent", "member-silent")
 GRPC = ("produce-grpc", "read-grpc", "produce-odd", "read-odd", "churn-topics", "churn-topics")
 PULSAR = ("produce-pulsar", "consume-pulsar", "consume-pulsar", "consume-pulsar")
-TRANSACTIONS = ("produce-transactional", "produce-transactional", "read-committed")
+TRANSACTIONS = ("produce-transactional", "produce-transactional", "read-committed", "copy-committed", "copy-committed")
 MORE = ("produce-librdkafka", "produce-java", "member-kafka", "member-silent", "member-rest")
 
 SIZES = {

@@ -14,6 +14,7 @@ STREAM = "main"
 ODD_STREAM = "odd"
 PULSAR_TOPIC = "pulsar"
 TRANSACTIONAL_TOPIC = "transactional"
+COPIES_TOPIC = "copies"
 
 
 BURST_COUNT = 24

@@ -1,4 +1,7 @@
-"""Readers of the table: `bearlake sql`, one process per query, and PyIceberg directly on the catalog."""
+"""Readers of tables: `bearlake sql`, one process per query, and PyIceberg directly on the catalog.
+
+Rows of the transactional topic are recorded as scans of committed records, so the promises of transactions hold for tables too.
+"""
 
 import json
 import os
@@ -11,7 +14,7 @@ from pyiceberg.catalog import load_catalog
 
 from fixtures.server_process import PROGRAM, clean_environment
 from nemesis.recording import digest, now
-from nemesis.script import STREAM, Script
+from nemesis.script import STREAM, TRANSACTIONAL_TOPIC, Script
 
 PAUSE_S = 12.0
 TIMEOUT_S = 60.0
@@ -28,6 +31,7 @@ def query(script: Script) -> None:
                 _window(script, partition, end)
                 break
         _cover(script, covered)
+        _committed(script)
         script.pause(PAUSE_S)
 
 
@@ -36,15 +40,19 @@ def scan(script: Script) -> None:
     settings = yaml.safe_load(Path(script.sql_config).read_text(encoding="utf-8"))["tables"]
     covered: dict[int, int] = {}
     while script.is_running:
+        partition = script.random.randrange(script.partition_count)
         try:
-            _scan(script, settings["catalog_url"], script.random.randrange(script.partition_count), covered)
+            if script.random.random() < 0.3:
+                _scan_committed(script, settings["catalog_url"], partition)
+            else:
+                _scan(script, settings["catalog_url"], partition, covered)
         except Exception as error:  # noqa: BLE001 - of whatever library is below; stores are broken on purpose
             script.history.note(f"pyiceberg {type(error).__name__}")
         script.pause(PAUSE_S)
 
 
-def _scan(script: Script, url: str, partition: int, covered: dict[int, int]) -> None:
-    """Return all rows of one partition from this offset on."""
+def _load(url: str, topic: str) -> Any:
+    """Load the table of a topic."""
     catalog = load_catalog(
         "bearlake",
         **{
@@ -56,10 +64,15 @@ def _scan(script: Script, url: str, partition: int, covered: dict[int, int]) -> 
             "s3.region": os.environ["AWS_REGION"],
         },
     )
+    return catalog.load_table(f"streams.{topic}")
+
+
+def _scan(script: Script, url: str, partition: int, covered: dict[int, int]) -> None:
+    """Record rows of one partition of the stream: the newest ones and those that no reader has seen."""
     before = covered.get(partition, 0)
     start = max(0, before - script.random.choice((10, WINDOW, 4 * WINDOW)))
     asked = now()
-    table = catalog.load_table(f"streams.{STREAM}")
+    table = _load(url, STREAM)
     condition = f"_partition_id = {partition} and _offset >= {start}"
     rows = table.scan(row_filter=condition, selected_fields=("_offset", "_key", "_value", "_timestamp")).to_arrow()
     records = sorted(
@@ -71,6 +84,31 @@ def _scan(script: Script, url: str, partition: int, covered: dict[int, int]) -> 
     script.history.ok(operation, records=records)
     if records:
         covered[partition] = max(before, records[-1][0] + 1)
+
+
+def _scan_committed(script: Script, url: str, partition: int) -> None:
+    """Record all rows of one partition of the transactional topic."""
+    asked = now()
+    rows = (
+        _load(url, TRANSACTIONAL_TOPIC)
+        .scan(row_filter=f"_partition_id = {partition}", selected_fields=("_offset", "_value"))
+        .to_arrow()
+    )
+    _record_committed(script, asked, partition, [(row["_offset"], row["_value"].decode()) for row in rows.to_pylist()])
+
+
+def _committed(script: Script) -> None:
+    """Record all rows of one partition of the transactional topic."""
+    asked, partition = now(), script.random.randrange(script.partition_count)
+    text = f"select _offset as o, decode(_value) as v from {TRANSACTIONAL_TOPIC} where _partition_id = {partition}"
+    rows = _sql(script, text)
+    if rows is not None:
+        _record_committed(script, asked, partition, [(row["o"], row["v"]) for row in rows])
+
+
+def _record_committed(script: Script, asked: int, partition: int, rows: list[tuple[int, str]]) -> None:
+    operation = script.history.invoke("scan", at=asked, topic=TRANSACTIONAL_TOPIC, partition=partition)
+    script.history.ok(operation, records=[(offset, name, "") for offset, name in sorted(rows)])
 
 
 def _ms(timestamp: Any) -> int:

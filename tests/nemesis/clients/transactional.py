@@ -64,14 +64,15 @@ def _transact(script: Script, producer: Any) -> bool:
             producer.abort_transaction(TIMEOUT_S)
             history.fail(operation, "aborted by the application")
         else:
-            _commit(producer)
+            commit(producer)
             history.ok(operation)
     except confluent_kafka.KafkaException as raised:
         return _recover(history, operation, producer, raised.args[0])
     return True
 
 
-def _commit(producer: Any) -> None:
+def commit(producer: Any) -> None:
+    """Commit; repeat the call while the library allows it. Raises `KafkaException`."""
     for attempt in range(ATTEMPTS):
         try:
             producer.commit_transaction(TIMEOUT_S)
@@ -137,10 +138,12 @@ def _assign(consumer: Any, positions: dict[int, int]) -> None:
     consumer.assign(parts)
 
 
-def scan_whole(consumer: Any, history: Recording, partition: int, timeout_s: float) -> int | None:
-    """Read a partition without open transactions from its start to its end; returns the number of records, None: not read in time."""
-    operation = history.invoke("scan", topic=TRANSACTIONAL_TOPIC, partition=partition, whole=True)
-    _assign(consumer, {partition: 0})
+def scan_whole(
+    consumer: Any, history: Recording, topic: str, partition: int, timeout_s: float
+) -> list[tuple[int, str, str]] | None:
+    """Read a partition without open transactions from its start to its end; returns its records, None: not read in time."""
+    operation = history.invoke("scan", topic=topic, partition=partition, whole=True)
+    consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
     records: list[tuple[int, str, str]] = []
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
@@ -148,14 +151,14 @@ def scan_whole(consumer: Any, history: Recording, partition: int, timeout_s: flo
         records += _values(messages, history).get(partition, [])
         if any(message.error() is not None and message.error().name() == "_PARTITION_EOF" for message in messages):
             history.ok(operation, records=records)
-            return len(records)
+            return records
     history.unknown(operation, "not read in time")
     return None
 
 
-def open_partitions(admin: Any, partition_count: int, timeout_s: float) -> list[int]:
+def open_partitions(admin: Any, topic: str, partition_count: int, timeout_s: float) -> list[int]:
     """Return the partitions whose last stable offset is below their end. Raises `KafkaException`."""
-    parts = [confluent_kafka.TopicPartition(TRANSACTIONAL_TOPIC, at) for at in range(partition_count)]
+    parts = [confluent_kafka.TopicPartition(topic, at) for at in range(partition_count)]
     ends: list[dict[int, int]] = []
     for level in IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED:
         asked = admin.list_offsets(

@@ -1,4 +1,5 @@
-"""Run the checks over a whole history: split it by subject (partition, group, committed offset, topic) and check each subject alone.
+"""Run the checks over a whole history: split it by subject (partition, group, committed offset, topic; all transactions are one), and check each
+subject alone.
 
 `check` takes operations in memory. `check_files` first distributes the operations of files over buckets on disk, so that only one bucket
 (about 1/64 of the history, or its largest partition) is in memory at a time.
@@ -26,6 +27,8 @@ from simulator.history.transactions import check_transactions
 BUCKET_COUNT = 64
 
 Subject = tuple[str, ...]
+TRANSACTIONS: Subject = ("transactions",)
+"""All transactional topics: one topic may have copies of the records of another. `check_transactions` counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,32 +94,33 @@ def _check_all(operations: Iterable[Operation], options: Options, verdict: Verdi
     for subject in sorted(subjects):
         found = subjects.pop(subject)
         verdict.counts["operations"] += len(found)
-        verdict.counts[f"{subject[0]}s"] += 1
+        if subject != TRANSACTIONS:
+            verdict.counts[subject[0]] += 1
         verdict.violations += _check(subject, found, options, verdict.counts)
 
 
 def _subject(call: Call) -> Subject:
     if isinstance(call, OfGroup):
-        return "group", call.group
+        return "groups", call.group
     if isinstance(call, OfOffset):
-        return "offset", call.group, call.log.topic, str(call.log.partition), call.log.incarnation
+        return "offsets", call.group, call.log.topic, str(call.log.partition), call.log.incarnation
     if isinstance(call, OfTopic):
-        return "topic", call.topic
+        return "topics", call.topic
     if isinstance(call, OfTransactions):
-        return "transactional topic", call.topic
-    return "partition", call.log.topic, str(call.log.partition)
+        return TRANSACTIONS
+    return "partitions", call.log.topic, str(call.log.partition)
 
 
 def _check(
     subject: Subject, operations: Sequence[Operation], options: Options, counts: Counter[str]
 ) -> Iterator[Violation]:
     kind = subject[0]
-    if kind == "group":
+    if kind == "groups":
         return check_group(operations, slack=options.slack)
-    if kind == "offset":
+    if kind == "offsets":
         return check_offsets(operations, is_strict=options.is_strict)
-    if kind == "topic":
+    if kind == "topics":
         return check_topics(operations, is_strict=options.is_strict)
-    if kind == "transactional topic":
+    if subject == TRANSACTIONS:
         return check_transactions(operations, counts)
     return check_partition(operations, counts)

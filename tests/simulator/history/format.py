@@ -25,7 +25,7 @@ truncated last line, which is ignored.
     create     topic                                                                         incarnation
     delete     topic incarnation
     describe   topic                                                                         incarnation
-    transact   topic producer sequence writes=[[partition, id]…]
+    transact   topic producer sequence writes=[[partition, id]…] source
     scan       topic partition start whole                                                   records=[[offset, id, digest]…]
 
 `log` is [topic, partition] or [topic, partition, incarnation]. Fields with a default may be omitted; `model.py` documents the fields.

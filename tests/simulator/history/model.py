@@ -221,6 +221,8 @@ class Transact:
     """Grows with each transaction of the producer."""
     writes: tuple[Write, ...]
     """In the order in which they were sent."""
+    source: str = ""
+    """The topic whose committed records the writes copy (`copies.py`); "": none. A whole scan of `topic` follows the last copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ class Promise(StrEnum):
     TOPICS = "the existence of a topic is linearizable, by incarnation"
     ATOMIC = "readers of committed records get all records of a transaction, or none"
     ABORTED = "no record of an aborted transaction is ever read"
+    COPIED = "transactions that copy records with the offsets of their group copy each committed record once, in order"
     OWNER = "a partition has at most one entitled member of a group at a time"
 
 

@@ -1,13 +1,14 @@
-"""Check the transactions of one topic: what producers were told, and what readers of committed records got.
+"""Check transactions: what producers were told, and what readers of committed records got.
 
 The last whole scan of each partition decides whether a transaction without an outcome was committed: it has all of its records, or none.
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from simulator.history.copies import check_copies
 from simulator.history.model import Operation, Outcome, Scan, Seen, Transact
 from simulator.history.promises import Promise, Violation, broken
 
@@ -27,12 +28,19 @@ class _Place(NamedTuple):
 
 
 def check_transactions(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
-    """Check the operations on one topic, and add their number by kind to `counts`. Raises `ValueError` if two records have the same id."""
-    operations = sorted(operations, key=lambda operation: operation.start)
-    for operation in operations:
+    """Check all operations on transactional topics, and add their number by kind to `counts`.
+
+    Raises `ValueError` if two records of a topic have the same id.
+    """
+    topics: dict[str, list[Operation]] = defaultdict(list)
+    for operation in sorted(operations, key=lambda operation: operation.start):
         if isinstance(operation.call, Transact):
             counts[f"transactions {operation.outcome}"] += 1
-    yield from _Topic(operations).check()
+        topics[_topic(operation)].append(operation)
+    counts["transactional topics"] += len(topics)
+    for _, found in sorted(topics.items()):
+        yield from _Topic(found).check()
+    yield from check_copies(operations)
 
 
 class _Topic:
@@ -140,6 +148,11 @@ class _Topic:
                     detail = f"{name} is at offset {place.offset}, {other}, which was sent before, at {before}"
                     yield broken(Promise.ORDER, call.topic, detail, operation, focus=place.offset)
                 newest[call.producer, partition] = place.offset, name
+
+
+def _topic(operation: Operation) -> str:
+    assert isinstance(operation.call, Transact | Scan)
+    return operation.call.topic
 
 
 def _transact(operation: Operation) -> Transact:
