@@ -1,5 +1,6 @@
-"""Run the checks over a whole history: split it by subject (partition, group, committed offset, topic; all transactions are one), and check each
-subject alone.
+"""Run the checks over a whole history: split it by subject, and check each subject alone.
+
+A subject is a partition, a group, a committed offset, a topic, or all transactions.
 
 `check` takes operations in memory. `check_files` first distributes the operations of files over buckets on disk, so that only one bucket
 (about 1/64 of the history, or its largest partition) is in memory at a time.
