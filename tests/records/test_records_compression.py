@@ -1,5 +1,6 @@
 import gzip
 import os
+import threading
 
 import cramjam
 import hypothesis.strategies as st
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 
 from bearlake.errors import Corrupt, TooLarge
 from bearlake.records.batch import Compression
-from bearlake.records.compression import XERIAL_MAGIC, compress, decompress
+from bearlake.records.compression import SCRATCH_BYTES, XERIAL_MAGIC, Scratch, compress, decompress
 
 CODED = [codec for codec in Compression if codec is not Compression.NONE]
 TEXT = b"the quick brown fox " * 5000
@@ -31,6 +32,31 @@ def test_one_byte_over_the_limit_is_too_large(codec: Compression) -> None:
         with pytest.raises(TooLarge) as caught:
             decompress(codec, compress(codec, body), len(body) - 1)
         assert caught.value.bytes_max == len(body) - 1
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_memory_that_is_used_again_gives_the_same_bytes_and_the_same_limits(codec: Compression) -> None:
+    scratch = Scratch()
+    for body in (os.urandom(90_000), TEXT, b"x", b"", os.urandom(2 * SCRATCH_BYTES), os.urandom(SCRATCH_BYTES)):
+        small = compress(codec, body)
+
+        assert bytes(decompress(codec, small, len(body), scratch)) == body
+        assert bytes(decompress(codec, small, 10**9, scratch)) == body
+        if body:
+            with pytest.raises(TooLarge):
+                decompress(codec, small, len(body) - 1, scratch)
+
+
+def test_threads_do_not_share_the_memory_that_is_used_again() -> None:
+    scratch = Scratch()
+    ours = decompress(Compression.ZSTD, compress(Compression.ZSTD, TEXT), 10**6, scratch)
+    noise = compress(Compression.ZSTD, os.urandom(len(TEXT)))
+    other = threading.Thread(target=decompress, args=(Compression.ZSTD, noise, 10**6, scratch))
+
+    other.start()
+    other.join()
+
+    assert bytes(ours) == TEXT
 
 
 def test_output_of_other_libraries_is_read() -> None:

@@ -169,14 +169,14 @@ def first_bad_record(batch: Buffer, bytes_max: int) -> int:
 class Opened:
     """A batch with its uncompressed records section."""
 
-    def __init__(self, batch: Buffer, bytes_max: int) -> None:
-        """Decompress the batch.
+    def __init__(self, batch: Buffer, bytes_max: int, scratch: compression.Scratch | None = None) -> None:
+        """Decompress the batch. With `scratch`, use this object before the next use of `scratch`.
 
         Raises:
             Corrupt: the batch's header or compressed section is damaged.
             TooLarge: the records have more than `bytes_max` bytes uncompressed.
         """
-        self._header, self._body = _open(batch, bytes_max)
+        self._header, self._body = _open(batch, bytes_max, scratch)
 
     @property
     def size_bytes(self) -> int:
@@ -234,13 +234,13 @@ def _header(batch: Buffer) -> BatchHeader:
     return header
 
 
-def _open(batch: Buffer, bytes_max: int) -> tuple[BatchHeader, Buffer]:
+def _open(batch: Buffer, bytes_max: int, scratch: compression.Scratch | None = None) -> tuple[BatchHeader, Buffer]:
     header = _header(batch)
     try:
         codec = Compression(header.attributes & COMPRESSION_MASK)
     except ValueError as error:
         raise Corrupt(f"record batch with {error}") from error
-    return header, compression.decompress(codec, memoryview(batch)[HEADER_BYTES:], bytes_max)
+    return header, compression.decompress(codec, memoryview(batch)[HEADER_BYTES:], bytes_max, scratch)
 
 
 def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:

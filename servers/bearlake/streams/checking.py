@@ -20,6 +20,7 @@ from bearlake.errors import BearlakeError, Invalid, TooLarge
 from bearlake.objects import Buffer
 from bearlake.records import codec as record_codec
 from bearlake.records.batch import COMPRESSION_MASK
+from bearlake.records.compression import Scratch
 from bearlake.streams.configs import StreamRules
 from bearlake.streams.turns import TurnBudget
 
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 _AT_ONCE_BATCH_BYTES_MAX = 64 * 1024
 """Larger batches are always checked by a thread."""
+_SCRATCH = Scratch()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def check_records(batch: Buffer, rules: StreamRules, known: Checked, bytes_max: 
         TooLarge: the batch decompresses to more than `bytes_max`.
         Corrupt: the compressed bytes are damaged.
     """
-    opened = record_codec.Opened(batch, bytes_max)
+    opened = record_codec.Opened(batch, bytes_max, _SCRATCH)
     if known < Checked.RECORDS and (bad := opened.first_bad_record()) >= 0:
         raise BadRecord([bad], f"record {bad} of the batch is malformed")
     if rules.requires_keys:
