@@ -107,7 +107,7 @@ class KafkaTopics:
 
     async def find(self, name: str) -> StreamView:
         """As `Catalog.find`; an internal topic needs no store. Raises `NotFound`, `Unavailable`."""
-        return self.peek(name) or await self._catalog.find(name)
+        return INTERNAL[name] if is_reserved(self._catalog, name) else await self._catalog.find(name)
 
     async def catch_up(self) -> None:
         """As `Catalog.catch_up`. Raises `Unavailable`."""

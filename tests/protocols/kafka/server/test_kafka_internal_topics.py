@@ -198,7 +198,7 @@ async def test_a_long_poll_of_an_internal_topic_waits(kafka):
 async def test_a_long_poll_of_streams_and_an_internal_topic_ends_with_the_first_record(kafka):
     client, producer = await kafka.client(), await kafka.client()
     topic_id = await kafka.create("t")
-    request = fetch_request([(IDS[GROUP_OFFSETS], 0, 0), (topic_id, 0, 0)], wait_ms=WAIT_S * 1000, bytes_min=1)
+    request = fetch_request([(IDS[GROUP_OFFSETS], 0, 0), (topic_id, 0, 0)], wait_ms=int(WAIT_S * 1000), bytes_min=1)
     client.send(request, 16)
     await until(lambda: _has_waiter(kafka))
 

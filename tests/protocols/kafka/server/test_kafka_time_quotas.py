@@ -191,7 +191,7 @@ async def test_other_requests_on_a_members_connection_do_not_silence_it(limited)
     limited.quotas.usage.charge_time(ANONYMOUS, 100)
     for _ in range(3):
         await limited.pass_time(0)
-        assert (await member.ask(METADATA, 9)).topics[0].name == "t"
+        assert "t" in {topic.name for topic in (await member.ask(METADATA, 9)).topics}
         await until(lambda: connection.waits_for_quota)
         assert wait_s_of(connection) <= MEMBER_WAIT_S_MAX + 0.001
         await limited.pass_time(0)
