@@ -1,7 +1,4 @@
-"""Kafka's internal topics: listed, empty, read-only, and no streams.
-
-Apache Kafka 4.3.1 got the same requests; where it would change an internal topic, this server refuses.
-"""
+"""Kafka's internal topics: listed, empty, read-only, and no streams (decision 198). KIP-848 (patterns match them)."""
 
 import asyncio
 
