@@ -271,7 +271,9 @@ async def test_the_metadata_of_all_streams_is_kept_and_follows_every_change(kafk
     async def listed():
         answers = [(await metadata(client, version=version)) for _ in range(2)]
         assert answers[0] == answers[1]
-        return {topic.name: len(topic.partitions) for topic in answers[0].topics}, len(answers[0].brokers)
+        sizes = {topic.name: len(topic.partitions) for topic in answers[0].topics}
+        assert sizes.pop("__consumer_offsets") == 1
+        return sizes, len(answers[0].brokers)
 
     await create(client, "a")
     assert await listed() == ({"a": 1}, 1)
@@ -327,7 +329,7 @@ async def test_describe_topic_partitions_pages_with_a_cursor_kip_966(kafka):
         c = answer.next_cursor
         cursor = r.Cursor(topic_name=c.topic_name, partition_index=c.partition_index)
 
-    assert pages == [[("a", 0), ("a", 1)], [("a", 2), ("b", 0)], [("b", 1)]]
+    assert pages == [[("__consumer_offsets", 0), ("a", 0)], [("a", 1), ("a", 2)], [("b", 0), ("b", 1)]]
 
 
 @pytest.mark.parametrize("index", [1_000_000, 2**31 - 1, -1, -(2**31)])
@@ -512,10 +514,11 @@ async def test_resources_with_configs_are_listed(kafka):
     topics = (await client.ask(r(resource_types=[TOPIC]), 1)).config_resources
 
     assert {(config.resource_name, config.resource_type) for config in everything} == {
+        ("__consumer_offsets", TOPIC),
         ("t", TOPIC),
         (str(kafka.member.node_id), BROKER),
     }
-    assert [topic.resource_name for topic in topics] == ["t"]
+    assert [topic.resource_name for topic in topics] == ["__consumer_offsets", "t"]
     assert (await client.ask(r(), 0)).config_resources == []
 
 
