@@ -307,7 +307,7 @@ async def test_an_internal_topic_cannot_be_part_of_a_transaction(kafka):
     answer = await client.ask(request, 3)
 
     (found,) = answer.results_by_topic_v3_and_below[0].results_by_partition
-    assert found.partition_error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert found.partition_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("validate_only", [True, False])

@@ -136,7 +136,7 @@ async def _add(
             elif not 0 <= index < found.partition_count:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif is_internal(found):
-                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as in Kafka
             else:
                 partitions.append(found.partition(index))
             has_errors = has_errors or code is not ErrorCode.NONE
