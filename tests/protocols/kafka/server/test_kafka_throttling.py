@@ -47,7 +47,7 @@ async def test_a_produce_response_says_how_long_to_wait_and_nothing_is_read_mean
     await until(lambda: limited.connection().waits_for_quota)
 
     await limited.pass_time(answer.throttle_time_ms / 1000)
-    assert (await client.receive()).topics[0].name == "t"
+    assert "t" in {topic.name for topic in (await client.receive()).topics}
     await limited.pass_time(10)
     assert (await client.ask(produce(10), 9)).throttle_time_ms == 0
 
