@@ -14,6 +14,7 @@ from bearlake.metadata.quotas import QuotaKey
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.audit import Audit
 from bearlake.streams.catalog import Catalog, ConfigChanges, ConfigDecision, StreamView
+from bearlake.streams.internal_topics import InternalTopic, is_reserved
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.quotas.control import QuotaControl
 
@@ -50,9 +51,11 @@ class Management:
         return self.sees(who, Operation.ALTER_CONFIGS, name) or self.may(who, Operation.ALTER, name)
 
     async def create(self, who: Principal, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
-        """Create a stream. Raises `Denied`, `Throttled`, `Invalid`, `AlreadyExists`, `Unavailable`."""
+        """Create a stream. Raises `Denied`, `Throttled`, `Invalid`, `InternalTopic`, `AlreadyExists`, `Unavailable`."""
         if not self.may_create(who, name):
             raise Denied(f"{who} may not Create Topic {name!r}")
+        if is_reserved(self.catalog, name):
+            raise InternalTopic(name)
         details = f"partitions={partition_count} configs={','.join(configs)}"
         noted = self.audit.change(who, Operation.CREATE, Resource.STREAM.value, name, details)
         with self._admitted(who, partition_count), noted:

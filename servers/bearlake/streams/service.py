@@ -48,6 +48,7 @@ from bearlake.streams.groups.peers import Alone, Peers
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
 from bearlake.streams.history import History, HistorySettings
+from bearlake.streams.internal_topics import KafkaTopics
 from bearlake.streams.management import Management
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.outcomes import Seen
@@ -150,8 +151,7 @@ class Streams(Management):
         index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        policies = self.access, self.quotas
-        isolation = IsolationIndex()
+        policies, isolation = (self.access, self.quotas), IsolationIndex()
         self._follower = Follower(
             metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance, isolation
         )
@@ -165,7 +165,10 @@ class Streams(Management):
         peers = peers or Alone(server)
         self._owns_tenure = tenure is None
         tenure = self.tenure = tenure or Tenure(metadata.servers, server)
-        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure, self.catalog)
+        self.transactions = TransactionService(metadata, settings.transactions)
+        self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
+        """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
+        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure, self.topics)
         self.group_configs = GroupConfigs(metadata.defaults, settings.groups.consumer)
         ownership.protocols.configured = self.group_configs.of
         self.coordinator = Coordinator(metadata, ownership)
@@ -186,7 +189,6 @@ class Streams(Management):
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
-        self.transactions = TransactionService(metadata, settings.transactions)
         self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
         self._expose()
 
@@ -389,9 +391,8 @@ def _count_lookup(is_hit: bool) -> None:
 def _history(
     metadata: Metadata, store: ObjectStore, tail: TailIndex, index: SegmentIndex, settings: StreamsSettings
 ) -> History:
-    files = DataFileReader(store, settings.history.files)
-    slice_count = settings.reader.slices_per_lookup
-    return History(metadata.log, tail, index, files, settings.history, slices_per_lookup=slice_count)
+    count, files = settings.reader.slices_per_lookup, DataFileReader(store, settings.history.files)
+    return History(metadata.log, tail, index, files, settings.history, slices_per_lookup=count)
 
 
 def _catalog(metadata: Metadata, settings: StreamsSettings) -> Catalog:

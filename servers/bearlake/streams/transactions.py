@@ -4,7 +4,8 @@ A server keeps nothing about a transactional id between two requests, so any ser
 server, or a commit, changed the row in the meantime: the request is decided anew.
 
 `expire` aborts transactions that take too long. Every server runs it. Time decides only when a server tries; the compare-and-set
-decides whether the abort or a commit of the producer comes first (I13). It also measures the oldest open transaction.
+decides whether the abort or a commit of the producer comes first (I13). It also measures the oldest open transaction, and learns whether
+other servers have transactional ids.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -58,6 +59,8 @@ class TransactionService:
         self._metadata = metadata
         self._store = metadata.transactions
         self.settings = settings
+        self.is_used = False
+        """Whether this server knows that the deployment has, or had, a transactional id."""
 
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] = NO_PRODUCER
@@ -169,6 +172,8 @@ class TransactionService:
 
     async def expire(self) -> None:
         """Abort the transactions that take longer than their producers allow, and fence the producers."""
+        if not self.is_used:
+            self.is_used = bool(await self._store.list(limit=1))
         now_ms = await self._metadata.now_ms()
         age_ms = 0
         async for page in self.pages(is_ongoing=True):
@@ -217,10 +222,13 @@ class TransactionService:
             version = 0 if held is None else held.version
             try:
                 if isinstance(step, End):
-                    return await self._store.end(step.after, version, is_commit=step.is_commit)
-                return await self._store.put(step.after, version)
+                    changed = await self._store.end(step.after, version, is_commit=step.is_commit)
+                else:
+                    changed = await self._store.put(step.after, version)
             except Conflict:
                 continue
+            self.is_used = True
+            return changed
         raise Unavailable(f"the transactional id {transactional_id!r} is changed by others all the time")
 
     async def _new_id(self, held: Transaction | None) -> int:

@@ -139,7 +139,7 @@ final class BearlakeCluster implements ClusterInstance {
     return changed;
   }
 
-  /** Waits until the topic has its partitions. Bearlake creates no internal topics; there is nothing to wait for. */
+  /** Waits until the topic has its partitions. Internal topics are always there, with one partition. */
   @Override
   public void waitTopicCreation(String topic, int partitionCount) throws InterruptedException {
     if (!Topic.isInternal(topic)) {

@@ -34,10 +34,10 @@ class KafkaContext:
     def __init__(self, streams: Streams, servers: LiveServers, settings: KafkaSettings) -> None:
         self.streams = streams
         self.servers = servers
+        self.topics = streams.topics
+        """The streams, and Kafka's internal topics."""
         self.groups = streams.coordinator
-        self.patterns = Patterns(
-            streams.catalog, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop
-        )
+        self.patterns = Patterns(self.topics, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop)
         """The topics that match the patterns of consumer groups' members."""
         self.settings = settings
         self.is_redirecting = False

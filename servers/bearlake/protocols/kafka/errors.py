@@ -8,6 +8,7 @@ from enum import IntEnum
 from bearlake import errors
 from bearlake.kernel import BatchStatus
 from bearlake.streams.append import Verdict
+from bearlake.streams.internal_topics import InternalTopic
 
 
 class ErrorCode(IntEnum):
@@ -97,6 +98,7 @@ _BY_KIND: tuple[tuple[type[errors.BearlakeError], ErrorCode], ...] = (
     (errors.TooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (errors.Corrupt, ErrorCode.CORRUPT_MESSAGE),
     (errors.Unsupported, ErrorCode.UNSUPPORTED_VERSION),
+    (InternalTopic, ErrorCode.INVALID_TOPIC_EXCEPTION),
     (errors.Invalid, ErrorCode.INVALID_REQUEST),
     (errors.NotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (errors.AlreadyExists, ErrorCode.TOPIC_ALREADY_EXISTS),

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from bearlake.protocols.kafka import internal_topics
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
@@ -244,42 +243,6 @@ async def test_streams_are_not_created_on_demand_when_the_setting_forbids_it(kaf
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@pytest.mark.parametrize("name", sorted(internal_topics.NAMES))
-async def test_internal_topics_of_kafka_are_not_created_on_demand(kafka, name):
-    client = await kafka.client()
-
-    answer = await metadata(client, name, may_create=True)
-
-    code = ErrorCode.NONE if name == "__consumer_offsets" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert [topic.error_code for topic in answer.topics] == [code]
-    assert (await metadata(client)).topics == []
-
-
-@pytest.mark.parametrize("may_create", [True, False])
-async def test_the_topic_of_group_offsets_has_a_partition_with_a_live_leader(kafka, may_create):
-    client = await kafka.client()
-
-    answer = await metadata(client, "__consumer_offsets", may_create=may_create)
-    r = m.DescribeTopicPartitionsRequest
-    pages = await client.ask(r(topics=[r.Topic(name="__consumer_offsets")]), 0)
-
-    described = answer.topics[0]
-    assert [(part.partition_index, part.leader_id) for part in described.partitions] == [(0, answer.brokers[0].node_id)]
-    assert described.is_internal
-    assert [(topic.topic_id, topic.is_internal, len(topic.partitions)) for topic in pages.topics] == [
-        (described.topic_id, True, 1)
-    ]
-
-
-async def test_a_stream_that_was_created_under_an_internal_name_is_an_ordinary_stream(kafka):
-    client = await kafka.client()
-    await create(client, "__consumer_offsets", count=3)
-
-    answer = await metadata(client, "__consumer_offsets")
-
-    assert [(topic.is_internal, len(topic.partitions)) for topic in answer.topics] == [(False, 3)]
-
-
 async def test_a_stream_that_many_ask_for_at_once_is_created_once(any_cluster):
     cluster = await any_cluster(2)
     clients = [await cluster[at % 2].client() for at in range(10)]
@@ -294,8 +257,9 @@ async def test_all_streams_or_none_are_listed(kafka):
     client = await kafka.client()
     await create(client, "a", "b")
 
-    assert {topic.name for topic in (await metadata(client)).topics} == {"a", "b"}
-    assert {topic.name for topic in (await client.ask(m.MetadataRequest(topics=[]), 0)).topics} == {"a", "b"}
+    listed = {"__consumer_offsets", "a", "b"}
+    assert {topic.name for topic in (await metadata(client)).topics} == listed
+    assert {topic.name for topic in (await client.ask(m.MetadataRequest(topics=[]), 0)).topics} == listed
     assert (await client.ask(m.MetadataRequest(topics=[]), 1)).topics == []
 
 
@@ -307,7 +271,9 @@ async def test_the_metadata_of_all_streams_is_kept_and_follows_every_change(kafk
     async def listed():
         answers = [(await metadata(client, version=version)) for _ in range(2)]
         assert answers[0] == answers[1]
-        return {topic.name: len(topic.partitions) for topic in answers[0].topics}, len(answers[0].brokers)
+        sizes = {topic.name: len(topic.partitions) for topic in answers[0].topics}
+        assert sizes.pop("__consumer_offsets") == 1
+        return sizes, len(answers[0].brokers)
 
     await create(client, "a")
     assert await listed() == ({"a": 1}, 1)
@@ -363,7 +329,7 @@ async def test_describe_topic_partitions_pages_with_a_cursor_kip_966(kafka):
         c = answer.next_cursor
         cursor = r.Cursor(topic_name=c.topic_name, partition_index=c.partition_index)
 
-    assert pages == [[("a", 0), ("a", 1)], [("a", 2), ("b", 0)], [("b", 1)]]
+    assert pages == [[("__consumer_offsets", 0), ("a", 0)], [("a", 1), ("a", 2)], [("b", 0), ("b", 1)]]
 
 
 @pytest.mark.parametrize("index", [1_000_000, 2**31 - 1, -1, -(2**31)])
@@ -548,10 +514,11 @@ async def test_resources_with_configs_are_listed(kafka):
     topics = (await client.ask(r(resource_types=[TOPIC]), 1)).config_resources
 
     assert {(config.resource_name, config.resource_type) for config in everything} == {
+        ("__consumer_offsets", TOPIC),
         ("t", TOPIC),
         (str(kafka.member.node_id), BROKER),
     }
-    assert [topic.resource_name for topic in topics] == ["t"]
+    assert [topic.resource_name for topic in topics] == ["__consumer_offsets", "t"]
     assert (await client.ask(r(), 0)).config_resources == []
 
 

@@ -98,7 +98,8 @@ async def test_metadata_of_many_partitions_is_complete(kafka):
     answers = await asyncio.gather(first.ask(everything, 12), second.ask(everything, 12))
 
     for answer in answers:
-        assert {topic.name: len(topic.partitions) for topic in answer.topics} == {"large": 5_000, "small": 1}
+        sizes = {topic.name: len(topic.partitions) for topic in answer.topics if not topic.is_internal}
+        assert sizes == {"large": 5_000, "small": 1}
 
 
 async def test_partitions_are_bounded_per_stream_and_in_all(kafka_cluster):

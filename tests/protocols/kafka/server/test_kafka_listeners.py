@@ -119,7 +119,7 @@ async def test_librdkafka_speaks_tls(kafka_cluster, certificate):
 
     found = await asyncio.get_running_loop().run_in_executor(None, lambda: admin.list_topics(timeout=WAIT_S))
 
-    assert set(found.topics) == {"t"}
+    assert set(found.topics) == {"__consumer_offsets", "t"}
 
 
 # -- zones ---------------------------------------------------------------------------------------------------------

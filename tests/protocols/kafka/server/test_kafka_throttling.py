@@ -47,7 +47,7 @@ async def test_a_produce_response_says_how_long_to_wait_and_nothing_is_read_mean
     await until(lambda: limited.connection().waits_for_quota)
 
     await limited.pass_time(answer.throttle_time_ms / 1000)
-    assert (await client.receive()).topics[0].name == "t"
+    assert "t" in {topic.name for topic in (await client.receive()).topics}
     await limited.pass_time(10)
     assert (await client.ask(produce(10), 9)).throttle_time_ms == 0
 
@@ -168,7 +168,7 @@ async def test_other_requests_of_another_connection_do_not_wait(limited):
     first, second = await limited.node.client(), await limited.node.client()
     await first.ask(produce(3000), 9)
 
-    assert (await second.ask(m.MetadataRequest(topics=None), 9)).topics[0].name == "t"
+    assert "t" in {topic.name for topic in (await second.ask(m.MetadataRequest(topics=None), 9)).topics}
 
 
 async def test_a_fetch_response_has_its_records_and_says_how_long_to_wait(limited):
@@ -366,7 +366,8 @@ async def test_time_on_the_event_loop_is_limited(limited, monkeypatch):
     client = await limited.node.client()
     answer = await client.ask(m.MetadataRequest(topics=None), 9)
 
-    assert answer.topics[0].name == "t"  # a response that is rendered for all clients does not say how long to wait
+    # A response that is rendered for all clients does not say how long to wait.
+    assert "t" in {topic.name for topic in answer.topics}
     await until(lambda: limited.connection().waits_for_quota)
 
 

@@ -24,6 +24,11 @@ from fixtures.waiting import until
 METADATA = m.MetadataRequest(topics=None)
 
 
+def has_topic(answer):
+    """Whether the answer to `METADATA` lists the stream."""
+    return "t" in {topic.name for topic in answer.topics}
+
+
 @pytest.fixture
 async def limited(kafka):
     await kafka.create("t")
@@ -62,7 +67,7 @@ async def test_a_client_that_owes_time_gains_nothing_by_new_connections(limited)
 
     assert [connection._request_count for connection in limited.node.server.connections] == [0] * 5  # noqa: SLF001
     await limited.pass_time(1000)
-    assert [(await client.receive()).topics[0].name for client in clients] == ["t"] * 5
+    assert [has_topic(await client.receive()) for client in clients] == [True] * 5
 
 
 async def test_requests_that_were_read_wait_one_by_one(limited, busy):
@@ -108,7 +113,7 @@ async def test_a_request_is_charged_while_it_runs(kafka_cluster, monkeypatch, bu
 
     may_end.set()
     await limited.pass_time(1000)
-    assert (await second.receive()).topics[0].name == "t"
+    assert has_topic(await second.receive())
 
 
 async def test_connections_that_wait_begin_one_after_another_in_the_order_in_which_they_came(limited, monkeypatch):
@@ -125,7 +130,7 @@ async def test_connections_that_wait_begin_one_after_another_in_the_order_in_whi
     spent_s = take_a_second_for(monkeypatch, KafkaContext, "decode")
     for count, client in enumerate(clients, start=1):
         await limited.pass_time(9.1 if count == 1 else 1)
-        assert (await client.receive()).topics[0].name == "t"
+        assert has_topic(await client.receive())
         for _ in range(20):
             await asyncio.sleep(0)
         assert spent_s[0] == count
@@ -191,7 +196,7 @@ async def test_other_requests_on_a_members_connection_do_not_silence_it(limited)
     limited.quotas.usage.charge_time(ANONYMOUS, 100)
     for _ in range(3):
         await limited.pass_time(0)
-        assert (await member.ask(METADATA, 9)).topics[0].name == "t"
+        assert has_topic(await member.ask(METADATA, 9))
         await until(lambda: connection.waits_for_quota)
         assert wait_s_of(connection) <= MEMBER_WAIT_S_MAX + 0.001
         await limited.pass_time(0)
@@ -261,7 +266,7 @@ async def test_a_drain_answers_what_a_quota_holds(limited, busy):
     await until(lambda: connection.waits_for_quota)
     connection.finish()
 
-    assert (await client.receive()).topics[0].name == "t"
+    assert has_topic(await client.receive())
 
 
 async def test_connections_are_listed_in_the_order_in_which_they_were_opened(limited):

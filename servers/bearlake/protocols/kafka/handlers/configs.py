@@ -15,6 +15,7 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.handlers import group_configs
+from bearlake.protocols.kafka.handlers.topics import changeable
 from bearlake.protocols.kafka.messages import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -30,6 +31,7 @@ from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import ConfigChanges, ConfigDecision
 from bearlake.streams.configs import ConfigType
+from bearlake.streams.internal_topics import is_internal
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.turns import in_turns
 
@@ -120,7 +122,8 @@ async def _topic_configs(
     context: KafkaContext, caller: Caller, name: str, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResponse.Config]:
     require(context.streams.authorizer, caller.who, Operation.DESCRIBE_CONFIGS, Resource.STREAM, name)
-    own = (await context.streams.catalog.find(name)).stream.configs
+    view = await context.topics.find(name)
+    own = view.stream.configs
     described = []
     for config in stream_configs.ALL:
         is_own = config.name in own
@@ -133,7 +136,7 @@ async def _topic_configs(
             DescribeConfigsResponse.Config(
                 name=config.name,
                 value=own.get(config.name, config.default),
-                read_only=False,
+                read_only=is_internal(view),
                 config_source=Source.TOPIC if is_own else Source.DEFAULT,
                 is_sensitive=False,
                 synonyms=synonyms,
@@ -299,7 +302,7 @@ async def _change(
         raise Invalid(
             "only configs of topics and groups can be altered: a server's settings come from its configuration file"
         )
-    stream = (await context.streams.resolve(caller.who, Operation.ALTER_CONFIGS, resource.resource_name)).stream
+    stream = (await changeable(context, caller, Operation.ALTER_CONFIGS, resource.resource_name)).stream
     changed, unset = _checked(decide, stream.configs)
     if not validate_only and (changed or unset):
         await context.streams.change(caller.who, stream, partial(_checked, decide))
@@ -340,7 +343,7 @@ async def list_resources(
         kinds = {int(kind) for kind in ResourceType}
     found = []
     if ResourceType.TOPIC in kinds:
-        async for part in in_turns(context.streams.catalog.names()):
+        async for part in in_turns(context.topics.names()):
             seen = [name for name in part if context.streams.sees(caller.who, Operation.DESCRIBE, name)]
             found += [(name, ResourceType.TOPIC) for name in seen]
     if ResourceType.BROKER in kinds:

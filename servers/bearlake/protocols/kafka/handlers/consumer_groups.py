@@ -140,15 +140,15 @@ async def _owned(
 
     A partition that this server does not know yet counts: one that is left out is given up. Raises `Unavailable`.
     """
-    catalog = context.streams.catalog
+    known = context.topics
     keys: set[PartitionKey] = set()
     has_asked = False
     async for part in in_turns(topics):
         for topic in part:
-            view = catalog.peek_id(topic.topic_id)
+            view = known.peek_id(topic.topic_id)
             if view is None and not has_asked:
-                await catalog.catch_up()
-                view, has_asked = catalog.peek_id(topic.topic_id), True
+                await known.catch_up()
+                view, has_asked = known.peek_id(topic.topic_id), True
             if view is not None:
                 first = view.first_key
                 async for indexes in in_turns(topic.partitions, _KEYS_AT_ONCE):
@@ -162,7 +162,7 @@ def _answer(context: KafkaContext, answer: HeartbeatAnswer) -> ConsumerGroupHear
         topics: dict[int, ConsumerGroupHeartbeatResponse.TopicPartitions] = {}
         for key in sorted(answer.assigned):
             number = stream_number(key)
-            view = context.streams.catalog.peek_number(number)
+            view = context.topics.peek_number(number)
             if view is not None:
                 topic = topics.setdefault(
                     number, ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=view.id_bytes, partitions=[])
@@ -239,7 +239,7 @@ def _assignment(context: KafkaContext, keys: Iterable[PartitionKey]) -> Consumer
     topics: dict[int, ConsumerGroupDescribeResponse.TopicPartitions] = {}
     for key in sorted(keys):
         number = stream_number(key)
-        view = context.streams.catalog.peek_number(number)
+        view = context.topics.peek_number(number)
         if view is not None:
             topic = topics.setdefault(
                 number,

@@ -3,12 +3,14 @@
 The server keeps no fetch sessions (KIP-227): it always returns session id 0, so every request lists all its partitions and any server
 can handle it. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND. While clients do not read their responses, fetches
 return fewer bytes. Errors are per partition. A consumer of committed records gets empty batches in place of aborted ones, so its list of
-aborted transactions is empty (decision 131). `fetch_at_tail.py` handles most requests at the end of the log.
+aborted transactions is empty (decision 131). Partitions of internal topics are always empty; a request for them waits as any other does.
+`fetch_at_tail.py` handles most requests at the end of the log.
 
 Source: KIP-74 (limits), KIP-98 (isolation), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
 import asyncio
+from itertools import chain
 
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
@@ -18,6 +20,7 @@ from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetched import Fetched, FetchRange
+from bearlake.streams.internal_topics import is_internal
 from bearlake.streams.principal import Operation
 from bearlake.streams.turns import Turns
 from bearlake.telemetry import metrics
@@ -38,6 +41,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
     ranges: list[FetchRange] = []
     names: list[str] = []
     answers: list[FetchResponse.Partition] = []
+    empties: list[tuple[FetchResponse.Partition, str, Fetched]] = []
     has_errors = False
     asked: set[PartitionKey] = set()
     turns = Turns()
@@ -45,6 +49,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
         partitions: list[FetchResponse.Partition] = []
         topics.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
         found = await _resolve(context, caller, topic)
+        is_empty = isinstance(found, StreamView) and is_internal(found)
         for partition in topic.partitions:
             if turns.is_over():
                 await asyncio.sleep(0)
@@ -52,6 +57,8 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
                 partition_index=partition.partition, high_watermark=-1, last_stable_offset=-1, records=b""
             )
             code = _check(found, partition)
+            if is_empty and not code and partition.fetch_offset != 0:
+                code = ErrorCode.OFFSET_OUT_OF_RANGE
             if code:
                 has_errors = True
                 answer.error_code = code
@@ -62,11 +69,15 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
                 if key in asked:  # as in Kafka: a partition that is repeated is answered once
                     continue
                 asked.add(key)
-                answers.append(answer)
-                names.append(found.name)
-                ranges.append(FetchRange(key, partition.fetch_offset, partition.partition_max_bytes))
+                item = FetchRange(key, partition.fetch_offset, partition.partition_max_bytes)
+                if is_empty:
+                    empties.append((answer, found.name, Fetched(item, start=0, end=0, last_stable=0)))
+                else:
+                    answers.append(answer)
+                    names.append(found.name)
+                    ranges.append(item)
             partitions.append(answer)
-    if ranges:
+    if ranges or empties:
         results = await context.streams.fetch(
             ranges,
             bytes_min=0 if has_errors else request.min_bytes,
@@ -74,7 +85,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
             wait_ms=max(request.max_wait_ms, 0),
             is_committed=request.isolation_level == READ_COMMITTED,
         )
-        for answer, name, result in zip(answers, names, results, strict=True):
+        for answer, name, result in chain(zip(answers, names, results, strict=True), empties):
             if turns.is_over():
                 await asyncio.sleep(0)
             if context.streams.may(caller.who, Operation.READ, name):
@@ -113,7 +124,7 @@ async def _resolve(context: KafkaContext, caller: Caller, topic: FetchRequest.To
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if caller.version < _TOPIC_IDS_FROM:
         return await find(context, caller, topic.topic, Operation.READ)
-    view = context.streams.catalog.peek_id(topic.topic_id)
+    view = context.topics.peek_id(topic.topic_id)
     if view is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return view if context.streams.may(caller.who, Operation.READ, view.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED

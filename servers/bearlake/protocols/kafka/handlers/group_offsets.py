@@ -87,7 +87,7 @@ async def current_topics(context: KafkaContext, found: list[StreamView | ErrorCo
     current: Mapping[str, StreamView] = {}
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
-        current = await context.streams.catalog.current(views)
+        current = await context.topics.current(views)
     except (Unavailable, Overloaded):
         missing = ErrorCode.KAFKA_STORAGE_ERROR
     return [current.get(view.name, missing) if isinstance(view, StreamView) else view for view in found]
@@ -103,7 +103,7 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
     topics: list[OffsetCommitResponse.Topic] = []
     turns = Turns()
     limit = context.groups.settings.offset_metadata_bytes_max
-    absence = Absence(context.streams.catalog)
+    absence = Absence(context.topics)
     views = await _resolve(context, caller, Operation.READ, request.topics, absence)
     for found, topic in zip(views, request.topics, strict=True):
         partitions: list[OffsetCommitResponse.Partition] = []
@@ -237,7 +237,7 @@ async def _fetch_group(
     if not may_describe(context, caller, asked.group_id):
         group.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _Answer(group, 0, list)
-    absence = Absence(context.streams.catalog)
+    absence = Absence(context.topics)
     try:
         if asked.member_id is not None or asked.member_epoch >= 0:
             await context.groups.check_fetch(asked.group_id, asked.member_id or "", asked.member_epoch)

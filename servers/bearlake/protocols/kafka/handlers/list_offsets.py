@@ -19,13 +19,17 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
+from bearlake.streams.internal_topics import is_internal
+from bearlake.streams.offsets import NOTHING, OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import Operation
 from bearlake.streams.turns import Turns, in_turns
 
 EARLIEST_PENDING_UPLOAD = -6
 """KIP-1023. Without tiered storage there is no such offset; the response is -1."""
 _SPECS = frozenset({*OffsetSpec, EARLIEST_PENDING_UPLOAD})
+_BOUNDS = frozenset({OffsetSpec.EARLIEST, OffsetSpec.LATEST, OffsetSpec.EARLIEST_LOCAL})
+_FIRST = OffsetAnswer(0)
+"""Start and end of an internal topic, which has no records."""
 _KNOWS_EPOCHS_FROM = 4
 READ_COMMITTED = 1
 """The isolation level for which the latest offset is the last stable one (KIP-98)."""
@@ -57,6 +61,9 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
                     answer.error_code = ErrorCode.INVALID_REQUEST
                     continue
                 asked.add(key)
+                if is_internal(found):
+                    _fill(answer, _FIRST if partition.timestamp in _BOUNDS else NOTHING)
+                    continue
                 waiting.append(answer)
                 questions.append(OffsetQuestion(key, partition.timestamp))
     results = await context.streams.offsets(questions, is_committed=request.isolation_level == READ_COMMITTED)
@@ -69,11 +76,11 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
 async def find(
     context: KafkaContext, caller: Caller, name: str, operation: Operation = Operation.DESCRIBE
 ) -> StreamView | ErrorCode:
-    """The stream of that name if the caller may do `operation` to it, else the error code."""
+    """The stream or internal topic of that name if the caller may do `operation` to it, else the error code."""
     if not context.streams.may(caller.who, operation, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
-        return await context.streams.catalog.find(name)
+        return await context.topics.find(name)
     except NotFound:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except (Unavailable, Overloaded):
@@ -135,6 +142,9 @@ async def for_leader_epoch(
                 answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
             elif partition.leader_epoch >= 0:
                 answer.leader_epoch = partition.leader_epoch
+                if is_internal(found):
+                    answer.end_offset = 0
+                    continue
                 waiting.append((answer, found.partition(partition.partition)))
     try:
         bounds = await context.streams.bounds({partition for _, partition in waiting})

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import Server
-from bearlake.protocols.kafka import codec, internal_topics
+from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
@@ -30,6 +30,7 @@ from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import NO_OPERATIONS, cluster_operations, topic_operations
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.serving import routing
+from bearlake.streams import internal_topics
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation
 from bearlake.streams.turns import Turns, in_turns
@@ -41,10 +42,10 @@ _AT_ONCE = 16
 
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
-    """The servers, and the partitions of the requested streams (of all streams if the request names none)."""
+    """The servers, and the partitions of the requested topics (of all topics if the request names none)."""
     topics = request.topics
     if topics is None or (caller.version == 0 and not topics):
-        state = (context.streams.catalog.version, context.servers.version, context.streams.access.revision)
+        state = (context.topics.version, context.servers.version, context.streams.access.revision)
         zone = zone_of(caller.client_id, context.settings.zone_client_id_keys)
         asked = (request.include_topic_authorized_operations, request.include_cluster_authorized_operations)
         key = (caller.version, caller.listener, caller.who, caller.who.host, zone, asked)
@@ -71,11 +72,11 @@ def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
 
 
 async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
-    catalog = context.streams.catalog
+    known = context.topics
     seen: list[tuple[StreamView, None]] = []
-    async for part in in_turns(catalog.names()):
+    async for part in in_turns(known.names()):
         for name in part:
-            view = catalog.peek(name)
+            view = known.peek(name)
             if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
                 seen.append((view, None))
     return await _render(context, caller, request, seen)
@@ -118,10 +119,9 @@ async def _find_all(
     context: KafkaContext, caller: Caller, request: MetadataRequest, topics: Sequence[MetadataRequest.Topic]
 ) -> dict[str | bytes, StreamView | ErrorCode]:
     """The requested streams by name or id, or their error codes; looks up at most `_AT_ONCE` names in the store at once."""
-    catalog = context.streams.catalog
     found: dict[str | bytes, StreamView | ErrorCode] = {}
     turns = Turns()
-    absence = Absence(catalog)
+    absence = Absence(context.topics)
     for topic in topics:
         if turns.is_over():
             await asyncio.sleep(0)
@@ -138,7 +138,7 @@ async def _find_all(
     unknown: list[str] = []
     async for part in in_turns(topics):
         for name in [name for topic in part if (name := _name_of(topic)) is not None]:
-            if catalog.peek(name) is not None:
+            if context.topics.peek(name) is not None:
                 found[name] = await find_or_create(context, caller, name, may_create)
             else:
                 unknown.append(name)
@@ -171,7 +171,7 @@ def _describe(
 
 
 async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_create: bool) -> StreamView | ErrorCode:
-    """The stream of that name, created if missing and `may_create`, or what clients see of an internal topic; else the error code."""
+    """The stream or internal topic of that name, created if missing and `may_create`; else the error code."""
     streams = context.streams
     try:
         check_name(name)
@@ -180,11 +180,9 @@ async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_c
     if not streams.may(caller.who, Operation.DESCRIBE, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
-        return await streams.catalog.find(name)
+        return await context.topics.find(name)
     except NotFound:
-        if name in internal_topics.NAMES:
-            return internal_topics.DESCRIBED.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if not may_create:
+        if not may_create or name in internal_topics.NEVER_CREATED:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except (Unavailable, Overloaded):
         return ErrorCode.LEADER_NOT_AVAILABLE
@@ -340,7 +338,7 @@ async def describe_topic_partitions(
 async def _described_names(context: KafkaContext, caller: Caller) -> list[str]:
     streams = context.streams
     found: list[str] = []
-    async for part in in_turns(streams.catalog.names()):
+    async for part in in_turns(context.topics.names()):
         found += [name for name in part if streams.sees(caller.who, Operation.DESCRIBE, name)]
     return found
 

@@ -33,6 +33,7 @@ from bearlake.streams.append import Append, AppendCall
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import BadRecord, Checked
 from bearlake.streams.configs import TimestampSource
+from bearlake.streams.internal_topics import INTERNAL
 from bearlake.streams.principal import Operation
 from bearlake.streams.turns import AT_ONCE, Turns
 
@@ -49,6 +50,10 @@ UNKNOWN = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 DENIED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not supported: send without a transactional id")
 TRANSACTION_DENIED = Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+READ_ONLY = {
+    name: Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}") for name in INTERNAL
+}
+"""Why nothing is appended to an internal topic, by its name."""
 
 
 def receive(
@@ -285,11 +290,19 @@ def resolve(context: KafkaContext, caller: Caller, topic: str | bytes) -> Stream
     if isinstance(topic, str):
         if not streams.may(caller.who, Operation.WRITE, topic):
             return DENIED
-        return streams.catalog.peek(topic) or UNKNOWN
+        return streams.catalog.peek(topic) or READ_ONLY.get(topic, UNKNOWN)
     view = streams.catalog.peek_id(topic)
     if view is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+        return _unknown_id(context, caller, topic)
     return view if streams.may(caller.who, Operation.WRITE, view.name) else DENIED
+
+
+def _unknown_id(context: KafkaContext, caller: Caller, topic_id: bytes) -> Refusal:
+    """The reason to reject batches for a topic that is no stream."""
+    view = context.topics.peek_id(topic_id)
+    if view is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+    return READ_ONLY[view.name] if context.streams.may(caller.who, Operation.WRITE, view.name) else DENIED
 
 
 def _refusal(error: BearlakeError) -> Refusal:

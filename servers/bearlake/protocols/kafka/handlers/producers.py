@@ -17,6 +17,7 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.protocols.kafka.rights import may_take_producer_id
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.internal_topics import is_internal
 from bearlake.streams.principal import Operation
 from bearlake.streams.turns import in_turns
 
@@ -60,6 +61,8 @@ async def _describe(
         return answer
     try:
         partition = found.partition(index)
+        if is_internal(found):
+            return answer
         states = await context.streams.metadata.log.producers(partition)
         opened = await context.streams.metadata.transactions.open_offsets(partition=partition)
     except NotFound:

@@ -1,6 +1,7 @@
 """Topics: create, delete, add partitions, delete records, describe sizes.
 
-A topic is a stream. The object store replicates the data, so any positive replication factor is accepted and 1 is returned.
+A topic is a stream, or one of Kafka's internal topics, which nobody can change. The object store replicates the data, so any positive
+replication factor is accepted and 1 is returned.
 Source: KIP-4, KIP-107 (DeleteRecords), KIP-113 (log directories), KIP-195 (CreatePartitions), KIP-516 (topic ids), KIP-525.
 """
 
@@ -31,6 +32,7 @@ from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView, check_name
+from bearlake.streams.internal_topics import InternalTopic, is_internal, is_reserved
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.turns import Turns, in_turns
 
@@ -113,9 +115,12 @@ async def _create(
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
     topic_id = UUID_ZERO
     try:
-        if validate_only:
+        is_taken = is_reserved(context.streams.catalog, topic.name)
+        if validate_only or is_taken:
             if not context.streams.may_create(caller.who, topic.name):
                 raise Denied(f"{caller.who} may not create stream {topic.name!r}")
+            if is_taken:
+                raise AlreadyExists(f"{topic.name} is an internal topic")
             context.streams.catalog.check_new(topic.name, count, configs)
             await _check_absent(context, topic.name)
         else:
@@ -191,7 +196,7 @@ async def delete(context: KafkaContext, caller: Caller, request: DeleteTopicsReq
         topics = request.topics
     else:
         topics = [_named(name) async for part in in_turns(request.topic_names) for name in part]
-    absence = Absence(context.streams.catalog)
+    absence = Absence(context.topics)
     answers = [await _delete(context, caller, topic, absence) async for part in in_turns(topics) for topic in part]
     return DeleteTopicsResponse(responses=answers)
 
@@ -220,12 +225,25 @@ async def _delete(
         answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, "both a name and a topic id were given"
         return answer
     try:
-        if view is None:
-            view = await context.streams.resolve(caller.who, Operation.DELETE, name)
+        if view is None or is_internal(view):
+            view = await changeable(context, caller, Operation.DELETE, name)
         answer.topic_id = (await context.streams.delete(caller.who, view.stream)).id.bytes
     except BearlakeError as error:
         answer.error_code, answer.error_message = code_of(error), str(error)
     return answer
+
+
+async def changeable(context: KafkaContext, caller: Caller, operation: Operation, name: str) -> StreamView:
+    """Read the stream with this name from the store, for a request that changes it.
+
+    Raises `Denied`, `NotFound`, `InternalTopic`, `Unavailable`.
+    """
+    try:
+        return await context.streams.resolve(caller.who, operation, name)
+    except NotFound:
+        if is_reserved(context.streams.catalog, name):
+            raise InternalTopic(name) from None
+        raise
 
 
 async def create_partitions(
@@ -254,7 +272,7 @@ async def create_partitions(
 async def _grow(
     context: KafkaContext, caller: Caller, topic: CreatePartitionsRequest.Topic, validate_only: bool
 ) -> None:
-    view = await context.streams.resolve(caller.who, Operation.ALTER, topic.name)
+    view = await changeable(context, caller, Operation.ALTER, topic.name)
     if topic.count <= view.partition_count:
         message = (
             f"Topic currently has {view.partition_count} partitions, which is higher than the requested {topic.count}."
@@ -296,6 +314,8 @@ async def _delete_records(
     answer = DeleteRecordsResponse.Partition(partition_index=index, low_watermark=-1)
     try:
         require(context.streams.authorizer, caller.who, Operation.DELETE, Resource.STREAM, name)
+        if is_reserved(context.streams.catalog, name):
+            raise InternalTopic(name)
         if offset == HIGH_WATERMARK:
             key = (await context.streams.catalog.find(name)).partition(index)
             offset = (await context.streams.bounds([key]))[key].end
@@ -338,16 +358,15 @@ async def _requested(
     context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
 ) -> list[tuple[StreamView, Sequence[int]]]:
     """The requested partitions, by stream; a right on the cluster shows no topic that the caller may not describe."""
-    catalog = context.streams.catalog
     found: list[tuple[StreamView, Sequence[int]]] = []
     names: Sequence[tuple[str, Sequence[int] | None]]
     if request.topics is None:
-        names = [(name, None) for name in catalog.names()]
+        names = [(name, None) for name in context.topics.names()]
     else:
         names = [(topic.topic, topic.partitions) for topic in request.topics]
     async for part in in_turns(names):
         for name, chosen in part:
-            view = catalog.peek(name)
+            view = context.topics.peek(name)
             if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
                 indexes = range(view.partition_count)
                 found.append((view, indexes if chosen is None else await _among(indexes, chosen)))

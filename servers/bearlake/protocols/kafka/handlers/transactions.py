@@ -45,6 +45,7 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups.model import MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
+from bearlake.streams.internal_topics import is_internal
 from bearlake.streams.principal import Operation
 from bearlake.streams.transactions import TransactionRefusal
 from bearlake.streams.turns import Turns, in_turns
@@ -118,7 +119,7 @@ async def _add(
     partitions: list[PartitionKey] = []
     is_allowed = on_transaction(context, caller, Operation.WRITE, request.transactional_id)
     has_errors = False
-    absence = Absence(context.streams.catalog)
+    absence = Absence(context.topics)
     turns = Turns()
     for topic in request.topics:
         found = await find(context, caller, topic.name, Operation.WRITE) if is_allowed else _DENIED
@@ -134,6 +135,8 @@ async def _add(
                 code = found
             elif not 0 <= index < found.partition_count:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif is_internal(found):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as in Kafka
             else:
                 partitions.append(found.partition(index))
             has_errors = has_errors or code is not ErrorCode.NONE
@@ -197,7 +200,7 @@ async def commit_offsets(
     waiting: list[TxnOffsetCommitResponse.Partition] = []
     topics: list[TxnOffsetCommitResponse.Topic] = []
     limit = context.groups.settings.offset_metadata_bytes_max
-    absence = Absence(context.streams.catalog)
+    absence = Absence(context.topics)
     turns = Turns()
     named = [await find(context, caller, topic.name, Operation.READ) for topic in request.topics]
     for found, topic in zip(await current_topics(context, named), request.topics, strict=True):

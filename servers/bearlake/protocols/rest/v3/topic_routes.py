@@ -22,6 +22,7 @@ from bearlake.serving import routing
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.internal_topics import InternalTopic, is_reserved
 from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
 from bearlake.streams.turns import in_turns
@@ -96,6 +97,8 @@ class TopicRoutes:
             if asked.validate_only:
                 if not self._streams.may_create(principal_of(request), name):
                     raise Denied(f"{principal_of(request)} may not Create Topic {name!r}")
+                if is_reserved(self._streams.catalog, name):
+                    raise InternalTopic(name)
                 self._streams.catalog.check_new(name, partition_count, configs)
                 if self._streams.catalog.peek(name) is not None:
                     raise AlreadyExists(name)

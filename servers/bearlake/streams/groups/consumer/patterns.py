@@ -38,13 +38,14 @@ OffLoop = Callable[..., Awaitable[Any]]
 
 
 class Names(Protocol):
-    """All streams that this server knows; `Catalog` is one."""
+    """All topics that this server knows; `Catalog` and `KafkaTopics` are such."""
 
-    version: int
-    """Grows with every change."""
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
 
     def names(self) -> Sequence[str]:
-        """Return the names of all streams, sorted."""
+        """Return the names of all topics, sorted."""
 
 
 Sees = Callable[[Principal, Operation, str], bool]

@@ -22,10 +22,11 @@ class Stream(Protocol):
 
 
 class Topics(Protocol):
-    """All streams that this server knows; `Catalog` is one."""
+    """All topics that this server knows; `Catalog` and `KafkaTopics` are such."""
 
-    version: int
-    """Grows with every change."""
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
 
     def peek(self, name: str) -> Stream | None:
         """Return the stream with this name."""
