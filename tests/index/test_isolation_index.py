@@ -30,7 +30,7 @@ def found(**fields: Any) -> Isolation:
 
 def state(index: IsolationIndex, partition: PartitionKey = P) -> Any:
     known = index.get(partition)
-    return None if known is None else (known.open_offset, known.aborted)
+    return None if known is None else (known.open_offset, list(known.aborted))
 
 
 def test_a_partition_is_unknown_until_the_store_was_asked() -> None:
@@ -129,3 +129,25 @@ def test_a_trim_moves_the_start_of_the_state() -> None:
     known = index.get(P)
     assert known is not None
     assert known.start == 4
+
+
+def test_a_trim_past_the_beginning_of_an_open_transaction_keeps_the_last_stable_offset_at_the_start() -> None:
+    index = IsolationIndex()
+    index.learn({P: found(position=3, open_offset=2)})
+    index.apply(Entry(position=4, kind=EntryKind.TRIM, partition=P, start_offset=8))
+
+    known = index.get(P)
+    assert known is not None
+    assert known.last_stable(20) == 8
+
+
+def test_an_answer_in_progress_keeps_what_was_aborted_when_a_trim_comes() -> None:
+    index = IsolationIndex()
+    index.learn({P: found(position=3, aborted=[Aborted(5, 0, 2)])})
+    known = index.get(P)
+    assert known is not None
+    before = known.aborted_from(0)
+    index.apply(Entry(position=4, kind=EntryKind.TRIM, partition=P, start_offset=8))
+
+    assert before.has(5, 1)
+    assert not known.aborted_from(0).has(5, 1)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata, transaction_rules
 from bearlake.metadata.model import (
-    BATCH_TRANSACTIONAL,
     ChangeKind,
     CommittedOffset,
     OutcomeKind,
     PartitionKey,
     TransactionChange,
 )
-from bearlake.metadata.transaction_rules import End, Put
-from bearlake.metadata.transactions import BATCH_BEGINS, Aborted, Transaction, TransactionState
+from bearlake.metadata.transaction_rules import End
+from bearlake.metadata.transactions import Aborted, TransactionState
 from bearlake.records import markers
+from fixtures.store_producer import Producer
 
 ACCEPTED, DUPLICATE, FENCED, NO_TRANSACTION = (
     OutcomeKind.ACCEPTED,
@@ -32,68 +32,6 @@ ACCEPTED, DUPLICATE, FENCED, NO_TRANSACTION = (
 
 def kinds(committed: Any) -> list[OutcomeKind]:
     return [outcome.kind for outcome in committed.outcomes]
-
-
-class Producer:
-    """A transactional producer without a server between it and the store."""
-
-    def __init__(self, scene: Any, name: str = "copier", *, is_v2: bool = True) -> None:
-        self.scene = scene
-        self.name = name
-        self.is_v2 = is_v2
-        self.row: Transaction
-        self.sequences: dict[PartitionKey, int] = {}
-
-    @property
-    def transactions(self) -> Any:
-        """The store."""
-        return self.scene.metadata.transactions
-
-    async def begin(self) -> "Producer":
-        """InitProducerId."""
-        new_id = (await self.scene.metadata.producers.allocate(1)).start
-        held = await self.transactions.get(self.name)
-        await self.apply(held, transaction_rules.initialize(held, self.name, 60_000, new_id))
-        self.sequences.clear()
-        return self
-
-    async def apply(self, held: Transaction | None, step: Any) -> None:
-        """Carry a step out."""
-        version = 0 if held is None else held.version
-        if isinstance(step, End):
-            self.row = await self.transactions.end(step.after, version, is_commit=step.is_commit)
-        else:
-            assert isinstance(step, Put), step
-            self.row = await self.transactions.put(step.after, version)
-
-    async def add(self, *partitions: PartitionKey) -> None:
-        """AddPartitionsToTxn."""
-        held = await self.transactions.get(self.name)
-        await self.apply(
-            held, transaction_rules.add(held, (self.row.producer_id, self.row.epoch), partitions=partitions)
-        )
-
-    def batch(self, partition: PartitionKey, count: int = 1) -> Any:
-        """The next batch."""
-        sequence = self.sequences.get(partition, 0)
-        self.sequences[partition] = sequence + count
-        flags = BATCH_TRANSACTIONAL | (BATCH_BEGINS if self.is_v2 else 0)
-        return self.scene.batch(
-            partition, count, producer=self.row.producer_id, epoch=self.row.epoch, sequence=sequence, flags=flags
-        )
-
-    async def write(self, *partitions: PartitionKey) -> Any:
-        """Commit one batch to each partition."""
-        return await self.scene.commit(*(self.batch(partition) for partition in partitions))
-
-    async def end(self, *, is_commit: bool = True) -> None:
-        """EndTxn."""
-        held = await self.transactions.get(self.name)
-        who = self.row.producer_id, self.row.epoch
-        new_id = (await self.scene.metadata.producers.allocate(1)).start
-        await self.apply(held, transaction_rules.end(held, who, new_id, is_commit=is_commit, bumps=self.is_v2))
-        if self.is_v2:
-            self.sequences.clear()
 
 
 async def last_stable(scene: Any, partition: PartitionKey) -> int:
@@ -414,6 +352,40 @@ async def test_rows_are_listed_by_name_and_forgotten_when_nothing_is_ongoing(sce
     assert await transactions.list(after="b") == []
 
 
+async def test_a_producer_id_belongs_to_one_transactional_id(scene: Any, peer: Metadata) -> None:
+    first, second = await Producer(scene, "a").begin(), await Producer(scene, "b").begin()
+    ids = [first.row.producer_id, second.row.producer_id]
+
+    assert await peer.transactions.owners([*ids, 77, -1]) == {ids[0]: "a", ids[1]: "b"}
+    assert await peer.transactions.owners([]) == {}
+
+
+async def test_a_trim_past_the_beginning_of_an_open_transaction_moves_the_last_stable_offset(scene: Any) -> None:
+    """Otherwise readers that begin at the newest committed offset are sent below the start."""
+    partition = await scene.partition()
+    producer = await Producer(scene).begin()
+    await producer.write(partition)
+    await producer.write(partition)
+    await scene.commit(scene.batch(partition, 3))
+    await scene.metadata.log.trim(partition, 4)
+    during = (await scene.metadata.log.bounds([partition]))[partition]
+    await producer.end()
+
+    assert during == (4, 5, 4)
+    assert (await scene.metadata.log.bounds([partition]))[partition] == (4, 6, 6)
+
+
+@pytest.mark.parametrize("is_ongoing", [True, False])
+async def test_a_list_is_without_the_partitions_and_groups_of_its_rows(scene: Any, is_ongoing: bool) -> None:
+    """A search for old transactions reads all rows, and each may have very many partitions."""
+    stream = await scene.stream(partition_count=3)
+    producer = await Producer(scene, is_v2=False).begin()
+    await producer.add(*(stream.partition(index) for index in range(3)))
+    (listed,) = await producer.transactions.list(is_ongoing=is_ongoing)
+
+    assert listed == replace(producer.row, partitions=frozenset(), groups=frozenset())
+
+
 async def test_a_transaction_ends_with_as_many_partitions_as_it_has(scene: Any) -> None:
     stream = await scene.stream(partition_count=100)
     producer = await Producer(scene).begin()
@@ -424,6 +396,23 @@ async def test_a_transaction_ends_with_as_many_partitions_as_it_has(scene: Any) 
 
     assert set(bounds.values()) == {(0, 2, 2)}
     assert await last_stable(scene, stream.partition(0)) == 2
+
+
+async def test_upkeep_forgets_very_many_aborted_transactions_in_steps(backend: Any, new_scene: Any) -> None:
+    scene = await new_scene(await backend.fresh(sweep_page_count_max=3))
+    partition = await scene.partition()
+    producer = await Producer(scene).begin()
+    for _ in range(8):
+        await producer.write(partition)
+        await producer.end(is_commit=False)
+    await scene.metadata.log.trim(partition, 16)
+    left = [8]
+    while left[-1] and len(left) < 20:
+        await scene.metadata.log.maintain(entry_count_min=1_000)
+        left.append(len((await scene.metadata.transactions.isolation([partition]))[partition].aborted))
+
+    assert left[-1] == 0
+    assert len(left) > 3
 
 
 STEPS = st.lists(
@@ -495,9 +484,9 @@ async def check(scene: Any, logs: dict[PartitionKey, list[str]], starts: dict[Pa
     isolation = await scene.metadata.transactions.isolation(list(logs))
     for key, log in logs.items():
         is_open = [offset for offset, state in enumerate(log) if state.startswith("open")]
-        stable = min(is_open, default=len(log))
+        stable = max(starts[key], min(is_open, default=len(log)))
         assert bounds[key] == (starts[key], len(log), stable)
-        assert isolation[key].open_offset == (stable if is_open else -1)
+        assert isolation[key].open_offset == min(is_open, default=-1)
         is_aborted = {offset for offset, state in enumerate(log) if state == "aborted" and offset >= starts[key]}
         covered = {
             offset

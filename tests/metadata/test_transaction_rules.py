@@ -134,6 +134,15 @@ def test_the_second_protocol_bumps_the_epoch_with_every_end(
     assert shown(end(held, PRODUCER, NEW, is_commit=is_commit, bumps=True)) == result
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("state", [COMMITTED, ABORTED])
+def test_a_request_without_a_producer_repeats_no_end(state: TransactionState, is_commit: bool) -> None:
+    """A row without a former producer id has the same mark."""
+    step = end(row(state), (-1, -1), NEW, is_commit=is_commit, bumps=True)
+
+    assert step is Problem.INVALID_MAPPING
+
+
 def test_an_epoch_that_is_used_up_gives_way_to_a_new_producer_id() -> None:
     held = row(ONGOING, epoch=EPOCH_MAX - 1)
     step = end(held, (PID, EPOCH_MAX - 1), NEW, is_commit=True, bumps=True)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from bearlake.index.isolation import PartitionIsolation
+from bearlake.metadata.aborted import AbortedTransactions
 from bearlake.metadata.model import OutcomeKind
 from bearlake.metadata.sqlite import gate
-from bearlake.streams import committed, fetch_plan
+from bearlake.streams import fetch_plan
 from simulator.scenario import Report, run_seed
 from simulator.transaction_scenario import draw_transaction_settings
 
@@ -35,7 +36,7 @@ def test_committed_transactions_are_read_whole_and_others_never_in_seeds_from(fi
 
 def show_aborted(patch: pytest.MonkeyPatch) -> None:
     """Readers of committed records get aborted batches."""
-    patch.setattr(committed, "_is_aborted", lambda *_: False)
+    patch.setattr(AbortedTransactions, "has", lambda *_: False)
 
 
 def show_open(patch: pytest.MonkeyPatch) -> None:

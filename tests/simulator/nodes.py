@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
-from bearlake.metadata.model import BATCH_TRANSACTIONAL, PartitionKey, ServerRef
+from bearlake.metadata.model import PartitionKey, ServerRef
 from bearlake.metadata.registering import register
 from bearlake.objects import ObjectStore
 from bearlake.objects.markers import MarkerObjectStore
@@ -306,8 +306,7 @@ class Connection:
             self._answer(reply, answers)
             return
         size = sum(len(item.batch) for item in appends)
-        is_transactional = any(item.flags & BATCH_TRANSACTIONAL for item in appends)
-        streams.submit(AppendCall(appends, done, seen, is_transactional=is_transactional))
+        streams.submit(AppendCall(appends, done, seen))
         self.node.check_bounds(size)
 
     def _admit(self, streams: Streams, item: BatchRequest) -> Append | None:

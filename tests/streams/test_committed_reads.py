@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from bearlake import kernel
+from bearlake.metadata.aborted import NOTHING_ABORTED, Aborted, AbortedTransactions
 from bearlake.metadata.model import PartitionKey, Slice
-from bearlake.metadata.transactions import Aborted
 from bearlake.records import codec
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.records.codec import Producer, Record
@@ -52,7 +52,8 @@ def left(fetched: Fetched) -> list[tuple[int, int, int]]:
 
 
 def view(last_stable: int, end: int, *aborted: tuple[int, int, int]) -> View:
-    return View(0, end, last_stable, [Aborted(*found) for found in aborted])
+    known = AbortedTransactions(Aborted(*found) for found in aborted) if aborted else NOTHING_ABORTED
+    return View(0, end, last_stable, known)
 
 
 def test_a_partition_without_transactions_is_returned_as_it_is() -> None:
@@ -92,6 +93,15 @@ def test_aborted_batches_become_empty_ones_with_the_same_offsets() -> None:
         (10, 1, 1),
         (11, 1, 1),
     ]
+
+
+def test_aborted_batches_in_a_row_become_one_empty_batch() -> None:
+    """An answer of very many small ones would otherwise keep the event loop for long."""
+    runs = [batch(1, producer=5) for _ in range(4)], [batch(2, producer=5), batch(3, producer=6), batch(1, producer=7)]
+    fetched = answer([batch(1), *runs[0]], runs[1], [batch(1, producer=6)])
+    keep_committed(fetched, view(10, 12, (5, 1, 7), (6, 7, 10), (7, 10, 11)), 12)
+
+    assert left(fetched) == [(0, 1, 1), (1, 4, 0), (5, 5, 0)]
 
 
 def test_batches_without_a_transaction_of_an_aborting_producer_stay() -> None:

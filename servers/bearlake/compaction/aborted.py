@@ -10,6 +10,7 @@ from dataclasses import replace
 from bearlake.compaction.model import AbortedRange
 from bearlake.kernel import BatchHeader
 from bearlake.metadata import Metadata
+from bearlake.metadata.aborted import Aborted, AbortedTransactions
 from bearlake.metadata.compaction import OffsetRange, TaskKind, TaskOffer
 from bearlake.metadata.model import LocatedSlice, PartitionKey
 from bearlake.records.batch import is_transactional
@@ -19,16 +20,15 @@ class AbortedRanges:
     """Which batches of an item belong to aborted transactions."""
 
     def __init__(self, ranges: Collection[AbortedRange]) -> None:
-        self._ranges: defaultdict[tuple[PartitionKey, int], list[tuple[int, int]]] = defaultdict(list)
+        """Those of a partition and producer come in the order of their offsets."""
+        self._of_partition: defaultdict[PartitionKey, AbortedTransactions] = defaultdict(AbortedTransactions)
         for partition, producer_id, start, end in ranges:
-            self._ranges[partition, producer_id].append((start, end))
+            self._of_partition[partition].add(Aborted(producer_id, start, end))
 
     def has(self, partition: PartitionKey, header: BatchHeader, offset: int) -> bool:
         """Return whether the batch at `offset` was aborted."""
-        if not self._ranges or not is_transactional(header.attributes):
-            return False
-        known = self._ranges.get((partition, header.producer_id), ())
-        return any(start <= offset < end for start, end in known)
+        known = self._of_partition.get(partition)
+        return known is not None and is_transactional(header.attributes) and known.has(header.producer_id, offset)
 
 
 async def aborted_ranges(metadata: Metadata, ranges: Collection[OffsetRange]) -> dict[PartitionKey, list[AbortedRange]]:

@@ -9,22 +9,18 @@ records below `end`, the end as of its reading, and all records that the log has
 Use it from the event loop's thread only.
 """
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Mapping
 
+from bearlake.metadata.aborted import NOTHING_ABORTED, Aborted, AbortedTransactions
 from bearlake.metadata.model import ChangeKind, Entry, EntryKind, PartitionKey, TransactionChange
-from bearlake.metadata.transactions import Aborted, Isolation
+from bearlake.metadata.transactions import Isolation, last_stable_offset
 
 PARTITION_COUNT_MAX = 100_000
-"""Partitions with a state in memory (about 200 bytes each, and 100 for each aborted transaction); above it, all are read again."""
+"""Partitions with a state in memory (about 300 bytes each, and those of `AbortedTransactions`); above it, all are read again."""
 
 RECENT_COUNT = 1_000
 """Changes that are remembered for answers of the store that arrive after later entries."""
-
-
-_marker_offset = attrgetter("marker_offset")
 
 
 class PartitionIsolation:
@@ -35,26 +31,24 @@ class PartitionIsolation:
     def __init__(self, found: Isolation) -> None:
         self.position = found.position
         self.start = found.start
+        """Perhaps below the partition's start: a trim that was applied before the store's answer arrived is not applied again."""
         self.end = found.end
         """The partition's end when the state was read from the store."""
         self.open_offset = found.open_offset
-        self.aborted = list(found.aborted)
-        """By marker offset."""
+        self.aborted = AbortedTransactions(found.aborted)
 
     @property
     def committed_from(self) -> int:
         """The offset from which on every record is committed; -1: there is none while a transaction is open."""
-        if self.open_offset >= 0:
-            return -1
-        return self.aborted[-1].marker_offset + 1 if self.aborted else 0
+        return -1 if self.open_offset >= 0 else self.aborted.last_marker + 1
 
-    def aborted_from(self, offset: int) -> Sequence[Aborted]:
-        """Return the aborted transactions that may have records at or after `offset`."""
-        return self.aborted[bisect_right(self.aborted, offset, key=_marker_offset) :] if self.aborted else ()
+    def aborted_from(self, offset: int) -> AbortedTransactions:
+        """Return the aborted transactions if some may have records at or after `offset`."""
+        return self.aborted if self.aborted.last_marker > offset else NOTHING_ABORTED
 
     def last_stable(self, end: int) -> int:
         """Return the last stable offset of a partition that ends at `end`."""
-        return end if self.open_offset < 0 else min(end, self.open_offset)
+        return last_stable_offset(self.start, end, self.open_offset)
 
     def apply(self, position: int, change: TransactionChange) -> None:
         """Apply a change of this partition; ignores those up to `position`."""
@@ -62,7 +56,7 @@ class PartitionIsolation:
             return
         self.open_offset = change.open_offset
         if change.kind is ChangeKind.ABORTED:
-            self.aborted.append(Aborted(change.producer_id, change.first_offset, change.marker_offset))
+            self.aborted.add(Aborted(change.producer_id, change.first_offset, change.marker_offset))
 
 
 class IsolationIndex:
@@ -118,7 +112,7 @@ class IsolationIndex:
         """Apply an entry's transaction changes, or its trim; entries come in order."""
         if entry.kind is EntryKind.TRIM and (trimmed := self._known.get(entry.partition)) is not None:
             trimmed.start = max(trimmed.start, entry.start_offset)
-            trimmed.aborted = list(trimmed.aborted_from(entry.start_offset))
+            trimmed.aborted = trimmed.aborted.above(entry.start_offset)
         for change in entry.changes:
             if len(self._recent) == RECENT_COUNT:
                 self._forgotten = self._recent[0][0]

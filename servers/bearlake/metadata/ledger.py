@@ -10,10 +10,7 @@ idempotent because offsets only grow. A partition that was changed by entries af
 
 `offset_assignment.py` has the decision, `batch_decision.py` its rules for one batch, and `producers.py` those for producers.
 
-Transactions can be added here: a partition's state gets `producer id -> first offset` of its open transactions (last stable
-offset = the smallest of these, else the end), fed by the flags that `ProducerBatch` rows already carry. A marker (control batch)
-closes a transaction; an abort also adds `(producer id, first offset, last offset)` to the partition's aborted ranges, which are
-rolled up with the slices of their page. Both are functions of the log, so the formats of existing entries stay as they are.
+The ledger knows nothing of transactions: a marker is a slice of a commit, and the tables of `sqlite/schema/transactions.sql` have the rest.
 """
 
 from bisect import bisect_right

@@ -109,7 +109,13 @@ def end(
     """EndTxn. `bumps`: as in KIP-890, with an epoch per transaction; `new_producer_id` is used if the epoch is used up."""
     result = COMPLETE_COMMIT if is_commit else COMPLETE_ABORT
     is_repeat = held is not None and producer == (held.last_producer_id, held.last_epoch)
-    if held is not None and bumps and is_repeat and held.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
+    if (
+        held is not None
+        and bumps
+        and is_repeat
+        and producer != NO_PRODUCER
+        and held.state in (COMPLETE_COMMIT, COMPLETE_ABORT)
+    ):
         return Put(held) if held.state is result else Problem.INVALID_STATE
     if isinstance(known := _check(held, producer), Problem):
         return known

@@ -11,8 +11,8 @@ on the row's version, decided by a pure function. So any server can do any step,
 **The end is one transaction of the store** (`Transactions.end`): it gives the markers their offsets in all partitions, forgets the open
 transactions (which moves last stable offsets), remembers the aborted ones, and puts the pending offsets in place: all or nothing.
 
-The marker of a partition is a control batch. All markers of one end are one object that exists nowhere: its key says what its bytes are
-(`records/markers.py`), and its slices are those of a COMMIT entry. So followers, the index and compaction need no rule for markers.
+The marker of a partition is a control batch. The markers of one end form one object, which no store holds: its bytes follow from its key
+(`records/markers.py`). Its slices are those of a COMMIT entry. So followers, the index and compaction need no rule for markers.
 
 Source: KIP-98, KIP-360, KIP-447, KIP-890.
 """
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from bearlake.metadata.aborted import Aborted as Aborted
 from bearlake.metadata.model import (
     BATCH_TRANSACTIONAL,
     BatchCommit,
@@ -104,17 +105,9 @@ def changes_of(rows: Iterable[Sequence[int]]) -> list[TransactionChange]:
     return [TransactionChange(ChangeKind(row[0]), PartitionKey(row[1]), *row[2:]) for row in rows]
 
 
-class Aborted(NamedTuple):
-    """An aborted transaction in a partition: the producer's batches in `[first_offset, marker_offset)`, and its marker."""
-
-    producer_id: int
-    first_offset: int
-    marker_offset: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """What readers of committed records must know of a partition, as of log position `position`.
+    """What decides which records of a partition are committed, as of log position `position`.
 
     The partition has offsets `[start, end)`. Everything below `open_offset` (-1: no limit) is decided; `aborted` are all aborted
     transactions at or above the start offset, by marker offset.
@@ -125,6 +118,14 @@ class Isolation:
     end: int
     open_offset: int = NOTHING_OPEN
     aborted: Sequence[Aborted] = ()
+
+
+def last_stable_offset(start: int, end: int, open_offset: int) -> int:
+    """Return the last stable offset of a partition `[start, end)` whose oldest open transaction begins at `open_offset` (-1: none).
+
+    A trim may pass the beginning of an open transaction. The offset then stays at the start, as in Kafka: no reader is sent below it.
+    """
+    return end if open_offset < 0 else max(start, min(end, open_offset))
 
 
 class OpenOffset(NamedTuple):
@@ -161,7 +162,16 @@ class Transactions(Protocol):
     """The store of transactional ids. A change names the version that its caller read, so a late or repeated change is refused (I12)."""
 
     async def get(self, transactional_id: str) -> Transaction | None:
-        """Return the row as of now; None if there is none."""
+        """Return the row as of now; None if there is none.
+
+        The row is as durable as a write that was answered: a repeated request is answered from the row alone.
+        """
+
+    async def owners(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """Return the transactional ids that have these producer ids now; ids that none has are left out.
+
+        A producer id belongs to one transactional id for all time.
+        """
 
     async def put(self, after: Transaction, version: int) -> Transaction:
         """Replace the row of version `version` (0: there is none) by `after`; returns it as stored, with the next version.
@@ -202,7 +212,10 @@ class Transactions(Protocol):
         """Delete the row if it has that version and no transaction is ongoing; else no effect."""
 
     async def list(self, *, after: str = "", limit: int = 1000, is_ongoing: bool = False) -> Sequence[Transaction]:
-        """List at most `limit` rows by transactional id, after `after`; `is_ongoing`: only those with an ongoing transaction."""
+        """List at most `limit` rows by transactional id, after `after`; `is_ongoing`: only those with an ongoing transaction.
+
+        They are without partitions and groups, of which a transaction may have very many: `get` returns them.
+        """
 
     async def open_offsets(
         self, *, producer_id: int | None = None, partition: PartitionKey | None = None
@@ -210,7 +223,7 @@ class Transactions(Protocol):
         """Return the open transactions of a producer or of a partition (of both if both are given), by partition and producer."""
 
     async def isolation(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, Isolation]:
-        """Return what readers of committed records must know of these partitions, all as of one log position.
+        """Return what decides which records of these partitions are committed, all as of one log position.
 
         Partitions that do not exist are left out.
         """

@@ -1,4 +1,4 @@
-"""An object store with transaction markers: objects whose bytes follow from their keys (`records/markers.py`), and which no store holds.
+"""An object store with transaction markers. No store holds these objects: their bytes follow from their keys (`records/markers.py`).
 
 Every reader of WAL objects goes through this wrapper (`objects/open.py`), so markers are served, cached and compacted as other batches.
 """

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from bearlake import kernel
 from bearlake.kernel import Append as Append
 from bearlake.kernel import Hold as Hold
+from bearlake.metadata.model import BATCH_TRANSACTIONAL
 from bearlake.telemetry.containment import fault
 
 log = logging.getLogger(__name__)
@@ -119,19 +120,16 @@ class AppendCall(kernel.Results, Call):
         on_done: Callable[["AppendCall"], None],
         seen: int,
         on_failed: Callable[[Exception], None] | None = None,
-        *,
-        is_transactional: bool = False,
     ) -> None:
-        """`is_transactional`: one of the batches has BATCH_TRANSACTIONAL.
-
-        `seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94).
+        """`seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94).
 
         `on_failed` is called with the error that `on_done` raised; it closes the caller's connection.
         """
         super().__init__(len(appends), UNAVAILABLE)
         self.appends = appends
         self.seen = seen
-        self.is_transactional = is_transactional
+        self.is_transactional = any(item.flags & BATCH_TRANSACTIONAL for item in appends)
+        """Whether one of the batches has BATCH_TRANSACTIONAL: the commit must decide about it."""
         self._on_done = on_done
         self._on_failed = on_failed
 

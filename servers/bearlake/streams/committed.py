@@ -2,8 +2,9 @@
 
 - An answer has one view of its partition (`View`): end, last stable offset and aborted transactions are as of one state, so an answer
   never ends before a record that its end promises. The view comes first, and the records are read after it.
-- Nothing at or above the last stable offset: the batch that holds the oldest open transaction's first offset is the first one left out.
-- A batch of an aborted transaction becomes an empty batch with the same offsets, like those for offsets without rows (decision 27). So the
+- An answer ends below the last stable offset. The batch with the first offset of the oldest open transaction is the first that it leaves
+  out.
+- Batches of aborted transactions become empty batches with the same offsets, like those for offsets without rows (decision 27). So the
   client needs no list of aborted transactions, and every protocol reads the same.
 """
 
@@ -15,8 +16,9 @@ from bearlake import kernel
 from bearlake.errors import BearlakeError
 from bearlake.index.isolation import IsolationIndex, PartitionIsolation
 from bearlake.index.tail import NEVER, PartitionTail, TailIndex
+from bearlake.metadata.aborted import NOTHING_ABORTED, AbortedTransactions
 from bearlake.metadata.model import PartitionKey
-from bearlake.metadata.transactions import Aborted, Transactions
+from bearlake.metadata.transactions import Transactions
 from bearlake.records.batch import is_transactional
 from bearlake.streams.fetched import Fetched
 from bearlake.streams.history import empty_batch
@@ -33,16 +35,16 @@ class View(NamedTuple):
     start: int
     end: int
     last_stable: int
-    aborted: Sequence[Aborted]
-    """The aborted transactions that may have records in the answer."""
+    aborted: AbortedTransactions
+    """The aborted transactions; `NOTHING_ABORTED` if none may have records in the answer."""
 
 
 def keep_committed(fetched: Fetched, view: View, read_end: int) -> None:
     """Reduce an answer to committed records. Partitions without transactions cost nothing.
 
-    `read_end`: an end of the records that were read.
+    `read_end`: the end of the records that were read, or a larger offset.
     """
-    if not fetched.views or (not view.aborted and read_end <= view.last_stable):
+    if not fetched.views or (view.aborted is NOTHING_ABORTED and read_end <= view.last_stable):
         return
     kept: list[memoryview] = []
     for run in fetched.views:
@@ -56,28 +58,40 @@ def keep_committed(fetched: Fetched, view: View, read_end: int) -> None:
     fetched.size_bytes = sum(map(len, fetched.views))
 
 
-def _committed(view: memoryview, aborted: Sequence[Aborted], limit: int) -> Iterator[tuple[memoryview, bool]]:
-    """Yield the parts of a run of batches that may be read, each with whether it is the last one of the answer."""
+def _committed(view: memoryview, aborted: AbortedTransactions, limit: int) -> Iterator[tuple[memoryview, bool]]:
+    """Yield the parts of a run of batches that may be read, each with whether it is the last one of the answer.
+
+    Aborted batches in a row become one empty batch.
+    """
     low = 0  # the bytes from `low` on are not yielded yet
+    hole, hole_end = (
+        -1,
+        -1,
+    )  # the offsets of the aborted batches before `low` that are not yielded yet; -1: there are none
     for position, base_offset, header in kernel.batches(view, 0, len(view)):
-        if base_offset >= limit:
+        is_over = base_offset >= limit
+        is_aborted = (
+            not is_over and is_transactional(header.attributes) and aborted.has(header.producer_id, base_offset)
+        )
+        if hole >= 0 and not is_aborted:
+            yield empty_batch(hole, hole_end - hole), False
+            hole = -1
+        if is_over:
             yield view[low:position], True
             return
-        if is_transactional(header.attributes) and _is_aborted(aborted, header.producer_id, base_offset):
-            yield view[low:position], False
-            yield empty_batch(base_offset, header.last_offset_delta + 1), False
+        if is_aborted:
+            if hole < 0:
+                yield view[low:position], False
+                hole = base_offset
+            hole_end = base_offset + header.last_offset_delta + 1
             low = position + header.length
+    if hole >= 0:
+        yield empty_batch(hole, hole_end - hole), False
     yield view[low:], False
 
 
-def _is_aborted(aborted: Sequence[Aborted], producer_id: int, offset: int) -> bool:
-    return any(
-        found.producer_id == producer_id and found.first_offset <= offset < found.marker_offset for found in aborted
-    )
-
-
-class Isolating:
-    """Reads what readers of committed records must know of partitions, once per partition (`index/isolation.py`).
+class CommittedViews:
+    """The views of readers of committed records. The states behind them are read once per partition (`index/isolation.py`).
 
     Use it from the event loop's thread only.
     """
@@ -89,7 +103,7 @@ class Isolating:
         index.on_change = self._mark
 
     def _mark(self, partition: PartitionKey) -> None:
-        """Say in the tail index, for reads that need nothing else, from which offset on everything is committed."""
+        """Set `committed_from` of the partition's tail, so that reads of committed records at the tail need no view."""
         tail = self._tail.get(partition)
         if tail is not None:
             known = self._get(partition, tail)
@@ -102,11 +116,14 @@ class Isolating:
         return known if known is not None and (tail is None or known.end >= tail.store_end) else None
 
     def view(self, partition: PartitionKey, tail: PartitionTail, offset: int) -> View | None:
-        """Return the view of a reader at `offset`, as of the log that this server follows; None if the store must tell."""
+        """Return the view of a reader at `offset`, as of the log that this server follows; None if it must be read from the store."""
         known = self._get(partition, tail)
-        if known is None or not max(known.start, tail.start) <= offset <= tail.end:
+        if known is None:
             return None
-        return View(tail.start, tail.end, known.last_stable(tail.end), known.aborted_from(offset))
+        start = max(known.start, tail.start)
+        if not start <= offset <= tail.end:
+            return None
+        return View(tail.start, tail.end, max(start, known.last_stable(tail.end)), known.aborted_from(offset))
 
     async def read(self, partition: PartitionKey) -> View | None:
         """Return the store's view; None if there is no such partition. Raises `Unavailable` and `Overloaded`."""
@@ -114,7 +131,7 @@ class Isolating:
         if found is None:
             return None
         known = PartitionIsolation(found)
-        return View(known.start, known.end, known.last_stable(known.end), known.aborted)
+        return View(known.start, known.end, known.last_stable(known.end), known.aborted_from(-1))
 
     async def know(self, partitions: Sequence[PartitionKey]) -> None:
         """Read the states that are not known, and mark the tails.

@@ -26,7 +26,7 @@ from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams import waiting
-from bearlake.streams.committed import Isolating, keep_committed
+from bearlake.streams.committed import CommittedViews, keep_committed
 from bearlake.streams.fetch_plan import Plan, Progress, is_behind, ration
 from bearlake.streams.fetched import Fetched, FetchRange, least
 from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
@@ -68,14 +68,14 @@ class Reader:
         tail: TailIndex,
         history: History,
         cache: ObjectCache,
-        isolation: Isolating,
+        committed_views: CommittedViews,
         settings: ReaderSettings,
     ) -> None:
         self._log = commit_log
         self._tail = tail
         self._history = history
         self._cache = cache
-        self._isolation = isolation
+        self._views = committed_views
         self._settings = settings
         self.at_tail = TailReads(tail, cache, settings.bytes_max, settings.wait_max_ms)
         """Reads that need neither the store nor a wait."""
@@ -115,7 +115,7 @@ class Reader:
                 async for part in in_turns(ranges):
                     await self._learn([item.partition for item in part])
                     if is_committed:
-                        await self._isolation.know([item.partition for item in part])
+                        await self._views.know([item.partition for item in part])
                     watched = [tail for item in part if (tail := self._tail.get(item.partition)) is not None]
                     tails += watched
                     for tail in watched:
@@ -190,7 +190,7 @@ class Reader:
         if tail is None or tail.start < 0:
             return False
         if plan.is_committed:
-            plan.view = self._isolation.view(fetched.range.partition, tail, offset)
+            plan.view = self._views.view(fetched.range.partition, tail, offset)
             if plan.view is None:
                 return False
         if not max(tail.known_from, tail.start) <= offset <= tail.end:
@@ -217,7 +217,7 @@ class Reader:
         for _ in range(RESOLVE_COUNT_MAX):
             try:
                 if plan.is_committed and plan.view is None:
-                    plan.view = await self._isolation.read(fetched.range.partition)
+                    plan.view = await self._views.read(fetched.range.partition)
                 bounds, plan.slices = await self._history.plan(*fetched.range, is_fresh=is_fresh)
                 if plan.is_committed and (plan.view is None or is_behind(plan.view, plan.slices)):
                     plan.view = None

@@ -37,7 +37,7 @@ from bearlake.streams.append import Append, AppendCall, Appended, Call
 from bearlake.streams.audit import Audit, AuditSettings
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
-from bearlake.streams.committed import Isolating
+from bearlake.streams.committed import CommittedViews
 from bearlake.streams.fetch import Reader, ReaderSettings
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
@@ -157,8 +157,8 @@ class Streams(Management):
         )
         self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
         self._history = _history(metadata, store, self._tail, index, settings)
-        isolating = Isolating(metadata.transactions, isolation, self._tail)
-        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, isolating, settings.reader)
+        views = CommittedViews(metadata.transactions, isolation, self._tail)
+        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, views, settings.reader)
         self.at_tail = self._reader.at_tail
         """Reads that need neither the store nor a task. The caller must check `sees(…, READ, …)` for every stream first."""
         self._offsets = Offsets(metadata.log, self._history, self._cache)

@@ -4,10 +4,13 @@ A server keeps nothing about a transactional id between two requests, so any ser
 server, or a commit, changed the row in the meantime: the request is decided anew.
 
 `expire` aborts transactions that take too long. Every server runs it. Time decides only when a server tries; the compare-and-set
-decides whether the abort or a commit of the producer comes first (I13). It also measures the oldest open transaction, and learns whether
-other servers have transactional ids.
+decides whether the abort or a commit of the producer comes first (I13). A transaction takes too long by the store's clock, or by the
+server's own clock since the server first saw it: a store's clock that steps back delays no abort for longer (decision 181). `expire`
+also measures the oldest open transaction, and learns whether other servers have transactional ids.
 """
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,14 +18,23 @@ from bearlake.errors import Conflict, NotFound, Unavailable
 from bearlake.metadata import Metadata, transaction_rules
 from bearlake.metadata.model import CommittedOffset, Lease, PartitionKey
 from bearlake.metadata.transaction_rules import NO_PRODUCER, End, Problem, Put, Step
-from bearlake.metadata.transactions import EPOCH_MAX, Transaction
+from bearlake.metadata.transactions import EPOCH_MAX, Transaction, is_transactional_id
 from bearlake.telemetry import metrics
+from bearlake.telemetry.isolation import Isolation
+
+log = logging.getLogger(__name__)
 
 ATTEMPTS = 10
 """Attempts to change a row that others change at the same time. A producer sends one request at a time, so conflicts are rare."""
 
 PAGE_COUNT = 1_000
 """Rows that are read at once."""
+
+OWNER_COUNT_MAX = 100_000
+"""Producer ids whose transactional id a server remembers (about 200 bytes each)."""
+
+Began = tuple[int, int, int]
+"""What tells a transaction from the others of its transactional id: producer id, epoch, and when it began (`Transaction.started_ms`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +60,37 @@ class TransactionRefusal(Exception):
         self.problem = problem
 
 
+def began(row: Transaction) -> Began:
+    """Return what tells the row's ongoing transaction from its others."""
+    return row.producer_id, row.epoch, row.started_ms
+
+
+def monotonic_s() -> float:
+    """Return the time (s) by the event loop's clock, which does not step."""
+    return asyncio.get_running_loop().time()
+
+
 PutOffsets = Callable[[Callable[[Lease], Awaitable[None]]], Awaitable[None]]
 """Runs a write with the lease of a group, after checking that its member may commit."""
+
+
+class _Concerned:
+    """The transaction that a request concerns: the one that is ongoing when the request is first decided.
+
+    Transactions of KIP-98 share an epoch. So a request that is decided anew, after a conflict, may find a later transaction of the same
+    epoch. It must not end it, or add to it: another server has answered the request by then.
+    """
+
+    def __init__(self) -> None:
+        self._began: Began | None = None
+
+    def is_over(self, held: Transaction | None) -> bool:
+        """Return whether `held` has a later transaction of the same epoch. (One that began in the same millisecond is not noticed.)"""
+        if held is None or not held.is_ongoing:
+            return False
+        now = began(held)
+        self._began = self._began or now
+        return self._began != now and self._began[:2] == now[:2]
 
 
 class TransactionService:
@@ -61,6 +102,27 @@ class TransactionService:
         self.settings = settings
         self.is_used = False
         """Whether this server knows that the deployment has, or had, a transactional id."""
+        self._isolation = Isolation(log, "expire transactions", metadata.log.head)
+        self._seen: dict[tuple[str, Began], float] = {}
+        """When this server first saw each ongoing transaction, by the event loop's clock (s)."""
+        self._owners: dict[int, str] = {}
+        """Transactional ids by producer id. An entry never becomes wrong: a producer id belongs to one transactional id for all time."""
+
+    def owner(self, producer_id: int) -> str | None:
+        """Return the transactional id of a producer id; None if this server must look it up (`find_owners`)."""
+        return self._owners.get(producer_id)
+
+    async def find_owners(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """Return the transactional ids of producer ids; ids that belong to none are left out."""
+        found = await self._store.owners(producer_ids)
+        for producer_id, transactional_id in found.items():
+            self._remember(producer_id, transactional_id)
+        return found
+
+    def _remember(self, producer_id: int, transactional_id: str) -> None:
+        if len(self._owners) >= OWNER_COUNT_MAX:
+            del self._owners[next(iter(self._owners))]
+        self._owners[producer_id] = transactional_id
 
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] = NO_PRODUCER
@@ -95,8 +157,11 @@ class TransactionService:
         self, transactional_id: str, producer: tuple[int, int], *, is_commit: bool, bumps: bool
     ) -> tuple[int, int]:
         """Commit or abort the producer's transaction; returns the producer id and epoch of its next one."""
+        concerned = _Concerned()
 
         def decide(held: Transaction | None, new_id: int) -> Step:
+            if concerned.is_over(held):
+                return Problem.INVALID_STATE
             return transaction_rules.end(held, producer, new_id, is_commit=is_commit, bumps=bumps)
 
         row = await self._change(transactional_id, decide)
@@ -116,9 +181,10 @@ class TransactionService:
 
         `put` passes the lease of the group; passes its errors on.
         """
+        concerned = _Concerned()
         for _ in range(ATTEMPTS):
-            held = await self._store.get(transactional_id)
-            step = self._add(held, producer, group=group)
+            held = await self._row(transactional_id)
+            step = Problem.INVALID_STATE if concerned.is_over(held) else self._add(held, producer, group=group)
             if isinstance(step, Problem):
                 raise TransactionRefusal(step)
             assert isinstance(step, Put)
@@ -157,7 +223,7 @@ class TransactionService:
 
     async def get(self, transactional_id: str) -> tuple[Transaction, list[PartitionKey]]:
         """Return a row, and the partitions of its ongoing transaction. Raises `NotFound`."""
-        row = await self._store.get(transactional_id)
+        row = await self._row(transactional_id)
         if row is None:
             raise NotFound(f"no transactional id {transactional_id!r}")
         opened = await self._store.open_offsets(producer_id=row.producer_id) if row.is_ongoing else ()
@@ -171,17 +237,28 @@ class TransactionService:
             after = page[-1].transactional_id
 
     async def expire(self) -> None:
-        """Abort the transactions that take longer than their producers allow, and fence the producers."""
+        """Abort the transactions that take longer than their producers allow, and fence the producers.
+
+        A transaction that cannot be ended does not keep the others from their end (I11).
+        """
         if not self.is_used:
             self.is_used = bool(await self._store.list(limit=1))
         now_ms = await self._metadata.now_ms()
-        age_ms = 0
+        watched_s = monotonic_s()
+        oldest_ms = 0
+        seen: dict[tuple[str, Began], float] = {}
         async for page in self.pages(is_ongoing=True):
             for row in page:
-                age_ms = max(age_ms, now_ms - row.started_ms)
-                if now_ms - row.started_ms > row.timeout_ms:
-                    await self._expire(row)
-        metrics.TRANSACTIONS_OPEN_AGE.set(age_ms)
+                key = row.transactional_id, began(row)
+                seen[key] = self._seen.get(key, watched_s)
+                age_ms = max(now_ms - row.started_ms, int((watched_s - seen[key]) * 1000))
+                oldest_ms = max(oldest_ms, age_ms)
+                if age_ms > row.timeout_ms:
+                    async with self._isolation.of(f"transactional id {row.transactional_id}"):
+                        await self._expire(row)
+        self._isolation.end_round()
+        self._seen = seen
+        metrics.TRANSACTIONS_OPEN_AGE.set(oldest_ms)
 
     async def _expire(self, row: Transaction) -> None:
         step = transaction_rules.expire(row, await self._new_id(row))
@@ -213,23 +290,28 @@ class TransactionService:
 
     async def _change(self, transactional_id: str, decide: Callable[[Transaction | None, int], Step]) -> Transaction:
         for _ in range(ATTEMPTS):
-            held = await self._store.get(transactional_id)
+            held = await self._row(transactional_id)
             step = decide(held, await self._new_id(held))
             if isinstance(step, Problem):
                 raise TransactionRefusal(step)
-            if step.after is held:
-                return step.after
-            version = 0 if held is None else held.version
-            try:
-                if isinstance(step, End):
-                    changed = await self._store.end(step.after, version, is_commit=step.is_commit)
-                else:
-                    changed = await self._store.put(step.after, version)
-            except Conflict:
-                continue
+            row = step.after
+            if row is not held:
+                version = 0 if held is None else held.version
+                try:
+                    if isinstance(step, End):
+                        row = await self._store.end(row, version, is_commit=step.is_commit)
+                    else:
+                        row = await self._store.put(row, version)
+                except Conflict:
+                    continue
             self.is_used = True
-            return changed
+            self._remember(row.producer_id, transactional_id)
+            return row
         raise Unavailable(f"the transactional id {transactional_id!r} is changed by others all the time")
+
+    async def _row(self, transactional_id: str) -> Transaction | None:
+        """Return the row; None also for names that no store keeps (decision 161)."""
+        return await self._store.get(transactional_id) if is_transactional_id(transactional_id) else None
 
     async def _new_id(self, held: Transaction | None) -> int:
         """Return a producer id that a change of the row may need, else -1."""

@@ -94,6 +94,10 @@ async def test_produce_returns_the_offsets(grpc_node: GrpcNode) -> None:
             pb.ProduceRequest(stream="one", payload=pb.Payload(record_batches=b"nonsense")),
             "INVALID_ARGUMENT", "INVALID", "payload.record_batches",
         ),
+        (  # of no transaction: the next one of this producer id would abort it, or take it along
+            pb.ProduceRequest(stream="one", payload=batches(b"v", producer=(7, 0, 0), is_transactional=True)),
+            "INVALID_ARGUMENT", "INVALID", "payload.record_batches",
+        ),
         (
             pb.ProduceRequest(stream="one", payload=records(b"v"), sequence=pb.ProducerSequence(producer_id=-5)),
             "INVALID_ARGUMENT", "INVALID", "sequence",

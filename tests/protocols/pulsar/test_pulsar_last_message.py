@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from bearlake import kernel
 from bearlake.metadata.model import PartitionBounds, PartitionKey, Slice
 from bearlake.protocols.pulsar import message_ids, positions
@@ -38,8 +40,14 @@ class Partition:
     async def fetch(self, ranges: list[FetchRange], **_: object) -> list[Fetched]:
         self.read_count += 1
         (range_,) = ranges
-        view = [view for base, view in self._batches if base <= range_.offset][-1]
-        return [Fetched(range_, 0, self.end, self.end, [view], len(view))]
+        at = max(at for at, (base, _) in enumerate(self._batches) if base <= range_.offset)
+        views, size = [self._batches[at][1]], 0
+        for _, view in self._batches[at + 1 :]:
+            size += len(views[-1])
+            if size + len(view) > range_.bytes_max:
+                break
+            views.append(view)
+        return [Fetched(range_, 0, self.end, self.end, views, sum(map(len, views)))]
 
 
 async def last(partition: Partition) -> int:
@@ -54,8 +62,8 @@ async def last(partition: Partition) -> int:
     return (await positions.find_last(context, P)).entry_id
 
 
-def plain() -> bytes:
-    return codec.encode([Record(value=b"v", timestamp=1_000)])
+def plain(message_bytes: int = 1) -> bytes:
+    return codec.encode([Record(value=bytes(message_bytes), timestamp=1_000)])
 
 
 async def test_the_last_message_is_before_markers_and_aborted_batches() -> None:
@@ -66,8 +74,20 @@ async def test_a_topic_of_markers_has_no_last_message() -> None:
     assert await last(Partition(empty_batch(0, 2), MARKER)) == message_ids.NONE
 
 
-async def test_the_search_for_the_last_message_is_bounded() -> None:
-    partition = Partition(plain(), *[MARKER] * (positions.STEPS_MAX + 1))
-    await last(partition)
+@pytest.mark.parametrize("message_bytes", [1, 10_000])
+async def test_the_last_message_is_found_before_very_many_markers(message_bytes: int) -> None:
+    """Else a reader that asks whether there are more messages waits for one that never comes."""
+    partition = Partition(plain(), *[plain(message_bytes)] * 50, *[MARKER] * 10_000)
 
-    assert partition.read_count == positions.STEPS_MAX
+    assert await last(partition) == 50
+    assert partition.read_count < 30
+
+
+async def test_the_search_for_the_last_message_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "READS_MAX", 10)
+    monkeypatch.setattr(positions, "READ_OFFSETS_MAX", 1)
+    partition = Partition(plain(), *[MARKER] * 30)
+    found = await last(partition)
+
+    assert found == 21
+    assert partition.read_count == 10

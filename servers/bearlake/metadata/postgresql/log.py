@@ -40,7 +40,7 @@ from bearlake.metadata.postgresql.commit import (
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.turns import keyed
 from bearlake.metadata.postgresql.watch import Watch
-from bearlake.metadata.transactions import CHANGE_WIDTH, changes_of
+from bearlake.metadata.transactions import CHANGE_WIDTH, changes_of, last_stable_offset
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 
@@ -320,7 +320,7 @@ def _changes(fields: list[int] | None) -> Sequence[TransactionChange]:
 
 def _bounds(row: asyncpg.Record) -> tuple[PartitionKey, PartitionBounds]:
     partition, start, end, open_offset = row
-    return partition, PartitionBounds(start, end, end if open_offset < 0 else open_offset)
+    return partition, PartitionBounds(start, end, last_stable_offset(start, end, open_offset))
 
 
 def _usage(row: asyncpg.Record) -> tuple[PartitionKey, PartitionUsage]:

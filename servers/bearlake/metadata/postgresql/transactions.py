@@ -32,6 +32,13 @@ select u.partition, h.position, g.starts[(u.partition & 31) + 1], g.ends[(u.part
              array_agg(t.marker_offset order by t.marker_offset) as markers
         from bearlake.aborted_transaction t where t.partition = u.partition) a on true
  where g.starts[(u.partition & 31) + 1] is not null"""
+_LISTED = """
+select name, producer_id, epoch, state, timeout_ms, last_producer_id, last_epoch, started_ms, changed_ms, '{}'::bigint[] as partitions,
+       '{}'::text[] as consumer_groups, version
+  from bearlake.transactional_id where name > $1"""
+LIST = f"{_LISTED} order by name limit $2"
+LIST_ONGOING = f"{_LISTED} and started_ms >= 0 order by name limit $2"
+"""A statement of its own: a condition with a parameter would not use the index of ongoing transactions."""
 OPEN = """
 select o.partition, o.producer_id, o.first_offset from bearlake.open_transaction o
  where ($1::bigint is null or o.producer_id = $1) and ($2::bigint is null or o.partition = $2) order by o.partition, o.producer_id"""
@@ -45,10 +52,18 @@ class PostgresqlTransactions(Transactions):
 
     @override
     async def get(self, transactional_id: str) -> Transaction | None:
-        row = await self._database.row(
-            "select * from bearlake.transactional_id where name = $1", transactional_id, is_read=True
-        )
+        """Not as a read: only the answers of a session are certain to be on the synchronous standby (`sessions.py`)."""
+        row = await self._database.row("select * from bearlake.transactional_id where name = $1", transactional_id)
         return None if row is None else _transaction(row)
+
+    @override
+    async def owners(self, producer_ids: Collection[int]) -> dict[int, str]:
+        rows = await self._database.rows(
+            "select producer_id, name from bearlake.transactional_id where producer_id = any ($1)",
+            list(producer_ids),
+            is_read=True,
+        )
+        return {row[0]: row[1] for row in rows}
 
     @override
     async def put(self, after: Transaction, version: int) -> Transaction:
@@ -132,13 +147,7 @@ class PostgresqlTransactions(Transactions):
 
     @override
     async def list(self, *, after: str = "", limit: int = 1000, is_ongoing: bool = False) -> Sequence[Transaction]:
-        rows = await self._database.rows(
-            "select * from bearlake.transactional_id where name > $1 and (started_ms >= 0 or not $3) order by name limit $2",
-            after,
-            limit,
-            is_ongoing,
-            is_read=True,
-        )
+        rows = await self._database.rows(LIST_ONGOING if is_ongoing else LIST, after, limit, is_read=True)
         return [_transaction(row) for row in rows]
 
     async def _stored(self, statement: str, *values: object) -> Transaction:

@@ -48,6 +48,7 @@ from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.swap import IndexSwap, first_position, unrolled_position
 from bearlake.metadata.sqlite.upkeep import Upkeep
 from bearlake.metadata.sqlite.waiting import Waiting
+from bearlake.metadata.transactions import last_stable_offset
 
 Result = TypeVar("Result")
 
@@ -362,8 +363,7 @@ class SqliteLog(CommitLog):
             if transaction_rows.has_open(connection):
                 for key, bounds in found.items():
                     open_offset = transaction_rows.open_offset(connection, key)
-                    if open_offset >= 0:
-                        found[key] = bounds._replace(last_stable=open_offset)
+                    found[key] = bounds._replace(last_stable=last_stable_offset(bounds.start, bounds.end, open_offset))
             return found
 
     def _existing(self, partition: PartitionKey) -> PartitionState:

@@ -91,9 +91,14 @@ def _sweep_trimmed(connection: sqlite3.Connection, partition: int, start: int, p
         (partition, start, start, page_count_max),
     ).fetchall()
     _drop(connection, pages, now_ms)
-    if len(pages) == page_count_max:
-        return page_count_max
-    connection.execute("DELETE FROM aborted_transactions WHERE partition = ? AND marker_offset < ?", (partition, start))
+    count = len(pages)
+    count += connection.execute(
+        "DELETE FROM aborted_transactions WHERE partition = ?1 AND marker_offset IN (SELECT marker_offset FROM aborted_transactions"
+        " WHERE partition = ?1 AND marker_offset < ?2 ORDER BY marker_offset LIMIT ?3)",
+        (partition, start, page_count_max - count),
+    ).rowcount
+    if count >= page_count_max:
+        return count
     page = connection.execute(
         "SELECT id, size_before, slices FROM index_pages WHERE partition = ? AND base_offset < ? ORDER BY base_offset LIMIT 1",
         (partition, start),
@@ -101,7 +106,7 @@ def _sweep_trimmed(connection: sqlite3.Connection, partition: int, start: int, p
     if page is not None:
         page_id, size_before, blob = page
         release(connection, trim_page(connection, page_id, size_before, blob, start), now_ms)
-    return len(pages)
+    return count
 
 
 def _sweep_deleted(connection: sqlite3.Connection, first: int, last: int, row_count_max: int, now_ms: int) -> int:

@@ -11,9 +11,11 @@ from bearlake.metadata.packing import pack_rows, unpack_rows
 from bearlake.metadata.transactions import NOTHING_OPEN, Transaction, TransactionState
 
 _COLUMNS = (
-    "name, producer_id, epoch, state, timeout_ms, last_producer_id, last_epoch, started_ms, changed_ms, partitions,"
-    " consumer_groups, version"
+    "name, producer_id, epoch, state, timeout_ms, last_producer_id, last_epoch, started_ms, changed_ms,"
+    " partitions, consumer_groups, version"
 )
+
+_LISTED = _COLUMNS.replace("partitions, consumer_groups", "X'', '[]'")
 
 
 def find(connection: sqlite3.Connection, name: str) -> Transaction | None:
@@ -32,6 +34,13 @@ def select(connection: sqlite3.Connection, condition: str, *parameters: object) 
     """Return the rows that fulfil the condition."""
     query = f"SELECT {_COLUMNS} FROM transactional_ids WHERE {condition}"
     return [_row(*row) for row in connection.execute(query, parameters)]
+
+
+def page(connection: sqlite3.Connection, after: str, limit: int, *, is_ongoing: bool) -> list[Transaction]:
+    """Return the next rows by name, without partitions and groups."""
+    condition = "started_ms >= 0 AND " if is_ongoing else ""
+    query = f"SELECT {_LISTED} FROM transactional_ids WHERE {condition}name > ? ORDER BY name LIMIT ?"
+    return [_row(*row) for row in connection.execute(query, (after, limit))]
 
 
 def write(connection: sqlite3.Connection, after: Transaction, version: int, now_ms: int) -> Transaction:

@@ -41,6 +41,10 @@ class SqliteTransactions(Transactions):
         return await self._database.run_read(self._get, transactional_id)
 
     @override
+    async def owners(self, producer_ids: Collection[int]) -> dict[int, str]:
+        return await self._database.run_read(self._owners, list(producer_ids))
+
+    @override
     async def put(self, after: Transaction, version: int) -> Transaction:
         check_name("a transactional id", after.transactional_id, TRANSACTIONAL_ID_BYTES_MAX)
         return await self._database.run(self._put, after, version)
@@ -89,6 +93,12 @@ class SqliteTransactions(Transactions):
     def _get(self, name: str) -> Transaction | None:
         with self._database.reading() as connection:
             return rows.find(connection, name)
+
+    def _owners(self, producer_ids: Sequence[int]) -> dict[int, str]:
+        with self._database.reading() as connection:
+            find = "SELECT producer_id, name FROM transactional_ids WHERE producer_id = ?"
+            found = (connection.execute(find, (producer_id,)).fetchone() for producer_id in producer_ids)
+            return dict(row for row in found if row is not None)
 
     def _put(self, after: Transaction, version: int) -> Transaction:
         with self._database.writing() as connection:
@@ -160,9 +170,8 @@ class SqliteTransactions(Transactions):
             )
 
     def _list(self, after: str, limit: int, is_ongoing: bool) -> Sequence[Transaction]:
-        condition = "started_ms >= 0 AND name > ?" if is_ongoing else "name > ?"
         with self._database.reading() as connection:
-            return rows.select(connection, f"{condition} ORDER BY name LIMIT ?", after, limit)
+            return rows.page(connection, after, limit, is_ongoing=is_ongoing)
 
     def _open_offsets(self, producer_id: int | None, partition: PartitionKey | None) -> Sequence[OpenOffset]:
         with self._database.reading() as connection:

@@ -11,6 +11,7 @@ from bearlake.protocols.grpc import arrow, records
 from bearlake.protocols.grpc.errors import BadField
 from bearlake.protocols.grpc.framing import ArrowMessage, Incoming
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.records.batch import ATTRIBUTE_TRANSACTIONAL
 from bearlake.records.codec import NON_IDEMPOTENT, Producer
 from bearlake.streams.admission import Header
 from bearlake.streams.checking import Checked
@@ -98,6 +99,8 @@ def check_batch(buffer: Buffer, field: str = "payload.record_batches", known: Ch
     if isinstance(found, int):
         reason = BatchStatus(found).name.replace("_", " ").lower()
         raise BadField(field, f"expected one valid record batch: {reason}")
+    if found.attributes & ATTRIBUTE_TRANSACTIONAL:
+        raise BadField(field, "expected a batch without a transaction: transactions are written with Kafka's protocol")
     return Batch(
         buffer,
         Header(

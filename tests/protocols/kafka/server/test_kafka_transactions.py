@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from bearlake.errors import Unavailable
 from bearlake.protocols.kafka import messages
 from bearlake.protocols.kafka.errors import ErrorCode
 from fixtures.kafka_server import batch_of, fetch_request, produce_request, values_of
@@ -206,6 +207,51 @@ async def test_a_batch_of_an_unknown_producer_is_refused(kafka, is_v2, code):
     assert await producer.send(b"a") == code
 
 
+@pytest.mark.parametrize("is_v2", [False, True], ids=["v1", "v2"])
+async def test_a_batch_with_the_producer_id_of_another_transactional_id_is_refused(kafka_cluster, is_v2):
+    """The caller has rights to the transactional id that the request names, and perhaps none to that of the producer id."""
+    cluster = await kafka_cluster(2)
+    await cluster[0].create("t")
+    await cluster[1].streams.catalog.find("t")
+    clients = [await node.client() for node in cluster.nodes]
+    victim = Producer(clients[0], "victim", is_v2=is_v2)
+    await victim.init()
+    if not is_v2:
+        await victim.add()
+    assert await victim.send(b"a") == 0
+    codes = []
+    for client in clients:  # the second server has not heard of the victim
+        intruder = Producer(client, "intruder", is_v2=is_v2)
+        await intruder.init()
+        intruder.id, intruder.epoch = victim.id, victim.epoch
+        intruder.sequences = dict(victim.sequences)
+        codes.append(await intruder.send(b"intruded"))
+    assert await victim.send(b"b") == 0
+    await victim.end()
+
+    assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert (await read(clients[0]))[1] == [b"a", b"b"]
+
+
+async def test_a_server_that_cannot_look_a_producer_id_up_lets_the_client_retry(kafka, monkeypatch):
+    client = await kafka.client()
+    await kafka.create("t")
+    producer = Producer(client)
+    await producer.init()
+    transactions = kafka.streams.transactions
+    monkeypatch.setattr(transactions, "_owners", {})
+
+    async def owners(_):
+        raise Unavailable("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka.streams.metadata.transactions, "owners", owners)
+        refused = await producer.send(b"a")
+
+    assert refused == ErrorCode.LEADER_NOT_AVAILABLE
+    assert await producer.send(b"a") == 0
+
+
 async def test_an_end_whose_answer_was_lost_can_be_repeated(kafka):
     client = await kafka.client()
     await kafka.create("t")
@@ -320,6 +366,18 @@ async def keep_offset(producer, member_id, epoch, *, version=5, group="g", metad
     topics = [r.Topic(name="t", partitions=[partition])]
     request = r(**producer.who, group_id=group, topics=topics, generation_id=epoch, member_id=member_id)
     return (await producer.client.ask(request, version)).topics[0].partitions[0].error_code
+
+
+async def test_offsets_that_are_all_refused_begin_no_transaction(kafka):
+    """Its producer would not know of the transaction, and would be fenced when it takes too long."""
+    client = await kafka.client()
+    producer = Producer(client)
+    await producer.init()
+    code = await keep_offset(producer, "", -1)  # the topic does not exist
+    described = await client.ask(m.DescribeTransactionsRequest(transactional_ids=["copier"]), 0)
+
+    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert described.transaction_states[0].transaction_state == "Empty"
 
 
 async def test_a_pattern_that_is_not_re2_is_refused(kafka):

@@ -16,6 +16,7 @@ declare
     log_position bigint;
     marker_key text;
     n integer;
+    k integer := 1;
     slot integer;
     g record;
     g_ends bigint[];
@@ -45,12 +46,13 @@ begin
     loop
         g_ends := g.ends;
         g_sizes := g.sizes;
-        for i in 1 .. n loop
-            continue when partitions[i] >> 5 <> g.group_key;
-            slot := (partitions[i] & 31) + 1;
-            bases[i] := g_ends[slot];
+        -- Partitions and groups come in the same order.
+        while k <= n and partitions[k] >> 5 = g.group_key loop
+            slot := (partitions[k] & 31) + 1;
+            bases[k] := g_ends[slot];
             g_ends[slot] := g_ends[slot] + 1;
             g_sizes[slot] := g_sizes[slot] + p_marker_bytes;
+            k := k + 1;
         end loop;
         update bearlake.partition_group p set ends = g_ends, sizes = g_sizes where p.group_key = g.group_key;
     end loop;

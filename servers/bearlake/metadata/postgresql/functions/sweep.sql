@@ -34,7 +34,11 @@ begin
         if remaining > 0 and task.end_offset is not null then
             released := released || bearlake.cut_page(task.partition_first, task.end_offset);
             delete from bearlake.aborted_transaction a
-             where a.partition = task.partition_first and a.marker_offset < task.end_offset;
+             where a.partition = task.partition_first and a.marker_offset < least(task.end_offset, (
+                   select b.marker_offset from bearlake.aborted_transaction b
+                    where b.partition = task.partition_first order by b.marker_offset offset remaining limit 1));
+            get diagnostics part = row_count;
+            remaining := remaining - part;
         elsif remaining > 0 then
             remaining := remaining - bearlake.sweep_partitions(task.partition_first, task.partition_last, remaining);
         end if;

@@ -54,6 +54,10 @@ READ_ONLY = {
     name: Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}") for name in INTERNAL
 }
 """Why nothing is appended to an internal topic, by its name."""
+NO_TRANSACTION = Refusal(ErrorCode.INVALID_TXN_STATE, "the producer id belongs to no transactional id")
+NOT_ITS_PRODUCER = Refusal(
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the producer id does not belong to the transactional id"
+)
 
 
 def receive(
@@ -133,8 +137,28 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
                 for place, entry in enumerate(call.entries):
                     if entry[0] == name:
                         call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
+    if call.transactional_id is not None:
+        await _find_owners(call)
     while not await _submit_in_turns(call, frame, slab):
         await _check(call, frame)
+
+
+async def _find_owners(call: ProduceCall) -> None:
+    """Look up to which transactional ids the producer ids of the request belong, as far as this server does not know."""
+    unknown = {
+        producer_id
+        for *_, status, attributes, _, _, _, producer_id, _, _ in call.entries
+        if not status and attributes & ATTRIBUTE_TRANSACTIONAL and call.owner(producer_id) is None
+    }
+    if not unknown:
+        return
+    call.owners = dict.fromkeys(unknown, "")
+    try:
+        call.owners |= await call.connection.context.streams.transactions.find_owners(unknown)
+    except (Unavailable, Overloaded) as error:
+        for place, (*_, attributes, _, _, _, producer_id, _, _) in enumerate(call.entries):
+            if attributes & ATTRIBUTE_TRANSACTIONAL and producer_id in unknown:
+                call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
 
 
 async def _check(call: ProduceCall, frame: memoryview) -> None:
@@ -159,7 +183,7 @@ async def _check(call: ProduceCall, frame: memoryview) -> None:
 def _submit(call: ProduceCall, frame: memoryview, slab: Slab) -> bool:
     """Submit the valid batches and reject the rest, now.
 
-    Returns False, with nothing done, if a stream must be looked up first, or a batch's check takes long.
+    Returns False, with nothing done, if a stream or a producer id must be looked up first, or a batch's check takes long.
     """
     appends: list[Append] = []
     if not all(_admissions(call, frame, slab, appends, knows_all=False)):
@@ -181,10 +205,7 @@ async def _submit_in_turns(call: ProduceCall, frame: memoryview, slab: Slab) -> 
 
 def _append(call: ProduceCall, appends: list[Append]) -> None:
     if appends:
-        is_transactional = call.transactional_id is not None
-        call.connection.context.streams.submit(
-            AppendCall(appends, call.done, call.seen, call.connection.failed, is_transactional=is_transactional)
-        )
+        call.connection.context.streams.submit(AppendCall(appends, call.done, call.seen, call.connection.failed))
     else:
         call.done(AppendCall((), _ignore, call.seen))
 
@@ -194,7 +215,7 @@ def _admissions(
 ) -> Iterator[bool]:
     """Admit the batches to `appends`, and reject the rest; yields True where another turn of the event loop may come in between.
 
-    Yields False, and ends with nothing done, where a stream must be looked up first, or a batch's check takes long.
+    Yields False, and ends with nothing done, where a stream or a producer id must be looked up first, or a batch's check takes long.
     """
     context = call.connection.context
     entries, before = call.entries, call.outcomes
@@ -244,7 +265,10 @@ def _turn_end(entries: Sequence[ProduceEntry], at: int) -> int:
 def _admit_one(
     call: ProduceCall, place: int, found: StreamView | Refusal, frame: memoryview, slab: Slab, appends: list[Append]
 ) -> bool:
-    """Validate one batch: append or reject it. Returns False, with nothing done, if its check takes long."""
+    """Validate one batch: append or reject it.
+
+    Returns False, with nothing done, if its check takes long, or if the owner of its producer id must be looked up first.
+    """
     _, index, start, end, status, *header = call.entries[place]
     if isinstance(found, Refusal):
         call.outcomes[place] = found
@@ -256,6 +280,11 @@ def _admit_one(
         call.outcomes[place] = Refusal(*STATUS_CODES[status])
     elif header[0] & ATTRIBUTE_TRANSACTIONAL and call.transactional_id is None:
         call.outcomes[place] = TRANSACTION_DENIED
+    elif header[0] & ATTRIBUTE_TRANSACTIONAL and (owner := call.owner(header[4])) != call.transactional_id:
+        if owner is None:
+            return False
+        begins = call.caller.version >= BEGINS_FROM
+        call.outcomes[place] = NOT_ITS_PRODUCER if owner or begins else NO_TRANSACTION
     else:
         fields = Header(*header)
         if place not in call.checked and end - start <= found.rules.batch_bytes_max:

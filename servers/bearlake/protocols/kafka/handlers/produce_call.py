@@ -72,6 +72,7 @@ class ProduceCall:
         "entries",
         "now_ms",
         "outcomes",
+        "owners",
         "seen",
         "slot",
         "stamped",
@@ -95,11 +96,18 @@ class ProduceCall:
         self.now_ms = connection.context.streams.clock.now_ms()
         self.seen = connection.arrived
         self.transactional_id: str | None = None
+        self.owners: dict[int, str] = {}
+        """Transactional ids of the producer ids that were looked up; "": none, or the look-up failed."""
         self.outcomes: list[Refusal | None] = [None] * len(entries)
         self.checked: set[int] = set()
         """Indexes in `entries` of the batches whose records are known to be good."""
         self.stamped: set[int] = set()
         """Indexes in `entries` of the batches that got the log append time `now_ms`."""
+
+    def owner(self, producer_id: int) -> str | None:
+        """Return the transactional id of a producer id, "" if it has none; None if it must be looked up first."""
+        owner = self.owners.get(producer_id)
+        return self.connection.context.streams.transactions.owner(producer_id) if owner is None else owner
 
     def done(self, call: AppendCall) -> None:
         """Called when every submitted batch has its result."""

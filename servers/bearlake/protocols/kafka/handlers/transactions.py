@@ -236,6 +236,8 @@ async def _keep_offsets(
         return _DENIED
     if not may_read(context, caller, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if not offsets:  # nothing that a transaction could be begun for
+        return ErrorCode.NONE
     member = MemberRef(
         group=request.group_id,
         member_id=request.member_id,
