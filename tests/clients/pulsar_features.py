@@ -75,12 +75,14 @@ FEATURES = (
         python="a_schema_is_used_and_an_incompatible_schema_is_refused",
     ),
     feature("schema Avro, AUTO_CONSUME, AUTO_PRODUCE", java=("schema",)),
+    feature("schema of bytes", go=("schema-bytes",)),
     feature("exclusive producer", "exclusive-producer", python="an_exclusive_producer_keeps_others_out"),
     feature("exclusive producer that waits", "waiting-producer", python="an_exclusive_producer_waits"),
     feature("exclusive producer that fences", python="an_exclusive_producer_fences", java=("fencing-producer",)),
     feature(
         "deduplication of numbered messages", "deduplication", python="a_producer_goes_on_where_its_name_has_come_to"
     ),
+    feature("transactions are refused at once", "no-transactions"),
 )
 
 

@@ -64,6 +64,10 @@ class AsyncClient:
             partition_count=found.stream.partition_count,
             configs=dict(found.stream.configs),
             bounds=[(item.start_offset, item.end_offset) for item in found.partitions],
+            readable_ends=[
+                item.stable_end_offset if item.HasField("stable_end_offset") else item.end_offset
+                for item in found.partitions
+            ],
         )
 
     async def list_streams(self, prefix: str = "") -> list[str]:
@@ -144,7 +148,7 @@ class AsyncClient:
     ) -> AsyncGenerator[Record, None]:
         """Yield the records of a stream, in order within each partition. `start` may be a mapping from partition to start.
 
-        At the end of a partition, wait for new records; with `follow=False`, stop at the end offsets seen when reading began.
+        At the end of a partition, wait for new records; with `follow=False`, stop at the readable ends seen when reading began.
         """
         positions, ends = await self._places(name, start, partitions, follow=follow)
         async with aclosing(read(self._connections, positions, ends)) as found:
@@ -178,12 +182,12 @@ class AsyncClient:
         positions = [position(name, index, starts[index]) for index in chosen]
         if follow:
             return positions, None
-        ends = {(name, index): found.bounds[index][1] for index in chosen}
-        return [item for item in positions if _has_more(item, found.bounds[item.partition])], ends
+        ends = {(name, index): found.readable_ends[index] for index in chosen}
+        return [item for item in positions if _has_more(item, found)], ends
 
 
-def _has_more(item: pb.Position, bounds: tuple[int, int]) -> bool:
-    start, end = bounds
+def _has_more(item: pb.Position, found: StreamDescription) -> bool:
+    start, end = found.bounds[item.partition][0], found.readable_ends[item.partition]
     match item.WhichOneof("start"):
         case "latest":
             return False

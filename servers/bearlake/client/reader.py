@@ -40,6 +40,8 @@ async def read_arrow(
     schema = b""  # common to all batches; only the first answer carries the schema
     async with contextlib.aclosing(answers(connections, positions, ends, pb.FORM_ARROW)) as found:
         async for answer in found:
+            if not answer.HasField("payload"):  # only a new position
+                continue
             schema = answer.payload.arrow.schema or schema
             yield ArrowRecords(
                 stream=answer.stream,

@@ -43,12 +43,16 @@ class ArrowRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamDescription:
-    """A stream, with the offsets [start, end) of each partition by index."""
+    """A stream, with the offsets [start, end) of each partition by index.
+
+    `readable_ends`: where readers end now, by index: at the end, or at the first record of an open transaction.
+    """
 
     name: str
     partition_count: int
     configs: Mapping[str, str]
     bounds: Sequence[tuple[int, int]]
+    readable_ends: Sequence[int]
 
 
 def to_message(value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int | None) -> pb.Record:

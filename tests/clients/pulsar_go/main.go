@@ -62,8 +62,8 @@ func main() {
 		{"batch-index-acknowledgement", batchIndexAcknowledgement}, {"dead-letters", deadLetters}, {"retry-letters", retryLetters},
 		{"delayed", delayed}, {"seek", seek}, {"reader", reader}, {"reader-seek", readerSeek}, {"table-view", tableView},
 		{"pattern", pattern}, {"several-topics", severalTopics}, {"partitioned", partitioned}, {"fields", fields},
-		{"compression", compression}, {"encryption", encryption}, {"chunks", chunks}, {"schema", schema},
-		{"exclusive-producer", exclusiveProducer}, {"waiting-producer", waitingProducer}, {"deduplication", deduplication},
+		{"compression", compression}, {"encryption", encryption}, {"chunks", chunks}, {"schema", schema}, {"schema-bytes", schemaBytes},
+		{"exclusive-producer", exclusiveProducer}, {"waiting-producer", waitingProducer}, {"deduplication", deduplication}, {"no-transactions", noTransactions},
 	}
 	for _, each := range steps {
 		if len(os.Args) > 3 && !slices.Contains(os.Args[3:], each.name) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
@@ -44,6 +46,57 @@ func schema() error {
 	if other, err := client.CreateProducer(pulsar.ProducerOptions{Topic: topic, Schema: pulsar.NewInt64Schema(nil)}); err == nil {
 		other.Close()
 		return errors.New("an incompatible schema was accepted")
+	}
+	return nil
+}
+
+// A schema of bytes: messages name a version, and their values can be looked up by it.
+func schemaBytes() error {
+	topic := topic("schema-bytes")
+	bytes := pulsar.NewBytesSchema(nil)
+	producer, err := client.CreateProducer(pulsar.ProducerOptions{Topic: topic, Schema: bytes})
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	for _, message := range []*pulsar.ProducerMessage{{Value: []byte("value")}, {Payload: []byte("value")}} {
+		if _, err := producer.Send(context.Background(), message); err != nil {
+			return err
+		}
+	}
+	wanted := options(topic, pulsar.Exclusive)
+	wanted.Schema = bytes
+	consumer, err := client.Subscribe(wanted)
+	if err != nil {
+		return err
+	}
+	defer consumer.Close()
+	for range 2 {
+		message, err := next(consumer)
+		if err != nil {
+			return err
+		}
+		found := []byte{}
+		if err := errors.Join(message.GetSchemaValue(&found), same("value", string(found))); err != nil {
+			return fmt.Errorf("version %v: %w", message.SchemaVersion(), err)
+		}
+	}
+	return nil
+}
+
+// A client that asks for transactions is told at once that there are none.
+func noTransactions() error {
+	start := time.Now()
+	made, err := pulsar.NewClient(pulsar.ClientOptions{URL: os.Args[1], OperationTimeout: wait, EnableTransaction: true})
+	if err == nil {
+		defer made.Close()
+		_, err = made.NewTransaction(time.Minute)
+	}
+	if err == nil {
+		return errors.New("a transaction began")
+	}
+	if !strings.Contains(err.Error(), "NotAllowedError") || time.Since(start) > wait/2 {
+		return fmt.Errorf("after %v: %w", time.Since(start), err)
 	}
 	return nil
 }

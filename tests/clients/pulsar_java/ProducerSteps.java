@@ -145,6 +145,21 @@ class ProducerSteps extends Steps {
         }
     }
 
+    /** A client that asks for transactions is told at once that there are none. */
+    static void noTransactions() throws Exception {
+        long start = System.currentTimeMillis();
+        Throwable refusal = null;
+        try (PulsarClient own = PulsarClient.builder().serviceUrl(url).enableTransaction(true)
+                .operationTimeout(WAIT_MS, TimeUnit.MILLISECONDS).build()) {
+            own.newTransaction().build().get(WAIT_MS, TimeUnit.MILLISECONDS);
+        } catch (Exception error) {
+            refusal = error;
+        }
+        check(refusal != null, "a transaction began");
+        check(System.currentTimeMillis() - start < WAIT_MS / 2, "told late: " + refusal);
+        check(("" + refusal).contains("transactions are not supported"), "it does not say why: " + refusal);
+    }
+
     static ProducerBuilder<byte[]> producer(String topic, ProducerAccessMode mode) {
         return client.newProducer().topic(topic).accessMode(mode);
     }

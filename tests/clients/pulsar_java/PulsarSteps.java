@@ -22,6 +22,7 @@ public class PulsarSteps {
     public static void main(String[] words) throws Exception {
         Map<String, Step> steps = steps();
         Steps.run = words[1];
+        Steps.url = words[0];
         Steps.client = PulsarClient.builder().serviceUrl(words[0]).operationTimeout(Steps.WAIT_MS, TimeUnit.MILLISECONDS).build();
         List<String> wanted = List.of(words).subList(2, words.length);
         for (Map.Entry<String, Step> step : steps.entrySet()) {
@@ -66,6 +67,7 @@ public class PulsarSteps {
         steps.put("waiting-producer", ProducerSteps::waitingProducer);
         steps.put("fencing-producer", ProducerSteps::fencingProducer);
         steps.put("deduplication", ProducerSteps::deduplication);
+        steps.put("no-transactions", ProducerSteps::noTransactions);
         return steps;
     }
 

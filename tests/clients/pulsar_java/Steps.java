@@ -14,6 +14,7 @@ class Steps {
 
     static PulsarClient client;
     static String run;
+    static String url;
 
     static void check(boolean isSo, String what) {
         if (!isSo) {

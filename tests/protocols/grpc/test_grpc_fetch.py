@@ -163,8 +163,8 @@ async def test_a_record_that_arrives_during_a_look_up_by_time_is_sent(
     await put(grpc_node, batch_of(b"old", timestamp=1_000))
     look_up = grpc_node.streams.offsets
 
-    async def slow(questions: Any) -> Any:
-        answers = await look_up(questions)
+    async def slow(questions: Any, **options: Any) -> Any:
+        answers = await look_up(questions, **options)
         await put(grpc_node, batch_of(b"new", timestamp=3_000))
         return answers
 

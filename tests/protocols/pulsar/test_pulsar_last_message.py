@@ -3,11 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from bearlake import kernel
 from bearlake.metadata.model import PartitionBounds, PartitionKey, Slice
-from bearlake.protocols.pulsar import message_ids, positions
+from bearlake.protocols.pulsar import message_ids
+from bearlake.protocols.pulsar.last_messages import LastMessages
 from bearlake.records import codec
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.records.codec import Record
@@ -23,71 +22,98 @@ class Partition:
     """A partition that is read as readers of committed records do."""
 
     def __init__(self, *batches: bytes | memoryview) -> None:
-        self.end = 0
+        self.start = self.end = 0
+        self.read_count = 0
         self._batches: list[tuple[int, memoryview]] = []
         for batch in batches:
-            buffer = bytearray(batch)
-            ((_, _, header),) = kernel.batches(buffer, 0, len(buffer))
-            count = header.last_offset_delta + 1
-            kernel.rebase(buffer, (Slice(P, self.end, count, 0, len(buffer), 0),), NO_LEADER_EPOCH)
-            self._batches.append((self.end, memoryview(buffer)))
-            self.end += count
-        self.read_count = 0
+            self.add(batch)
+
+    def add(self, batch: bytes | memoryview) -> None:
+        """Append a batch."""
+        buffer = bytearray(batch)
+        count = count_of(memoryview(buffer))
+        kernel.rebase(buffer, (Slice(P, self.end, count, 0, len(buffer), 0),), NO_LEADER_EPOCH)
+        self._batches.append((self.end, memoryview(buffer)))
+        self.end += count
 
     async def bounds(self, _: object) -> dict[PartitionKey, PartitionBounds]:
-        return {P: PartitionBounds(0, self.end, self.end)}
+        return {P: PartitionBounds(self.start, self.end, self.end)}
 
-    async def fetch(self, ranges: list[FetchRange], **_: object) -> list[Fetched]:
+    async def fetch(self, ranges: list[FetchRange], *, bytes_max: int, **_: object) -> list[Fetched]:
         self.read_count += 1
         (range_,) = ranges
-        at = max(at for at, (base, _) in enumerate(self._batches) if base <= range_.offset)
-        views, size = [self._batches[at][1]], 0
-        for _, view in self._batches[at + 1 :]:
-            size += len(views[-1])
-            if size + len(view) > range_.bytes_max:
-                break
-            views.append(view)
-        return [Fetched(range_, 0, self.end, self.end, views, sum(map(len, views)))]
+        views: list[memoryview] = []
+        size = 0
+        for base, view in self._batches:
+            if base + count_of(view) > range_.offset and (not views or size + len(view) <= bytes_max):
+                views.append(view)
+                size += len(view)
+        return [Fetched(range_, 0, self.end, self.end, views, size)]
 
 
-async def last(partition: Partition) -> int:
-    """The entry id of the last message."""
+def count_of(view: memoryview) -> int:
+    ((_, _, header),) = kernel.batches(view, 0, len(view))
+    return header.last_offset_delta + 1
 
+
+def search(partition: Partition) -> LastMessages:
     async def opened(_: object, __: object) -> Any:
         return SimpleNamespace(is_batch=False)
 
     streams: Any = partition
     streams.settings = SimpleNamespace(writer=SimpleNamespace(deadline_ms=1))
-    context: Any = SimpleNamespace(streams=streams, opener=SimpleNamespace(opened=opened))
-    return (await positions.find_last(context, P)).entry_id
+    opener: Any = SimpleNamespace(opened=opened)
+    return LastMessages(streams, opener)
 
 
-def plain(message_bytes: int = 1) -> bytes:
-    return codec.encode([Record(value=bytes(message_bytes), timestamp=1_000)])
+async def last(partition: Partition) -> int:
+    """The entry id of the last message."""
+    return (await search(partition).find(P)).entry_id
+
+
+def plain() -> bytes:
+    return codec.encode([Record(value=b"v", timestamp=1_000)])
 
 
 async def test_the_last_message_is_before_markers_and_aborted_batches() -> None:
     assert await last(Partition(plain(), plain(), MARKER, empty_batch(0, 3), MARKER)) == 1
 
 
+async def test_the_last_of_several_messages_in_a_step_is_found() -> None:
+    assert await last(Partition(*[plain()] * 5, *[MARKER] * 4)) == 4
+
+
 async def test_a_topic_of_markers_has_no_last_message() -> None:
     assert await last(Partition(empty_batch(0, 2), MARKER)) == message_ids.NONE
 
 
-@pytest.mark.parametrize("message_bytes", [1, 10_000])
-async def test_the_last_message_is_found_before_very_many_markers(message_bytes: int) -> None:
-    """Else a reader that asks whether there are more messages waits for one that never comes."""
-    partition = Partition(plain(), *[plain(message_bytes)] * 50, *[MARKER] * 10_000)
+async def test_the_search_goes_back_over_any_number_of_aborted_batches_in_few_reads() -> None:
+    partition = Partition(plain(), plain(), *[empty_batch(0, 1)] * 5_000, MARKER)
 
-    assert await last(partition) == 50
-    assert partition.read_count < 30
+    assert await last(partition) == 1
+    assert partition.read_count < 20
 
 
-async def test_the_search_for_the_last_message_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "READS_MAX", 10)
-    monkeypatch.setattr(positions, "READ_OFFSETS_MAX", 1)
-    partition = Partition(plain(), *[MARKER] * 30)
-    found = await last(partition)
+async def test_a_repeated_search_reads_only_what_is_new() -> None:
+    partition = Partition(plain(), *[MARKER] * 1_000)
+    searched = search(partition)
+    first = (await searched.find(P)).entry_id, partition.read_count
+    again = (await searched.find(P)).entry_id, partition.read_count
+    partition.add(MARKER)
+    more = (await searched.find(P)).entry_id, partition.read_count
+    partition.add(plain())
+    newest = (await searched.find(P)).entry_id
 
-    assert found == 21
-    assert partition.read_count == 10
+    assert again == first
+    assert more == (0, first[1] + 1)
+    assert newest == 1_002
+
+
+async def test_a_message_that_was_trimmed_is_not_the_last_one() -> None:
+    partition = Partition(plain(), MARKER, MARKER)
+    searched = search(partition)
+    before = (await searched.find(P)).entry_id
+    partition.start = 1
+
+    assert before == 0
+    assert (await searched.find(P)).entry_id == message_ids.NONE

@@ -45,6 +45,8 @@ def test_topic_and_stream_names_map_to_each_other(topic: str, full: str, stream:
         "persistent://tenant/cluster/namespace/topic",
         "non-persistent://public/default/t",
         "kafka://public/default/t",
+        "topic://public/default/t",
+        "segment://public/default/t/0000-ffff-0",
         "persistent://ten ant/default/t",
         "\udcff",
     ],

@@ -100,7 +100,7 @@ async def test_level_none_of_the_registry_lets_the_type_change(pulsar: PulsarNod
     assert newest.schema.type == pb.Schema.Json
 
 
-@pytest.mark.parametrize("kind", sorted(set(pb.Schema.Type.keys()) - {"NoSchema", "AutoConsume"}))
+@pytest.mark.parametrize("kind", sorted(set(pb.Schema.Type.keys()) - {"AutoConsume"}))
 async def test_every_schema_type_is_returned_as_it_was_registered(pulsar: PulsarNode, kind: str):
     client = await pulsar.client()
     content = {
@@ -204,6 +204,39 @@ async def test_the_root_message_of_a_native_protobuf_schema_stays(pulsar: Pulsar
 
     assert [answer.schema_version for answer in answers[:2]] == [version(0), version(1)]
     assert (answers[2].error, nothing.error) == (pb.IncompatibleSchema, pb.IncompatibleSchema)
+
+
+async def test_a_schema_of_bytes_is_a_version_that_excludes_other_types(pulsar: PulsarNode):
+    """Go's `NewBytesSchema` has the type NONE on the wire."""
+    client = await pulsar.client()
+
+    opened = await client.produce("orders", 1, schema=schema("NoSchema", b""))
+    again = await client.produce("orders", 2, schema=schema("NoSchema", b""))
+    typed = await client.produce("orders", 3, schema=schema())
+    untyped = await client.produce("orders", 4, schema=pb.Schema(name="s"))
+
+    assert (opened.schema_version, again.schema_version, untyped.schema_version) == (version(0), version(0), b"")
+    assert typed.error == pb.IncompatibleSchema
+    found = await client.ask("get_schema", pb.CommandGetSchema(topic="orders", schema_version=version(0)))
+    assert (found.schema.HasField("type"), found.schema.type, found.schema.schema_data) == (
+        True,
+        pb.Schema.NoSchema,
+        b"",
+    )
+
+
+@pytest.mark.parametrize("is_permanent", [False, True])
+async def test_a_deleted_schema_is_not_found_by_its_version(pulsar: PulsarNode, registry: Schemas, is_permanent: bool):
+    client = await pulsar.client()
+    await client.produce("orders", 1, schema=schema())
+    await registry.delete_subject(ANONYMOUS, "orders-value")
+    if is_permanent:
+        await registry.delete_subject(ANONYMOUS, "orders-value", is_permanent=True)
+
+    found = await client.ask("get_schema", pb.CommandGetSchema(topic="orders", schema_version=version(0)))
+
+    assert found.error_code == pb.TopicNotFound
+    assert not found.HasField("schema")
 
 
 async def test_a_consumers_schema_is_the_first_of_a_topic_without_one(pulsar: PulsarNode):

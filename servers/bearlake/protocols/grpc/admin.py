@@ -27,7 +27,12 @@ async def describe(node: Node, who: Principal, request: pb.DescribeStreamRequest
     keys = view.partitions()
     found = await node.streams.bounds(keys)
     bounds = [
-        pb.PartitionBounds(partition=index, start_offset=found[key].start, end_offset=found[key].end)
+        pb.PartitionBounds(
+            partition=index,
+            start_offset=found[key].start,
+            end_offset=found[key].end,
+            stable_end_offset=found[key].last_stable,
+        )
         for index, key in enumerate(keys)
         if key in found
     ]

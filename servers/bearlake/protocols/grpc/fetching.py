@@ -134,7 +134,8 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
             raise BadField("start", "expected an offset, a time, earliest or latest")
     # The end as of before the look-up by time: a later record may be at or after that time.
     questions = [OffsetQuestion(key, timestamp), OffsetQuestion(key, int(OffsetSpec.LATEST))]
-    answer, latest = await node.streams.offsets(questions)
+    # Latest: what open transactions have written is yet to come. By time: it has its place in the log already.
+    answer, latest = await node.streams.offsets(questions, is_committed=timestamp == OffsetSpec.LATEST)
     if answer.error is None and answer.offset < 0:  # no record at or after that time
         answer = latest
     if answer.error is not None:
@@ -283,11 +284,27 @@ class Feed:
         run = _at_once if is_light(self.form, fetched.views) else self._node.streams.checks.off_loop
         while (answer := await run(next, found, None)) is not None:
             if answer.message is None:
-                assigned.offset = answer.end
+                await self._skip(assigned, fetched, answer.end)
             else:
                 await self._deliver_one(assigned, fetched, answer, answer.message)
         if self.reads(assigned):  # move to the end of the queue, so that every partition gets its turn
             self._assigned[place] = self._assigned.pop(place)
+
+    async def _skip(self, assigned: Assigned, fetched: Fetched, end: int) -> None:
+        """Pass over markers and aborted records. At the end of the partition, tell the client, which may wait for that offset.
+
+        Raises `Changed` as `_deliver_one`.
+        """
+        assigned.offset = end
+        if end < fetched.end:
+            return
+        await self._await_credit()
+        if not self.reads(assigned):
+            raise Changed
+        self._messages -= 1
+        message = pb.FetchResponse(stream=assigned.stream, partition=assigned.partition, tag=assigned.tag)
+        message.start_offset, message.end_offset, message.next_offset = max(fetched.start, 0), end, end
+        await self.send(message)
 
     async def _deliver_one(
         self, assigned: Assigned, fetched: Fetched, answer: Answer, message: pb.FetchResponse

@@ -13,6 +13,7 @@ from bearlake.metadata.model import PartitionKey, Server, ServerRef
 from bearlake.protocols.pulsar.access import Access
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import PADDING_BYTES, entry_bytes_max
+from bearlake.protocols.pulsar.last_messages import LastMessages
 from bearlake.protocols.pulsar.opening import Opener
 from bearlake.protocols.pulsar.preparing import Preparer
 from bearlake.protocols.pulsar.producers import Producer
@@ -60,6 +61,7 @@ class PulsarContext:
         """Largest payload, and largest message with its metadata (bytes), of a SEND that the kernel may process alone."""
         self.opener = Opener(streams.checks, settings.uncompressed_bytes_max)
         self.entry_reader = EntryReader(self.opener)
+        self.last_messages = LastMessages(streams, self.opener)
         self.preparer = Preparer(settings.uncompressed_bytes_max)
         self.topics = Topics(streams, settings)
         self.access = Access(streams.metadata, streams.tenure)

@@ -5,6 +5,9 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import ServerError
 from bearlake.streams.subscriptions.model import Busy, Damaged, NotHolder, Overlap
 from bearlake.telemetry import metrics
 
+NO_TRANSACTIONS = "transactions are not supported"
+"""The message of the refusal of everything that belongs to a transaction (decision 190)."""
+
 
 class Refused(errors.BearlakeError):
     """The request is answered with the `ServerError` of this name; `message` is for the client's log."""

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from bearlake.errors import BearlakeError, Corrupt
 from bearlake.protocols.pulsar import commands, lookups, positions, producing, subscribing, watching
 from bearlake.protocols.pulsar.connection import Connection
-from bearlake.protocols.pulsar.errors import Refused, count_error, error_of
+from bearlake.protocols.pulsar.errors import NO_TRANSACTIONS, Refused, count_error, error_of
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     BaseCommand,
     CommandAuthResponse,
@@ -134,7 +134,7 @@ def _refuse_new_schema(body: CommandGetOrCreateSchema, number: int, message: str
 
 
 async def _no_transactions(connection: Connection, body: TxnRequest) -> None:
-    raise Refused("NotAllowedError", "transactions are not supported")
+    raise Refused("NotAllowedError", NO_TRANSACTIONS)
 
 
 def _refuse_transaction(name: str) -> Request:

@@ -3,6 +3,7 @@
     AVRO                      Avro, unchanged
     JSON, PROTOBUF            Avro: clients describe such values by an Avro schema
     STRING, INT32, DATE …     the Avro type of the same values
+    NONE                      bytes: what Go's client calls a schema of bytes
     KEY_VALUE                 an Avro record of both schemas (`key_values.py`); the attribute `pulsar.data` holds what the client sent
     PROTOBUF_NATIVE           bytes, with the same attribute; as in Pulsar, any new version with the same root message is compatible
 
@@ -30,6 +31,7 @@ _CONTENT = "pulsar.data"
 _AVRO_TEXT: dict[int, str] = {Schema.Avro: "AVRO", Schema.Json: "JSON", Schema.Protobuf: "PROTOBUF"}
 _OPAQUE: dict[int, str] = {Schema.KeyValue: "KEY_VALUE", Schema.ProtobufNative: "PROTOBUF_NATIVE"}
 _PRIMITIVES: dict[int, tuple[str, str]] = {
+    Schema.NoSchema: ("NONE", "bytes"),
     Schema.String: ("STRING", "string"),
     Schema.Bool: ("BOOLEAN", "boolean"),
     Schema.Int8: ("INT8", "int"),
@@ -49,7 +51,7 @@ _PRIMITIVES: dict[int, tuple[str, str]] = {
 NAMES: dict[int, str] = {**_AVRO_TEXT, **_OPAQUE, **{number: name for number, (name, _) in _PRIMITIVES.items()}}
 """The names of types in the HTTP API, by number."""
 NUMBERS = {name: number for number, name in NAMES.items()}
-_AVRO_TYPES = dict(_PRIMITIVES.values()) | {"BYTES": "bytes", "NONE": "bytes"}
+_AVRO_TYPES = dict(_PRIMITIVES.values()) | {"BYTES": "bytes"}
 """The Avro types of primitive types, by name."""
 
 

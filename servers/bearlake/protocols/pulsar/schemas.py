@@ -51,8 +51,11 @@ class Schemas:
         self._topics = topics
 
     async def for_producer(self, who: Principal, topic: Topic, schema: Schema | None) -> bytes:
-        """The version of a producer's schema, registered if it is new. Raises `Refused` (IncompatibleSchema)."""
-        if schema is None or schema.type in _NO_SCHEMA:
+        """The version of a producer's schema, registered if it is new. Raises `Refused` (IncompatibleSchema).
+
+        As in Pulsar, a schema of type NONE (bytes) is a version like others; a request without a schema, or without its type, is not.
+        """
+        if schema is None or not schema.HasField("type") or schema.type == Schema.AutoConsume:
             return NO_VERSION
         return written(await self.register(who, topic, schema))
 
@@ -84,9 +87,10 @@ class Schemas:
     async def get_or_create(
         self, who: Principal, request: CommandGetOrCreateSchema
     ) -> CommandGetOrCreateSchemaResponse:
-        """GET_OR_CREATE_SCHEMA. Raises `Refused`."""
+        """GET_OR_CREATE_SCHEMA; as in Pulsar, the type NONE stands for no schema here. Raises `Refused`."""
         topic = await self._topic(who, request.topic, Operation.WRITE)
-        version = await self.for_producer(who, topic, request.schema)
+        schema = None if request.schema.type in _NO_SCHEMA else request.schema
+        version = await self.for_producer(who, topic, schema)
         return CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
 
     # -- also for the HTTP API -----------------------------------------------------------------------------------
@@ -120,9 +124,9 @@ class Schemas:
             raise _refused(topic, error) from error
 
     async def version(self, who: Principal, topic: Topic, number: int = names.LATEST) -> SchemaVersion | None:
-        """A version of the topic's schema, by its number in the registry; None if missing. Finds deleted versions only by number."""
+        """A version of the topic's schema, by its number in the registry; None if it is missing or deleted."""
         try:
-            return await self._registry.version(who, subject_of(topic), number, with_deleted=number != names.LATEST)
+            return await self._registry.version(who, subject_of(topic), number)
         except (SubjectNotFound, VersionNotFound, SchemaNotFound):
             return None
 

@@ -13,7 +13,7 @@ from bearlake.protocols.pulsar import commands, message_ids
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.consumers import Consumer
 from bearlake.protocols.pulsar.context import PulsarContext
-from bearlake.protocols.pulsar.errors import Refused, count_error, error_of
+from bearlake.protocols.pulsar.errors import NO_TRANSACTIONS, Refused, count_error, error_of
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     STICKY,
     CommandAck,
@@ -140,7 +140,7 @@ def acknowledge(connection: Connection, request: CommandAck) -> None:
     _check_count(connection, request.message_id)
     consumer = connection.consumers.get(request.consumer_id)
     if request.txnid_least_bits or request.txnid_most_bits:
-        _acknowledged(connection, request, Refused("NotAllowedError", "transactions are not supported"))
+        _acknowledged(connection, request, Refused("NotAllowedError", NO_TRANSACTIONS))
     elif consumer is None or consumer.attachment is None:
         _acknowledged(
             connection, request, Refused("ConsumerNotFound", "the consumer is closed: nothing was acknowledged")
@@ -253,7 +253,7 @@ async def _backlog_count(context: PulsarContext, consumer: Consumer) -> int:
     bounds = (await context.streams.bounds([consumer.partition])).get(consumer.partition)
     if bounds is None or consumer.attachment is None:
         return 0
-    return max(0, bounds.end - consumer.attachment.mark_delete)
+    return max(0, bounds.last_stable - consumer.attachment.mark_delete)
 
 
 def refuse_stats(request: CommandConsumerStats, number: int, message: str) -> bytes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bearlake.errors import AlreadyExists, Denied, Invalid, NotFound
 from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.pulsar import names
-from bearlake.protocols.pulsar.errors import Refused
+from bearlake.protocols.pulsar.errors import NO_TRANSACTIONS, Refused
 from bearlake.protocols.pulsar.names import TopicName
 from bearlake.protocols.pulsar.namespaces import Namespaces
 from bearlake.protocols.pulsar.settings import PulsarSettings
@@ -26,6 +26,8 @@ from bearlake.streams.turns import in_turns
 
 PARTITIONED = "pulsar.partitioned"
 """The stream config that makes a stream with one partition a partitioned topic."""
+COORDINATORS = TopicName("pulsar/system", "transaction_coordinator_assign")
+"""The topic whose partitions are Pulsar's coordinators of transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,13 @@ class Topics:
         return topic
 
     async def partition_count(self, who: Principal, text: str, *, may_create: bool) -> int:
-        """The number of partitions of a topic; 0 if it is not partitioned. Raises as `resolve`."""
+        """The number of partitions of a topic; 0 if it is not partitioned. Raises as `resolve`.
+
+        Raises `Refused` (NotAllowedError) for the topic by which clients find coordinators of transactions: some wait forever for a
+        coordinator that refuses them later (decision 190).
+        """
+        if parse(text) == COORDINATORS:
+            raise Refused("NotAllowedError", NO_TRANSACTIONS)
         topic = await self.find(who, text, Operation.DESCRIBE)
         if topic is not None:
             return topic.view.partition_count if topic.names_whole else 0

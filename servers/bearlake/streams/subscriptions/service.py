@@ -181,7 +181,9 @@ class SubscriptionService(Subscriptions):
             raise Overloaded(
                 f"partition {held.partition} has reached its limit of {len(held.subscriptions)} subscriptions"
             )
-        mark_delete = _STORED_POSITIONS.get(position, position)
+        if position == LATEST:  # as of now: a record that arrives meanwhile belongs to the subscription, too
+            position = (await self._bounds(held.partition)).last_stable
+        mark_delete = cursors.EARLIEST if position == EARLIEST else position
         return await self._holdings.create(held, name, mark_delete, properties)
 
     async def _open_local(self, partition: PartitionKey, name: str, spec: ConsumerSpec) -> Subscription:
@@ -278,13 +280,13 @@ class SubscriptionService(Subscriptions):
         if held is not None and not held.is_left:
             for subscription in held.subscriptions.values():
                 subscription.skip_before(bounds.start)  # a trim may have moved the start since the last read
-            shown = [subscription.stats(bounds.end) for subscription in held.subscriptions.values()]
+            shown = [subscription.stats(bounds.last_stable) for subscription in held.subscriptions.values()]
         else:
             holder = await self.holder(partition)
             if holder not in (None, self._server):
                 raise NotHolder(f"another server dispatches partition {partition}", holder)
             shown = [stored_stats(cursor, bounds) for cursor in await self._cursors.load(partition)]
-        shown += [item.stats(bounds.end) for item in self._local.values() if item.partition == partition]
+        shown += [item.stats(bounds.last_stable) for item in self._local.values() if item.partition == partition]
         return sorted(shown, key=_name)
 
     @override
@@ -316,13 +318,14 @@ class SubscriptionService(Subscriptions):
         found = await self._find(partition, subscription)
         bounds = await self._bounds(partition)
         found.skip_before(bounds.start)  # trimmed offsets do not count
-        found.skip_before(min(found.cursor.offset_behind(count), bounds.end))
+        found.skip_before(min(found.cursor.offset_behind(count), bounds.last_stable))
         await self.flush(found)
 
     @override
     async def expire(self, partition: PartitionKey, subscription: str, before_ms: int) -> None:
         found = await self._find(partition, subscription)
-        found.skip_before(await self._offset_of_time(partition, before_ms))
+        stable = (await self._bounds(partition)).last_stable  # what is not decided is not expired
+        found.skip_before(min(await self._offset_of_time(partition, before_ms), stable))
         await self.flush(found)
 
     async def _find(self, partition: PartitionKey, name: str) -> Subscription:
@@ -386,13 +389,10 @@ class SubscriptionService(Subscriptions):
             contained(log, "close a subscription", partial(subscription.close, Closed.DELETED))
 
 
-_STORED_POSITIONS = {EARLIEST: cursors.EARLIEST, LATEST: cursors.LATEST}
-
-
 def _clamp(offset: int, bounds: PartitionBounds) -> int:
-    """Clamp an offset, also `EARLIEST` or `LATEST`, to `[start, end]`."""
+    """Clamp an offset, also `EARLIEST`, to `[start, end]`. `LATEST` is the last stable offset: open transactions are yet to come."""
     if offset == LATEST:
-        return bounds.end
+        return bounds.last_stable
     return min(max(offset, bounds.start), bounds.end)
 
 

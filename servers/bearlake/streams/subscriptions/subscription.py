@@ -307,7 +307,7 @@ class Subscription:
         return consumer.stats(is_active=self.is_active(consumer), slot_ranges=slot_ranges)
 
     def stats(self, end: int) -> SubscriptionStats:
-        """Return the subscription's statistics; `end` is the partition's end offset."""
+        """Return the subscription's statistics; `end` is the partition's last stable offset: its backlog can be delivered now."""
         machine, cursor = self.machine, self.cursor
         return SubscriptionStats(
             name=self.name,
@@ -335,7 +335,7 @@ def stored_stats(stored: Cursor, bounds: PartitionBounds) -> SubscriptionStats:
         is_durable=True,
         mark_delete=cursor.mark_delete,
         read_offset=cursor.mark_delete,
-        backlog_count=max(0, bounds.end - cursor.mark_delete - cursor.range_offset_count),
+        backlog_count=max(0, bounds.last_stable - cursor.mark_delete - cursor.range_offset_count),
         range_count=cursor.range_count,
         unacknowledged_count=0,
         delayed_count=0,

@@ -110,14 +110,16 @@ class DescribeStreamRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class PartitionBounds(_message.Message):
-    __slots__ = ("partition", "start_offset", "end_offset")
+    __slots__ = ("partition", "start_offset", "end_offset", "stable_end_offset")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STABLE_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     partition: int
     start_offset: int
     end_offset: int
-    def __init__(self, partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+    stable_end_offset: int
+    def __init__(self, partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., stable_end_offset: _Optional[int] = ...) -> None: ...
 
 class StreamDescription(_message.Message):
     __slots__ = ("stream", "partitions")

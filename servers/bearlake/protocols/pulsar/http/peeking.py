@@ -21,6 +21,7 @@ from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata
+from bearlake.records.batch import is_control
 from bearlake.streams.fetched import FetchRange
 from bearlake.streams.principal import Operation
 
@@ -78,7 +79,10 @@ class PeekRoutes:
         return _answer(partition, found)
 
     async def _entry(self, partition: PartitionKey, offset: int, position: int) -> _Peeked | None:
-        """The n-th entry from `offset` on (1: the entry that contains `offset`); None if there are fewer."""
+        """The n-th entry from `offset` on (1: the entry that contains `offset`, or the next one); None if there are fewer.
+
+        Skips what no subscription delivers: markers, and batches of aborted transactions.
+        """
         while True:
             (found,) = await self._context.streams.fetch(
                 [FetchRange(partition, offset, FETCH_BYTES)], bytes_min=0, bytes_max=FETCH_BYTES, wait_ms=0
@@ -88,7 +92,8 @@ class PeekRoutes:
             start = offset
             for view in found.views:
                 for at, base, header in kernel.batches(view, 0, len(view)):
-                    position -= 1
+                    if header.record_count and not is_control(header.attributes):
+                        position -= 1
                     if not position:
                         return await self._read(view[at : at + header.length], base)
                     offset = base + header.last_offset_delta + 1

@@ -64,7 +64,7 @@ class SchemaRoutes:
         return web.json_response({"version": made.number - 1})
 
     async def _delete(self, request: web.Request) -> web.Response:
-        """Delete all versions; unless forced, clients can still get a version by its number."""
+        """Delete all versions; unless forced, the registry's own clients can still get a version by its number."""
         topic = await self._topic(request)
         last = await self._schemas.delete(principal_of(request), topic, is_permanent=paths.flag(request, "force"))
         return web.json_response({"version": last - 1})

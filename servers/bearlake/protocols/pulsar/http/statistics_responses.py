@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bearlake.metadata.model import PartitionBounds, PartitionKey, PartitionUsage, stream_number
-from bearlake.protocols.pulsar import message_ids, positions
+from bearlake.protocols.pulsar import message_ids
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.producing import DEDUPLICATION
@@ -30,7 +30,7 @@ _SUBSCRIPTION_COUNTS = (
 
 async def last_message(context: PulsarContext, topic: Topic) -> dict[str, int]:
     """The id of a topic's last message; entry -1 if the topic is empty. Raises `NotFound`, `Unavailable`."""
-    last = await positions.find_last(context, topic.partition)
+    last = await context.last_messages.find(topic.partition)
     entry = -1 if last.entry_id == message_ids.NONE else last.entry_id
     answer = {
         "ledgerId": last.ledger_id,

@@ -317,7 +317,7 @@ class Consumer:
 
     async def _ask(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
         keys = {partition: key for partition in partitions if (key := await self._key(partition)) is not None}
-        answers = await self._streams.offsets([OffsetQuestion(key, spec) for key in keys.values()])
+        answers = await self._streams.offsets([OffsetQuestion(key, spec) for key in keys.values()], is_committed=True)
         for answer in answers:
             if answer.error is not None and not isinstance(answer.error, NotFound):
                 raise answer.error

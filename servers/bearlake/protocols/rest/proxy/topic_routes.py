@@ -64,13 +64,13 @@ class TopicRoutes:
         return answer(self._partitions(view)[_index(request, view)])
 
     async def offsets(self, request: web.Request) -> web.Response:
-        """Get the current start and end offsets of a partition."""
+        """Get the current start and end offsets of a partition, as readers of committed records see them."""
         view = await self._view(request)
         key = view.partition(_index(request, view))
         bounds = (await self._streams.bounds([key])).get(key)
         if bounds is None:
             raise problems.topic_not_found(view.name)
-        return answer({"beginning_offset": bounds.start, "end_offset": bounds.end})
+        return answer({"beginning_offset": bounds.start, "end_offset": bounds.last_stable})
 
     async def brokers(self, request: web.Request) -> web.Response:
         """List the node ids of the live servers."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from bearlake.errors import Denied, NotFound, OutOfRange
-from bearlake.metadata.model import partition_index, stream_number
+from bearlake.metadata.model import PartitionBounds, partition_index, stream_number
 from bearlake.protocols.rest import reading
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.reading import Room
@@ -36,11 +36,11 @@ class Follower:
         pieces: Sequence[Piece],
         tail: Tail,
         offset: int,
-        end: int,
+        bounds: PartitionBounds,
     ) -> None:
         """`who` reads. `pieces` are the ranges of the stream's partition, its own log last; `offset` is not before the first piece.
 
-        `end` is the end in the store, so that the follower waits for records that another server has acknowledged.
+        `bounds` are those in the store, so that the follower waits for records that another server has acknowledged.
         """
         self._streams = streams
         self._settings = settings
@@ -55,15 +55,17 @@ class Follower:
         self.offset = offset
         """The next offset to read."""
         self.is_up_to_date = False
-        """Whether the last read reached the end of the partition."""
+        """Whether the last read reached the last stable offset: open transactions may add records before later ones."""
+        self._is_at_end = False
+        """Whether the last read reached the end of the partition's log, or where it was closed."""
         self._was_closed = state.is_closed(view)
-        self._end = end
+        self._bounds = bounds
         self.off_loop = streams.checks.off_loop
 
     @property
     def is_at_end_of_closed(self) -> bool:
         """Whether no more values can follow."""
-        return self._was_closed and self.is_up_to_date
+        return self._was_closed and self._is_at_end
 
     async def next(self, wait_ms: int, bytes_max: int) -> list[bytes]:
         """Return the next values, at most `read_record_count_max` and about `bytes_max` bytes.
@@ -86,7 +88,9 @@ class Follower:
         # Check for the close before reading, so that the read covers everything written before the close.
         self._was_closed = view is not None and state.is_closed(view)
         end = None if view is None else state.closed_end(view, partition_index(self.partition))
-        slice_ms = 0 if self._was_closed else min(wait_ms, _LOOK_MS)
+        # Nothing follows the end of a closed stream. Before it, only an open transaction, or this server's lag, can hold a reader back.
+        is_over = self._was_closed and (end is None or self.offset - self._pieces[-1].base >= end)
+        slice_ms = 0 if is_over else min(wait_ms, _LOOK_MS)
         values: list[bytes] = []
         is_done = False
         while room.is_left and not is_done:
@@ -115,8 +119,9 @@ class Follower:
         values = [record.value or b"" for offset, record in found if end is None or offset < end]
         self.offset = piece.base + (after if end is None else min(after, end))
         if piece.end is None:
-            known = max(fetched.end, self._end - piece.base)
+            known = max(fetched.end, self._bounds.last_stable - piece.base)
             self.is_up_to_date = after >= (known if end is None else min(known, end))
+            self._is_at_end = after >= (max(known, self._bounds.end - piece.base) if end is None else end)
         return values
 
     def _piece(self) -> Piece:
@@ -140,8 +145,9 @@ class Follower:
     async def _fetch(self, piece: Piece, wait_ms: int, bytes_max: int) -> Fetched:
         """Fetch once; return early if the stream is closed in the meantime."""
         ranges = [FetchRange(piece.partition, self.offset - piece.base, bytes_max)]
-        if wait_ms == 0:
-            return (await self._streams.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]
+        if wait_ms == 0 or self._was_closed:
+            bytes_min = 1 if wait_ms else 0
+            return (await self._streams.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms))[0]
         loop = asyncio.get_running_loop()
         fetching = loop.create_task(
             self._streams.fetch(ranges, bytes_min=1, bytes_max=bytes_max, wait_ms=wait_ms), name="follow a stream"

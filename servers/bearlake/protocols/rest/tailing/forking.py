@@ -95,8 +95,8 @@ class Forking:
             raise Problem(409, 409, f"the source stream {name} has content type {state.content_type(source)}")
         pieces = await lineage.pieces_of(self._streams.catalog, source, index)
         bounds = await self._streams.bounds([piece.partition for piece in pieces])
-        start, end = lineage.bounds_of(pieces, bounds, state.closed_end(source, index))
-        offset = end if requested_offset is None else requested_offset
+        start, end, stable = lineage.bounds_of(pieces, bounds, state.closed_end(source, index))
+        offset = stable if requested_offset is None else requested_offset
         if offset > end:
             raise Problem(400, 400, f"Stream-Fork-Offset: {name} ends at {state.token(end)}")
         base, first = offset, list[Record]()

@@ -80,8 +80,8 @@ async def pieces_of(catalog: Catalog, view: StreamView, index: int) -> list[Piec
 
 def bounds_of(
     pieces: Sequence[Piece], found: Mapping[PartitionKey, PartitionBounds], closed_end: int | None
-) -> tuple[int, int]:
-    """Return the first readable offset and the end. `closed_end` is where the stream's own log was closed (None: open).
+) -> PartitionBounds:
+    """Return the first readable offset, the end and the last stable offset. `closed_end`: where the own log was closed (None: open).
 
     Raises:
         NotFound: the stream itself is deleted.
@@ -90,7 +90,9 @@ def bounds_of(
     if own.partition not in found:
         raise NotFound(f"no stream {own.name}")
     bounds = found[own.partition]
-    end = bounds.end if closed_end is None else min(bounds.end, closed_end)
+    end, stable = (
+        offset if closed_end is None else min(offset, closed_end) for offset in (bounds.end, bounds.last_stable)
+    )
     start = own.base + bounds.start
     if bounds.start == 0:
         for piece in reversed(inherited):
@@ -100,7 +102,7 @@ def bounds_of(
             start = piece.base + source.start
             if source.start > 0:
                 break
-    return start, own.base + end
+    return PartitionBounds(start, own.base + end, own.base + stable)
 
 
 async def _by_number(catalog: Catalog, number: int) -> StreamView | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from bearlake.errors import Denied, NotFound
+from bearlake.metadata.model import PartitionBounds
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
@@ -43,10 +44,10 @@ class ReadRoutes:
     async def head(self, request: web.Request) -> web.Response:
         """Get a stream's content type and end."""
         view, index = await self._tails.find(request, Operation.DESCRIBE)
-        _, _, end = await self._bounds(principal_of(request), view, index)
+        _, bounds = await self._bounds(principal_of(request), view, index)
         headers = {
             "Content-Type": state.content_type(view),
-            "Stream-Next-Offset": state.token(end),
+            "Stream-Next-Offset": state.token(bounds.last_stable),
             "Cache-Control": _NO_CACHE,
         }
         if state.is_closed(view):
@@ -68,15 +69,16 @@ class ReadRoutes:
         asked = state.parse_offset(request, is_required=live is not None)
         view, index = await self._tails.find(request, Operation.READ)
         who = principal_of(request)
-        pieces, start, end = await self._bounds(who, view, index)
-        offset = {state.START: start, state.NOW: end}.get(asked, 0) if isinstance(asked, str) else asked
-        if offset < start:
-            raise Problem(410, 410, f"offset: records before {state.token(start)} are deleted")
-        if offset > end:
-            raise Problem(400, 400, f"offset: the stream ends at {state.token(end)}")
+        pieces, bounds = await self._bounds(who, view, index)
+        named = {state.START: bounds.start, state.NOW: bounds.last_stable}
+        offset = named.get(asked, 0) if isinstance(asked, str) else asked
+        if offset < bounds.start:
+            raise Problem(410, 410, f"offset: records before {state.token(bounds.start)} are deleted")
+        if offset > bounds.end:
+            raise Problem(400, 400, f"offset: the stream ends at {state.token(bounds.end)}")
         self._streams.quotas.require(principal_of(request), QuotaKey.CONSUMER_BYTE_RATE)
         tail = self._tails.get(view, index)
-        follower = Follower(self._streams, self._settings, self._lifetimes, who, view, pieces, tail, offset, end)
+        follower = Follower(self._streams, self._settings, self._lifetimes, who, view, pieces, tail, offset, bounds)
         if live is None:
             return self._charged(request, await self._now(request, follower, is_now=asked == state.NOW))
         metrics.REST_FOLLOWERS.inc()
@@ -138,14 +140,14 @@ class ReadRoutes:
             headers["Stream-Closed"] = "true"
         return headers
 
-    async def _bounds(self, who: Principal, view: StreamView, index: int) -> tuple[Sequence[Piece], int, int]:
-        """Return the pieces with the partition's records, its first offset and its end."""
+    async def _bounds(self, who: Principal, view: StreamView, index: int) -> tuple[Sequence[Piece], PartitionBounds]:
+        """Return the pieces with the partition's records, and its bounds."""
         pieces = await lineage.pieces_of(self._streams.catalog, view, index)
         for piece in pieces:
             if not self._streams.may(who, Operation.READ, piece.name):
                 raise Denied(f"{who} may not read from {piece.name!r}, the source of the fork {view.name!r}")
         bounds = await self._streams.bounds([piece.partition for piece in pieces])
         try:
-            return pieces, *lineage.bounds_of(pieces, bounds, state.closed_end(view, index))
+            return pieces, lineage.bounds_of(pieces, bounds, state.closed_end(view, index))
         except NotFound as error:
             raise Problem(404, 404, str(error)) from error

@@ -75,8 +75,9 @@ class Sequences:
         end = (await self._streams.bounds([key]))[key].end
         while tail.seen < end:
             range_ = FetchRange(key, tail.seen, self._settings.fetch_bytes_max)
+            # Everything counts up to the end that the append expects, also what open transactions have written.
             (fetched,) = await self._streams.fetch(
-                [range_], bytes_min=1, bytes_max=self._settings.fetch_bytes_max, wait_ms=_WAIT_MS
+                [range_], bytes_min=1, bytes_max=self._settings.fetch_bytes_max, wait_ms=_WAIT_MS, is_committed=False
             )
             if isinstance(fetched.error, OutOfRange):
                 tail.seen = fetched.error.start

@@ -178,7 +178,7 @@ class GroupRoutes:
                 view = self._streams.catalog.peek_number(key >> PARTITION_BITS)
                 if view is not None and key in bounds and self._streams.sees(who, Operation.DESCRIBE, view.name):
                     partition = view.name, partition_index(key)
-                    lag = Lag(partition, committed[key].offset, bounds[key].end, owners.get(partition))
+                    lag = Lag(partition, committed[key].offset, bounds[key].last_stable, owners.get(partition))
                     lags.setdefault(view.name, []).append(lag)
         return [lag for name in sorted(lags) for lag in lags[name]]
 
