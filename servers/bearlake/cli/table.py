@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from bearlake.cli.completion import stream_names
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, printable
 
 BAR_WIDTH = 40
 SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
@@ -20,7 +21,7 @@ def table() -> None:
 
 
 @table.command()
-@click.argument("stream")
+@click.argument("stream", shell_complete=stream_names)
 @click.option("--timeline", is_flag=True, help="Show the work of compaction per minute, as bars.")
 @click.option(
     "--snapshots", type=click.IntRange(0), default=5, show_default=True, help="Number of newest snapshots to list."
@@ -54,8 +55,8 @@ def describe(stream: str, timeline: bool, snapshots: int, as_json: bool, **given
 
 
 def _print_head(found: Mapping[str, Any]) -> None:
-    click.echo(f"{click.style(found['stream'], bold=True)}  table {found['table']}")
-    click.echo(f"  {found['location']}")
+    click.echo(f"{click.style(printable(found['stream']), bold=True)}  table {printable(found['table'])}")
+    click.echo(f"  {printable(found['location'])}")
     files, rows = found["file_count"], found["row_count"]
     mean = f", {_size(found['size_bytes'] / files)} each on average" if files else ""
     click.echo(f"  {rows:,} rows in {files:,} files, {_size(found['size_bytes'])}{mean}")
