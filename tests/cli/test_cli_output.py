@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bearlake.cli.output import json_text, print_error, print_table, printable
+from bearlake.cli.output import json_text, print_table, printable, say
 from bearlake.cli.progress import Progress, duration_text, progress_text, shown_while
 from bearlake.cli.record_format import Record, as_json, formatter
 
@@ -36,11 +36,12 @@ def test_json_is_safe_to_show_and_means_the_same(document: object) -> None:
 
     assert shown.replace("\n", "").isprintable()
     assert json.loads(shown) == document
+    assert json_text("\x7f") == r'"\u007f"'
 
 
 def test_tables_and_errors_escape_names(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([{"name": HOSTILE, "configs": {HOSTILE: "1"}}], {"name": HOSTILE, "configs": "CONFIGS"})
-    print_error(f"no stream {HOSTILE}")
+    say(f"no stream {printable(HOSTILE)}", is_error=True)
 
     captured = capsys.readouterr()
     assert captured.out.replace("\n", "").isprintable()

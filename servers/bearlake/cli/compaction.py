@@ -5,7 +5,7 @@ import click
 from bearlake.cli.admin_client import AdminClient, admin_options
 from bearlake.cli.completion import stream_names
 from bearlake.cli.draining import drain
-from bearlake.cli.output import json_option, print_json, print_table, printable
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
 
 
 @click.group()
@@ -23,7 +23,7 @@ def backlog(limit: int, admin: AdminClient, as_json: bool) -> int:
     if as_json:
         print_json(found)
         return 0
-    click.echo(
+    say(
         f"{found['size_bytes']:,} bytes, {found['record_count']:,} records of {found['stream_count']:,} streams wait;"
         f" the oldest has waited for {found['age_ms'] / 1000:.1f} s"
     )
@@ -75,7 +75,7 @@ def retry(task: int, admin: AdminClient, as_json: bool) -> int:
     if as_json:
         print_json(found)
     else:
-        click.echo(f"task {task} of {printable(str(found['stream']))}: waiting")
+        say(f"task {task} of {printable(str(found['stream']))}: waiting")
     return 0
 
 

@@ -8,7 +8,7 @@ import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
 from bearlake.cli.completion import stream_names
-from bearlake.cli.output import json_option, print_json, printable
+from bearlake.cli.output import json_option, print_json, printable, say
 from bearlake.cli.progress import Progress
 from bearlake.errors import NotFound, Unavailable
 
@@ -51,9 +51,7 @@ def drain(names: Sequence[str], timeout_ms: int, admin: AdminClient, as_json: bo
         print_json({"streams": streams, "record_count": first, "seconds": round(seconds, 3)})
     else:
         what = printable(", ".join(streams)) if names else "all streams"
-        click.echo(
-            f"{what}: {first:,} records were compacted within {seconds:.1f} s" if first else f"{what}: nothing waits"
-        )
+        say(f"{what}: {first:,} records were compacted within {seconds:.1f} s" if first else f"{what}: nothing waits")
     return 0
 
 

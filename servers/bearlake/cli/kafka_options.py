@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.output import say
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -51,7 +53,7 @@ class Outage:
         """Called by the client library, from inside a poll."""
         if error.code() == self._code and not self.is_on:
             self.is_on = True
-            click.echo(
+            say(
                 f"bearlake: no answer from {self._bootstrap}; retrying (set its address with --bootstrap or BEARLAKE_BOOTSTRAP)",
-                err=True,
+                is_error=True,
             )

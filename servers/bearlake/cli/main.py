@@ -16,7 +16,7 @@ from bearlake.cli.completion import COMPLETION_VARIABLE, completion
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
 from bearlake.cli.doctor import doctor
-from bearlake.cli.output import print_error
+from bearlake.cli.output import say
 from bearlake.cli.produce import produce
 from bearlake.cli.quota import quota
 from bearlake.cli.run import executor, serve, tour, up
@@ -88,7 +88,7 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except BearlakeError as error:
-        print_error(str(error))
+        say(f"bearlake: {error}", is_error=True)
         return exit_code(error)
     return result if isinstance(result, int) else 0
 

@@ -41,7 +41,9 @@ def json_text(document: object, *, indent: int | None = None) -> str:
 
     def escaped(match: re.Match[str]) -> str:
         character = match[0]
-        return character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
+        if character.isprintable() or character == "\n":
+            return character
+        return json.dumps(character)[1:-1] if character != "\x7f" else r"\u007f"
 
     return _SUSPECT.sub(escaped, text)
 
@@ -51,15 +53,16 @@ def print_json(document: object) -> None:
     click.echo(json_text(document, indent=2))
 
 
-def print_error(text: str) -> None:
-    """Print what went wrong as a line on standard error; an error of several lines keeps its lines."""
-    click.echo(f"bearlake: {printable(text, kept=chr(10))}", err=True)
+def say(text: object, *, is_error: bool = False, is_bold: bool = False) -> None:
+    """Print lines, on standard error with `is_error`. Names in them that could have line breaks need `printable` first."""
+    shown = printable(str(text), kept="\n")
+    click.echo(click.style(shown, bold=True) if is_bold else shown, err=is_error)
 
 
 def print_table(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -> None:
     """Print rows under headings; `columns` maps keys of the rows to headings. Numbers are aligned right."""
     for index, text in enumerate(table_lines(rows, columns)):
-        click.echo(click.style(text, bold=True) if index == 0 else text)
+        say(text, is_bold=index == 0)
 
 
 def table_lines(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ import click
 
 from bearlake.cli.completion import stream_names
 from bearlake.cli.kafka_options import Outage, as_client_settings, bootstrap_option, client_option
-from bearlake.cli.output import print_error, print_json
+from bearlake.cli.output import print_json, say
 from bearlake.cli.positions import time_ms
 from bearlake.cli.progress import Progress
 from bearlake.cli.record_format import Record
@@ -119,7 +119,7 @@ def produce(
     if as_json:
         print_json({"stream": stream, "produced": sender.delivered_count, "failed": sender.failed_count})
     if sender.failed_count:
-        print_error(f"{sender.failed_count} records were not delivered: {sender.first_error}")
+        say(f"bearlake: {sender.failed_count} records were not delivered: {sender.first_error}", is_error=True)
         return 3 if sender.outage.is_on else 1
     return 0
 

@@ -13,7 +13,7 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import PATH, chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table, printable
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.errors import Invalid
 
 VARIABLE = "BEARLAKE_USER_PASSWORD"
@@ -85,7 +85,7 @@ def _report(name: str, done: str, as_json: bool) -> int:
     if as_json:
         print_json({"name": name, "result": done})
     else:
-        click.echo(f"{printable(name)}: {done}")
+        say(f"{printable(name)}: {done}")
     return 0
 
 
