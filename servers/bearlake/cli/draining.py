@@ -38,7 +38,7 @@ def drain(names: Sequence[str], timeout_ms: int, admin: AdminClient, as_json: bo
         if time.monotonic() - start > timeout_ms / 1000:
             progress.clear()
             raise Unavailable(
-                f"{left:,} of {first:,} records are not in their tables after {timeout_ms / 1000:.0f} s. Is a compaction worker running"
+                f"{left:,} of {first:,} records are not in their tables after {timeout_ms / 1000:g} s. Is a compaction worker running"
                 " (bearlake server list)? Is a task quarantined (bearlake compaction tasks)? Does a transaction hang"
                 " (bearlake transaction list)?"
             )
