@@ -20,10 +20,12 @@ from bearlake.serving.admin import operations
 from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import is_own_name, read_metrics_token, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
+from bearlake.serving.admin.lag import LagRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken, has_token
+from bearlake.serving.admin.transactions import TransactionRoutes
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
@@ -63,7 +65,9 @@ async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncItera
             StreamRoutes(streams),
             AccessRoutes(streams.access),
             CompactionRoutes(metadata),
+            LagRoutes(metadata),
             GroupRoutes(streams.coordinator),
+            TransactionRoutes(metadata, streams.transactions),
         ],
         token=token,
         config=lambda: [{"setting": "kafka.port"}],

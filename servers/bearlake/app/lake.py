@@ -18,7 +18,7 @@ from bearlake.streams import configs as stream_configs
 from bearlake.table import query as table_query
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.model import TableState
-from bearlake.table.query import QueryResult
+from bearlake.table.query import QueryProgress, QueryResult
 
 PAGE_COUNT = 1_000
 
@@ -51,11 +51,11 @@ async def all_streams(metadata: Metadata) -> Sequence[Stream]:
     return found
 
 
-async def query(settings: Settings, sql: str) -> QueryResult:
-    """Run one statement over the tables of all streams. Raises as `table.query.query`."""
+async def query(settings: Settings, sql: str, progress: QueryProgress | None = None) -> QueryResult:
+    """Run one statement over the tables of all streams, with its `progress`. Raises as `table.query.query`."""
     async with opened(settings) as lake:
         streams = await all_streams(lake.metadata)
-        return await table_query.query(lake.tables, streams, sql, will_have_table=_will_have_table)
+        return await table_query.query(lake.tables, streams, sql, will_have_table=_will_have_table, progress=progress)
 
 
 def _will_have_table(stream: Stream) -> bool:

@@ -27,6 +27,7 @@ from bearlake.objects import ObjectStore
 from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import read_metrics_token, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
+from bearlake.serving.admin.lag import LagRoutes
 from bearlake.serving.admin.server import AdminServer, Routes, admin_endpoint
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
@@ -156,7 +157,7 @@ def _open_one(
 
 def _admin_server(parts: Parts, listener: Listener) -> AdminServer:
     """Build the admin API, with the routes of the services that this process has. Raises `Invalid`."""
-    routes: list[Routes] = [CompactionRoutes(parts.metadata)]
+    routes: list[Routes] = [CompactionRoutes(parts.metadata), LagRoutes(parts.metadata)]
     if parts.stream_service is not None:
         service = parts.stream_service
         routes += [

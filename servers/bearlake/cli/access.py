@@ -10,7 +10,7 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, say
 from bearlake.errors import Invalid
 
 KINDS = ("Topic", "Group", "Cluster", "TransactionalId", "Subject", "Namespace")
@@ -52,17 +52,19 @@ def rule_options(*, are_required: bool) -> Callable[[Command], Command]:
 @access.command()
 @rule_options(are_required=True)
 @lake_options
-def allow(principal: str, operation: Sequence[str], resource: str, host: str, prefixed: bool, **given: Any) -> int:
+@json_option
+def allow(operation: Sequence[str], as_json: bool, **given: Any) -> int:
     """Allow operations."""
-    return _create("Allow", principal, operation, resource, host, prefixed, given)
+    return _create("Allow", operation, as_json, given)
 
 
 @access.command()
 @rule_options(are_required=True)
 @lake_options
-def deny(principal: str, operation: Sequence[str], resource: str, host: str, prefixed: bool, **given: Any) -> int:
+@json_option
+def deny(operation: Sequence[str], as_json: bool, **given: Any) -> int:
     """Deny operations, whatever else allows them."""
-    return _create("Deny", principal, operation, resource, host, prefixed, given)
+    return _create("Deny", operation, as_json, given)
 
 
 @access.command("list")
@@ -75,7 +77,7 @@ def list_rules(as_json: bool, **given: Any) -> int:
     found = run_async(server_module("bearlake.app.access").listed(settings, selected))
     _show(found.rules, as_json)
     for row in sorted(found.unknown):
-        click.echo(f"a rule of a later version, which only restricts here: {' '.join(map(repr, row))}", err=True)
+        say(f"a rule of a later version, which only restricts here: {' '.join(map(repr, row))}", is_error=True)
     return 0
 
 
@@ -94,17 +96,10 @@ def delete(is_for_all: bool, as_json: bool, **given: Any) -> int:
     return 0
 
 
-def _create(
-    permission: str,
-    principal: str,
-    operations: Sequence[str],
-    resource: str,
-    host: str,
-    prefixed: bool,
-    given: dict[str, Any],
-) -> int:
+def _create(permission: str, operations: Sequence[str], as_json: bool, given: dict[str, Any]) -> int:
     model = server_module("bearlake.metadata.access_rules")
-    kind, name = _resource(resource)
+    principal, host, prefixed = given.pop("principal"), given.pop("host"), given.pop("prefixed")
+    kind, name = _resource(given.pop("resource"))
     rules = [
         model.AccessRule(
             model.Resource(kind),
@@ -120,7 +115,7 @@ def _create(
     for rule in rules:
         model.check_rule(rule)
     run_async(server_module("bearlake.app.access").create(chosen(given, extra="kafka"), rules))
-    _show(rules, as_json=False)
+    _show(rules, as_json)
     return 0
 
 

@@ -125,7 +125,9 @@ admin_option = click.option(
 class AdminClient:
     """Requests to one admin API."""
 
-    def __init__(self, url: str, token_file: Path | None, tls: AdminTls | None = None) -> None:
+    def __init__(
+        self, url: str, token_file: Path | None, tls: AdminTls | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         """Raises `Invalid`, without the token: a URL that is not http(s), an unusable token, or files that cannot be used for TLS."""
         tls = tls or AdminTls()
         scheme = urllib.parse.urlsplit(url).scheme
@@ -136,6 +138,8 @@ class AdminClient:
                 f"--admin {url}: expected https://, because there are files for TLS with the admin API"
             )
         self._tls = tls.context() if scheme == "https" else None
+        self._files = token_file, tls
+        self._timeout_s = timeout_s
         self._url = url.rstrip("/")
         self._token = _token(token_file)
         self._opener = _opener(self._tls)
@@ -146,6 +150,33 @@ class AdminClient:
         Raises:
             Unavailable: no answer. Other kinds: as the server says.
         """
+        try:
+            return json.loads(self._answer(method, path, body, query))
+        except ValueError as error:
+            raise self._no_answer(error) from error
+
+    def text(self, path: str) -> str:
+        """Return an answer that is not JSON, such as metrics. Raises as `call`."""
+        return self._answer("GET", path, None, {}).decode(errors="replace")
+
+    def with_timeout(self, timeout_s: float) -> "AdminClient":
+        """Return a client of the same API whose requests take at most `timeout_s`."""
+        token_file, tls = self._files
+        return AdminClient(self._url, token_file, tls, timeout_s=timeout_s)
+
+    def of_peer(self, endpoint: str) -> "AdminClient":
+        """Return a client of another server, whose `endpoint` a list of servers has: `host:port`, or with TLS `https://host:port`.
+
+        Raises `Denied` if the other server has no TLS, although this one has: the token must not travel in the clear.
+        """
+        url = endpoint if endpoint.startswith("https://") else f"http://{endpoint}"
+        token_file, tls = self._files
+        has_tls = url.startswith("https:")
+        if self._tls is not None and not has_tls:
+            raise errors.Denied(f"{url} has no TLS, so the token is not sent there")
+        return AdminClient(url, token_file, tls if has_tls else None, timeout_s=self._timeout_s)
+
+    def _answer(self, method: str, path: str, body: object, query: Mapping[str, object]) -> bytes:
         given = {key: value for key, value in query.items() if value is not None}
         encoded = urllib.parse.urlencode(given, doseq=True)
         request = urllib.request.Request(  # noqa: S310 - http(s) only, see the constructor
@@ -157,13 +188,17 @@ class AdminClient:
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as response:
-                return json.load(response)
+            with self._opener.open(request, timeout=self._timeout_s) as response:
+                found: bytes = response.read()
+                return found
         except urllib.error.HTTPError as error:
             raise _KINDS.get(error.code, errors.Unavailable)(_detail(error)) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise errors.Unavailable(f"no answer from {self._url}: {reason} ({self._advice(reason)})") from error
+            raise self._no_answer(error) from error
+
+    def _no_answer(self, error: Exception) -> errors.Unavailable:
+        reason = getattr(error, "reason", error)
+        return errors.Unavailable(f"no answer from {self._url}: {reason} ({self._advice(reason)})")
 
     def _advice(self, reason: object) -> str:
         """Return what may help after a request without an answer."""

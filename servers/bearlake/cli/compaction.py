@@ -3,7 +3,9 @@
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.completion import stream_names
+from bearlake.cli.draining import drain
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
 
 
 @click.group()
@@ -21,7 +23,7 @@ def backlog(limit: int, admin: AdminClient, as_json: bool) -> int:
     if as_json:
         print_json(found)
         return 0
-    click.echo(
+    say(
         f"{found['size_bytes']:,} bytes, {found['record_count']:,} records of {found['stream_count']:,} streams wait;"
         f" the oldest has waited for {found['age_ms'] / 1000:.1f} s"
     )
@@ -38,7 +40,7 @@ def backlog(limit: int, admin: AdminClient, as_json: bool) -> int:
 
 
 @compaction.command()
-@click.option("--stream", metavar="NAME", help="Show only the tasks of this stream.")
+@click.option("--stream", metavar="NAME", shell_complete=stream_names, help="Show only the tasks of this stream.")
 @admin_options
 @json_option
 def tasks(stream: str | None, admin: AdminClient, as_json: bool) -> int:
@@ -73,5 +75,8 @@ def retry(task: int, admin: AdminClient, as_json: bool) -> int:
     if as_json:
         print_json(found)
     else:
-        click.echo(f"task {task} of {found['stream']}: waiting")
+        say(f"task {task} of {printable(str(found['stream']))}: waiting")
     return 0
+
+
+compaction.add_command(drain)

@@ -3,13 +3,17 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import click
 
-from bearlake.cli.kafka_options import Outage, Progress, as_client_settings, bootstrap_option, client_option
+from bearlake.cli.completion import group_names, stream_names
+from bearlake.cli.filters import Filter, record_filter
+from bearlake.cli.kafka_options import Outage, as_client_settings, bootstrap_option, client_option
+from bearlake.cli.positions import Positions, Resolver, parse_positions
+from bearlake.cli.progress import Progress
 from bearlake.cli.record_format import DEFAULT, Record, formatter
 from bearlake.errors import Invalid, NotFound, Unavailable
 
@@ -19,10 +23,32 @@ METADATA_TIMEOUT_S = 5.0
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", shell_complete=stream_names)
 @bootstrap_option
 @click.option("--from-beginning", is_flag=True, help="Start at the first record  [default: at new records].")
-@click.option("--group", "-g", metavar="NAME", help="Consume as a member of this group, and commit offsets.")
+@click.option(
+    "--offset",
+    "-o",
+    "offsets",
+    multiple=True,
+    metavar="WHERE",
+    help="Where to start: beginning, end, an offset, -N (the last N of each partition) or s@TIME. e@TIME: where to stop.",
+)
+@click.option(
+    "--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition; repeatable."
+)
+@click.option(
+    "--group",
+    "-g",
+    metavar="NAME",
+    shell_complete=group_names,
+    help="Consume as a member of this group, and commit offsets.",
+)
+@click.option("--filter-key", metavar="REGEX", help="Only records whose key matches.")
+@click.option("--filter-value", metavar="REGEX", help="Only records whose value matches.")
+@click.option(
+    "--filter-header", "filter_headers", multiple=True, metavar="NAME[=REGEX]", help="Only records with such a header."
+)
 @click.option("--max-messages", "-c", type=click.IntRange(1), metavar="COUNT", help="Stop after this many records.")
 @click.option("--exit-at-end", "-e", is_flag=True, help="Stop at the end of all partitions (not with --group).")
 @click.option("--idle-ms", type=click.IntRange(1), help="Stop after this many ms without a record.")
@@ -36,32 +62,45 @@ METADATA_TIMEOUT_S = 5.0
     help="json, or text with %t %p %o %T %k %v %h %K %V and \\n \\t, as in kcat.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+@click.option("--raw", is_flag=True, help="Write control characters to a terminal as they are.")
 @client_option
 def consume(
     stream: str,
     bootstrap: str,
     from_beginning: bool,
+    offsets: tuple[str, ...],
+    partitions: tuple[int, ...],
     group: str | None,
+    filter_key: str | None,
+    filter_value: str | None,
+    filter_headers: tuple[str, ...],
     max_messages: int | None,
     exit_at_end: bool,
     idle_ms: int | None,
     format_: str,
     as_json: bool,
+    raw: bool,
     client_settings: tuple[str, ...],
 ) -> int:
-    """Write records of STREAM to standard output until Ctrl-C, or until an option ends it."""
+    """Write records of STREAM to standard output until Ctrl-C, or until an option ends it.
+
+    TIME is ms since 1970, or such as 2026-01-31T12:00:00 (UTC without a zone). On a terminal, control characters are escaped.
+    """
     from bearlake.app import kafka_client
 
-    if exit_at_end and group is not None:
-        raise click.UsageError("--exit-at-end cannot be combined with --group; use --idle-ms")
-    write = formatter("json" if as_json else format_)
+    positions = parse_positions(offsets, from_beginning)
+    if group is not None:
+        _check_group(exit_at_end, bool(partitions), positions)
+    is_terminal = sys.stdout.isatty()
+    write = formatter("json" if as_json else format_, escapes=is_terminal and not raw)
+    passes = record_filter(filter_key, filter_value, filter_headers)
     confluent = kafka_client.library()
     settings = {
         "group.id": group or "bearlake-consume",
         "enable.auto.commit": group is not None,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest" if from_beginning else "latest",
-        "enable.partition.eof": exit_at_end,
+        "auto.offset.reset": "earliest" if positions.is_beginning else "latest",
+        "enable.partition.eof": exit_at_end or positions.end_ms is not None,
         **as_client_settings(client_settings),
     }
     outage = Outage(confluent.KafkaError._ALL_BROKERS_DOWN, bootstrap)
@@ -71,9 +110,9 @@ def consume(
         raise Invalid(error.args[0].str()) from error
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end it cleanly, with the position committed
     try:
-        start(consumer, confluent, bootstrap, stream, from_beginning, group)
-        reader = _Reader(consumer, confluent, max_messages, idle_ms)
-        progress = Progress("consumed", is_quiet=sys.stdout.isatty())
+        ends = start(consumer, confluent, bootstrap, stream, positions, partitions, group)
+        reader = _Reader(consumer, confluent, max_messages, idle_ms, ends, passes)
+        progress = Progress("consumed", is_quiet=is_terminal)
         for record in reader.records():
             outage.is_on = False
             sys.stdout.buffer.write(write(record))
@@ -85,29 +124,68 @@ def consume(
     return 0
 
 
+def _check_group(exit_at_end: bool, has_partitions: bool, positions: Positions) -> None:
+    """A group decides about partitions and positions. Raises `click.UsageError`."""
+    if exit_at_end:
+        raise click.UsageError("--exit-at-end cannot be combined with --group; use --idle-ms")
+    if has_partitions:
+        raise click.UsageError("--partition cannot be combined with --group, which assigns the partitions")
+    if positions.needs_partitions:
+        raise click.UsageError(
+            "--offset with a number or a time cannot be combined with --group, which has its own position"
+        )
+
+
 def start(
-    consumer: Any, confluent: ModuleType, bootstrap: str, stream: str, from_beginning: bool, group: str | None
-) -> None:
-    """Subscribe with a group, else take all partitions. Raises `NotFound`, `Unavailable`."""
+    consumer: Any,
+    confluent: ModuleType,
+    bootstrap: str,
+    stream: str,
+    positions: Positions,
+    partitions: Sequence[int],
+    group: str | None,
+) -> dict[int, int]:
+    """Subscribe with a group, else take these partitions (empty: all). Returns where to stop, by partition.
+
+    Raises `NotFound`, `Unavailable`.
+    """
     try:
         found = consumer.list_topics(stream, timeout=METADATA_TIMEOUT_S).topics[stream]
     except confluent.KafkaException as error:
         hint = "(--bootstrap, BEARLAKE_BOOTSTRAP)"
         raise Unavailable(f"no answer from {bootstrap}: {error.args[0].str()} {hint}") from error
     if not found.partitions:
-        raise NotFound(f"no stream {stream!r} at {bootstrap}")
+        raise NotFound(f"no stream {stream!r} at {bootstrap}: bearlake stream list shows those that there are")
     if group is not None:
         consumer.subscribe([stream])
-        return
-    offset = confluent.OFFSET_BEGINNING if from_beginning else confluent.OFFSET_END
-    consumer.assign([confluent.TopicPartition(stream, index, offset) for index in found.partitions])
+        return {}
+    taken = sorted(set(partitions)) or sorted(found.partitions)
+    if missing := set(taken) - set(found.partitions):
+        raise NotFound(
+            f"stream {stream!r} has partitions 0 to {len(found.partitions) - 1}, but no {', '.join(map(str, sorted(missing)))}"
+        )
+    resolver = Resolver(consumer, confluent, stream)
+    ends = resolver.ends(positions, taken)
+    consumer.assign(resolver.starts(positions, taken))
+    return ends
 
 
 class _Reader:
     """Polls a consumer until enough has come."""
 
-    def __init__(self, consumer: Any, confluent: ModuleType, count_max: int | None, idle_ms: int | None) -> None:
+    def __init__(
+        self,
+        consumer: Any,
+        confluent: ModuleType,
+        count_max: int | None,
+        idle_ms: int | None,
+        ends: Mapping[int, int],
+        passes: Filter | None,
+    ) -> None:
+        """`ends`: the offset before which a partition ends, if it does. `passes`: which records count; None: all."""
         self._consumer = consumer
+        self._ends = ends
+        self._passes = passes
         self._eof = confluent.KafkaError._PARTITION_EOF
         self._retried = (confluent.KafkaError._TRANSPORT, confluent.KafkaError._ALL_BROKERS_DOWN)
         self._count_max = count_max
@@ -124,9 +202,11 @@ class _Reader:
             for message in messages:
                 if not self._is_record(message):
                     continue
-                self.count += 1
                 self._consumer.store_offsets(message)
-                yield record_of(message)
+                record = record_of(message)
+                if self._passes is None or self._passes(record):
+                    self.count += 1
+                    yield record
             now = time.monotonic()
             last = now if messages else last
             if not messages:
@@ -137,13 +217,22 @@ class _Reader:
     def _is_record(self, message: Any) -> bool:
         error = message.error()
         if error is None:
-            self._at_end.discard(message.partition())
-            return True
+            return self._is_before_end(message.partition(), message.offset())
         if error.code() == self._eof:
             self._at_end.add(message.partition())
         elif error.code() not in self._retried:
             raise Unavailable(error.str())
         return False
+
+    def _is_before_end(self, partition: int, offset: int) -> bool:
+        """Note what a record says about the end of its partition; returns whether the record is before it."""
+        end = self._ends.get(partition)
+        if end is None:
+            self._at_end.discard(partition)
+            return True
+        if offset + 1 >= end:
+            self._at_end.add(partition)
+        return offset < end
 
     def _is_at_end(self) -> bool:
         return bool(self._at_end) and len(self._at_end) == len(self._consumer.assignment())

@@ -1,15 +1,13 @@
-"""Options that `produce` and `consume` share, and the progress that they show."""
+"""Options that `produce` and `consume` share, and how they report an outage."""
 
-import sys
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from bearlake.cli.output import say
 
-PROGRESS_INTERVAL_S = 0.5
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def bootstrap_option(command: F) -> F:
@@ -55,32 +53,7 @@ class Outage:
         """Called by the client library, from inside a poll."""
         if error.code() == self._code and not self.is_on:
             self.is_on = True
-            click.echo(
+            say(
                 f"bearlake: no answer from {self._bootstrap}; retrying (set its address with --bootstrap or BEARLAKE_BOOTSTRAP)",
-                err=True,
+                is_error=True,
             )
-
-
-class Progress:
-    """A counter on standard error, shown only if that is a terminal and the records are not written to a terminal."""
-
-    def __init__(self, verb: str, is_quiet: bool) -> None:
-        self._verb = verb
-        self._is_shown = sys.stderr.isatty() and not is_quiet
-        self._start = self._next = time.monotonic()
-
-    def show(self, count: int) -> None:
-        """Show the count, at most twice a second."""
-        now = time.monotonic()
-        if self._is_shown and now >= self._next:
-            self._next = now + PROGRESS_INTERVAL_S
-            click.echo(f"\r{self._verb} {count:,} records, {self._rate(count, now):,.0f}/s ", err=True, nl=False)
-
-    def end(self, count: int) -> None:
-        """Replace the line by the final count."""
-        if self._is_shown:
-            rate = self._rate(count, time.monotonic())
-            click.echo(f"\r{self._verb} {count:,} records, {rate:,.0f}/s ", err=True)
-
-    def _rate(self, count: int, now: float) -> float:
-        return count / max(now - self._start, 1e-3)

@@ -12,8 +12,11 @@ import click
 from bearlake import __version__
 from bearlake.cli.access import access
 from bearlake.cli.compaction import compaction
+from bearlake.cli.completion import COMPLETION_VARIABLE, completion
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
+from bearlake.cli.doctor import doctor
+from bearlake.cli.output import say
 from bearlake.cli.produce import produce
 from bearlake.cli.quota import quota
 from bearlake.cli.run import executor, serve, tour, up
@@ -21,12 +24,10 @@ from bearlake.cli.server import server
 from bearlake.cli.sql import sql
 from bearlake.cli.stream import stream
 from bearlake.cli.table import table
+from bearlake.cli.top.command import top
 from bearlake.cli.transaction import transaction
 from bearlake.cli.user import user
 from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
-
-COMPLETION = "_BEARLAKE_COMPLETE"
-"""The variable by which a shell asks for completions (click's convention)."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -41,6 +42,8 @@ def root() -> None:
 for command in (
     up,
     serve,
+    doctor,
+    top,
     stream,
     produce,
     consume,
@@ -54,6 +57,7 @@ for command in (
     quota,
     config,
     tour,
+    completion,
     executor,
 ):
     root.add_command(command)
@@ -66,10 +70,11 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; what went wrong is one line on standard error."""
-    if COMPLETION in os.environ:
+    if COMPLETION_VARIABLE in os.environ:
         root.main(arguments, prog_name="bearlake")  # answers the shell, and exits
+    is_plain = bool(os.environ.get("NO_COLOR"))  # https://no-color.org
     try:
-        with root.make_context("bearlake", list(arguments)) as context:
+        with root.make_context("bearlake", list(arguments), color=False if is_plain else None) as context:
             result = root.invoke(context)
             sys.stdout.flush()
     except click.exceptions.Exit as end:
@@ -83,7 +88,7 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except BearlakeError as error:
-        click.echo(f"bearlake: {error}", err=True)
+        say(f"bearlake: {error}", is_error=True)
         return exit_code(error)
     return result if isinstance(result, int) else 0
 

@@ -1,28 +1,49 @@
-"""`bearlake produce`: lines of standard input become records."""
+"""`bearlake produce`: lines of standard input, or whole files, become records."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
-from bearlake.cli.kafka_options import Outage, Progress, as_client_settings, bootstrap_option, client_option
-from bearlake.cli.output import print_json
-from bearlake.cli.record_format import Record, from_json
+from bearlake.cli.completion import stream_names
+from bearlake.cli.kafka_options import Outage, as_client_settings, bootstrap_option, client_option
+from bearlake.cli.output import print_json, say
+from bearlake.cli.positions import time_ms
+from bearlake.cli.progress import Progress
+from bearlake.cli.record_format import Record
+from bearlake.cli.record_source import Fixed, RecordSource, delimiter_of
 from bearlake.errors import Invalid
 
-LINE_BYTES_MAX = 64 * 1024 * 1024
 QUEUE_BYTES_MAX_KIB = 64 * 1024
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", shell_complete=stream_names)
 @bootstrap_option
+@click.option(
+    "--file",
+    "files",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="Produce this file as one record, instead of standard input; repeatable.",
+)
+@click.option("--key", "-k", metavar="TEXT", help="Key of every record.")
 @click.option("--key-separator", "-K", metavar="TEXT", help="Separator between key and value on each line.")
+@click.option(
+    "--delimiter",
+    "-D",
+    metavar="TEXT",
+    default="\\n",
+    show_default=True,
+    help="End of each record; \\t, \\0 and others as usual.",
+)
+@click.option("--null", "-Z", "nulls", is_flag=True, help="Produce empty values as null, which deletes a key.")
 @click.option("--partition", "-p", type=click.IntRange(0), help="Partition of all records  [default: by key].")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record.")
+@click.option("--timestamp", metavar="TIME", help="Timestamp of every record: ms since 1970, or ISO 8601.")
 @click.option(
     "--compression",
     "-z",
@@ -47,9 +68,14 @@ QUEUE_BYTES_MAX_KIB = 64 * 1024
 def produce(
     stream: str,
     bootstrap: str,
+    files: Sequence[Path],
+    key: str | None,
     key_separator: str | None,
+    delimiter: str,
+    nulls: bool,
     partition: int | None,
     headers: Sequence[str],
+    timestamp: str | None,
     compression: str,
     format_: str,
     timeout_ms: int,
@@ -62,21 +88,22 @@ def produce(
     """
     from bearlake.app import kafka_client
 
-    if format_ == "json" and key_separator is not None:
-        raise click.UsageError(
-            "--key-separator requires --format text; with --format json, the key is a field of the object"
-        )
-    confluent = kafka_client.library()
-    source = sys.stdin.buffer
-    fixed = [_header(text) for text in headers]
-    records = (
-        replace(
-            record,
-            headers=[*record.headers, *fixed],
-            partition=partition if partition is not None else record.partition,
-        )
-        for record in _records(source, stream, format_, key_separator)
+    _check_options(format_, key, key_separator, bool(files))
+    fixed = Fixed(
+        partition=partition,
+        key=None if key is None else key.encode(),
+        timestamp_ms=None if timestamp is None else time_ms(timestamp),
+        headers=[_header(text) for text in headers],
+        are_empty_values_null=nulls,
     )
+    separator = None if key_separator is None else delimiter_of(key_separator, "--key-separator")
+    source = RecordSource(stream)
+    found = (
+        source.of_files(files)
+        if files
+        else source.of_pieces(sys.stdin.buffer, format_, delimiter_of(delimiter, "--delimiter"), separator)
+    )
+    confluent = kafka_client.library()
     settings = {
         "enable.idempotence": True,
         "compression.type": compression,
@@ -85,20 +112,39 @@ def produce(
         "queue.buffering.max.kbytes": QUEUE_BYTES_MAX_KIB,
         **as_client_settings(client_settings),
     }
-    sender = _Sender(confluent, kafka_client.common(bootstrap, **settings), Progress("produced", is_quiet=False))
-    sender.send_all(records, timeout_ms / 1000)
+    sender = _Sender(
+        confluent, kafka_client.common(bootstrap, **settings), Progress("produced"), lambda: source.fraction
+    )
+    sender.send_all(map(fixed.of, found), timeout_ms / 1000)
     if as_json:
         print_json({"stream": stream, "produced": sender.delivered_count, "failed": sender.failed_count})
     if sender.failed_count:
-        click.echo(f"bearlake: {sender.failed_count} records were not delivered: {sender.first_error}", err=True)
+        say(f"bearlake: {sender.failed_count} records were not delivered: {sender.first_error}", is_error=True)
         return 3 if sender.outage.is_on else 1
     return 0
+
+
+def _check_options(format_: str, key: str | None, key_separator: str | None, has_files: bool) -> None:
+    if format_ == "json" and key_separator is not None:
+        raise click.UsageError(
+            "--key-separator requires --format text; with --format json, the key is a field of the object"
+        )
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key and --key-separator are mutually exclusive")
+    if has_files and (format_ == "json" or key_separator is not None):
+        raise click.UsageError("--file takes whole files as values: use --key instead of --key-separator or JSON")
 
 
 class _Sender:
     """Sends records and counts their outcomes."""
 
-    def __init__(self, confluent: ModuleType, settings: dict[str, Any], progress: Progress) -> None:
+    def __init__(
+        self,
+        confluent: ModuleType,
+        settings: dict[str, Any],
+        progress: Progress,
+        fraction: Callable[[], float | None],
+    ) -> None:
         self._confluent = confluent
         self.outage = Outage(confluent.KafkaError._ALL_BROKERS_DOWN, settings["bootstrap.servers"])
         try:
@@ -106,6 +152,7 @@ class _Sender:
         except confluent.KafkaException as error:
             raise Invalid(error.args[0].str()) from error
         self._progress = progress
+        self._fraction = fraction
         self.delivered_count = 0
         self.failed_count = 0
         self.first_error = ""
@@ -114,7 +161,7 @@ class _Sender:
         """Send everything and wait until each record's outcome is known."""
         for record in records:
             self._send(record)
-            self._progress.show(self.delivered_count)
+            self._progress.show(self.delivered_count, self._fraction())
         left = self._producer.flush(timeout_s + 1)
         self.failed_count += left
         self._progress.end(self.delivered_count)
@@ -150,23 +197,6 @@ class _Sender:
     def _fail(self, error: Any) -> None:
         self.failed_count += 1
         self.first_error = self.first_error or error.str()
-
-
-def _records(source: BinaryIO, stream: str, format_: str, key_separator: str | None) -> Iterator[Record]:
-    separator = None if key_separator is None else key_separator.encode().decode("unicode_escape").encode()
-    for number, line in enumerate(iter(lambda: source.readline(LINE_BYTES_MAX), b""), start=1):
-        text = line.removesuffix(b"\n")
-        try:
-            yield from_json(text, stream) if format_ == "json" else _split(text, stream, separator)
-        except Invalid as error:
-            raise Invalid(f"line {number}: {error}") from error
-
-
-def _split(line: bytes, stream: str, separator: bytes | None) -> Record:
-    if separator is None:
-        return Record(stream=stream, value=line)
-    key, found, value = line.partition(separator)
-    return Record(stream=stream, key=key, value=value) if found else Record(stream=stream, value=line)
 
 
 def _header(text: str) -> tuple[str, bytes]:

@@ -40,7 +40,8 @@ def entity_options(command: Command) -> Command:
 @entity_options
 @click.argument("quotas", nargs=-1, required=True, metavar="KEY=VALUE...")
 @lake_options
-def set_quotas(quotas: tuple[str, ...], **given: Any) -> int:
+@json_option
+def set_quotas(quotas: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Set quotas of an entity, such as producer_byte_rate=1048576.
 
     Keys: producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage (of each server's time), controller_mutation_rate
@@ -54,19 +55,20 @@ def set_quotas(quotas: tuple[str, ...], **given: Any) -> int:
         if not separator:
             raise Invalid(f"quota {text!r}: expected KEY=VALUE")
         changes.append(model.QuotaChange(entity, model.key_of(key), _number(text, value)))
-    return _change(changes, given)
+    return _change(changes, given, as_json)
 
 
 @quota.command()
 @entity_options
 @click.argument("keys", nargs=-1, metavar="[KEY...]")
 @lake_options
-def delete(keys: tuple[str, ...], **given: Any) -> int:
+@json_option
+def delete(keys: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Delete quotas of an entity: these, or all."""
     model = server_module("bearlake.metadata.quotas")
     entity = _entity(given)
     chosen_keys = [model.key_of(key) for key in keys] or sorted(model.keys_of(entity), key=lambda key: key.value)
-    return _change([model.QuotaChange(entity, key, None) for key in chosen_keys], given)
+    return _change([model.QuotaChange(entity, key, None) for key in chosen_keys], given, as_json)
 
 
 @quota.command("list")
@@ -84,10 +86,13 @@ def list_quotas(as_json: bool, **given: Any) -> int:
     return 0
 
 
-def _change(changes: Sequence[Any], given: dict[str, Any]) -> int:
+def _change(changes: Sequence[Any], given: dict[str, Any], as_json: bool) -> int:
+    """Make the changes. With `as_json`, print them; the value of a deleted quota is null."""
     model = server_module("bearlake.metadata.quotas")
     model.check_quota_changes(changes)
     run_async(server_module("bearlake.app.quotas").change(chosen(given, extra="kafka"), changes))
+    if as_json:
+        print_json([{**_shown(change.entity), "quota": change.key.value, "value": change.value} for change in changes])
     return 0
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bearlake.cli.output import json_text, printable
 from bearlake.errors import Invalid
 
 DEFAULT = "%v\\n"
@@ -52,11 +53,14 @@ _WORDS: Mapping[str, Formatter] = {
 }
 
 
-def formatter(format_text: str) -> Formatter:
-    """The function that writes a record in this format; `json` means one JSON object per line. Raises `Invalid`."""
+def formatter(format_text: str, *, escapes: bool = False) -> Formatter:
+    """The function that writes a record in this format; `json` means one JSON object per line. Raises `Invalid`.
+
+    `escapes`: what comes from the record is safe for a terminal; only its line breaks and tabs stay as they are.
+    """
     if format_text == "json":
         return as_json
-    pieces = list(_pieces(format_text))
+    pieces = [_escaping(piece) if escapes and not isinstance(piece, bytes) else piece for piece in _pieces(format_text)]
     return lambda record: b"".join(piece if isinstance(piece, bytes) else piece(record) for piece in pieces)
 
 
@@ -71,7 +75,7 @@ def as_json(record: Record) -> bytes:
         **_text_or_base64("value", record.value),
         "headers": [{"name": name, **_text_or_base64("value", value)} for name, value in record.headers],
     }
-    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+    return json_text(document).encode() + b"\n"
 
 
 def from_json(line: bytes, stream: str) -> Record:
@@ -108,6 +112,10 @@ def _pieces(text: str) -> Iterator[bytes | Formatter]:
             yield _ESCAPES.get(letter, f"\\{letter}".encode())
         else:
             yield character.encode()
+
+
+def _escaping(piece: Formatter) -> Formatter:
+    return lambda record: printable(piece(record).decode(errors="backslashreplace"), kept="\n\t").encode()
 
 
 def _length(value: bytes | None) -> bytes:

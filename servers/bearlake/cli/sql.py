@@ -11,7 +11,8 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
-from bearlake.cli.output import print_json, print_table
+from bearlake.cli.output import print_json, print_table, say
+from bearlake.cli.progress import shown_while
 
 CELL_WIDTH_MAX = 60
 
@@ -33,7 +34,8 @@ def sql(statement: str, as_json: bool, **given: Any) -> int:
     bearlake sql "select _offset, _timestamp, decode(_value) as value from orders order by 2 desc limit 5"
     """
     lake = server_module("bearlake.app.lake", extra="sql")
-    found = run_async(lake.query(chosen(given), statement))
+    done = lake.QueryProgress()
+    found = run_async(shown_while(lake.query(chosen(given), statement, done), "querying", lambda: done.fraction))
     rows = [dict(zip(found.columns, map(plain, row), strict=True)) for row in found.rows]
     if as_json:
         print_json(rows)
@@ -42,9 +44,9 @@ def sql(statement: str, as_json: bool, **given: Any) -> int:
             [{name: _cell(value) for name, value in row.items()} for row in rows],
             {name: name for name in found.columns},
         )
-        click.echo(
+        say(
             f"({len(rows):,} row{'' if len(rows) == 1 else 's'}{', further rows omitted' if found.is_truncated else ''})",
-            err=True,
+            is_error=True,
         )
     return 0
 

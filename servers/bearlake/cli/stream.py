@@ -8,10 +8,12 @@ from urllib.parse import quote
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.completion import stream_names
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.errors import Invalid
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+KNOWN_NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=stream_names)
 
 
 @click.group()
@@ -60,7 +62,7 @@ def list_streams(prefix: str, admin: AdminClient, as_json: bool) -> int:
 
 
 @stream.command()
-@click.argument("name")
+@click.argument("name", shell_complete=stream_names)
 @admin_options
 @json_option
 def describe(name: str, admin: AdminClient, as_json: bool) -> int:
@@ -73,9 +75,9 @@ def describe(name: str, admin: AdminClient, as_json: bool) -> int:
         print_json({**found, "partitions": partitions})
         return 0
     created = datetime.datetime.fromtimestamp(found["created_ms"] / 1000, datetime.UTC)
-    click.echo(f"{click.style(found['name'], bold=True)}  id {found['id']}, created {created:%Y-%m-%d %H:%M:%S} UTC")
+    say(f"{found['name']}  id {found['id']}, created {created:%Y-%m-%d %H:%M:%S} UTC", is_bold=True)
     for key, value in found["configs"].items():
-        click.echo(f"  {key} = {value}")
+        say(f"  {printable(key)} = {printable(value)}")
     columns = {
         "partition": "PARTITION",
         "start_offset": "START",
@@ -88,7 +90,7 @@ def describe(name: str, admin: AdminClient, as_json: bool) -> int:
 
 
 @stream.command()
-@NAMES
+@KNOWN_NAMES
 @click.option("--partitions", type=click.IntRange(1), help="Increase the number of partitions to this number.")
 @click.option("--set", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic config.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Reset a topic config to its default.")
@@ -112,7 +114,7 @@ def alter(
 
 
 @stream.command()
-@NAMES
+@KNOWN_NAMES
 @click.option("--if-exists", is_flag=True, help="Succeed if a stream does not exist.")
 @admin_options
 @json_option
@@ -130,11 +132,11 @@ def _report(results: Sequence[Mapping[str, Any]], done: str, as_json: bool, fine
         return 1 if failed else 0
     for result in results:
         if result in failed:
-            click.echo(f"bearlake: {result['name']}: {result['problem']['detail']}", err=True)
+            say(f"bearlake: {result['name']}: {result['problem']['detail']}", is_error=True)
         elif result["status"] >= 300:
-            click.echo(f"{result['name']}: nothing to do ({result['problem']['title'].lower()})")
+            say(f"{printable(result['name'])}: nothing to do ({result['problem']['title'].lower()})")
         else:
-            click.echo(f"{result['name']}: {done}")
+            say(f"{printable(result['name'])}: {done}")
     return 1 if failed else 0
 
 

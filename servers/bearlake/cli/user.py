@@ -13,7 +13,7 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import PATH, chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.errors import Invalid
 
 VARIABLE = "BEARLAKE_USER_PASSWORD"
@@ -41,23 +41,23 @@ def user() -> None:
 )
 @click.option("--replace", is_flag=True, help="Give an existing user a new password.")
 @lake_options
-def create(name: str, password_file: Path | None, iterations: int, replace: bool, **given: Any) -> int:
+@json_option
+def create(name: str, password_file: Path | None, iterations: int, replace: bool, as_json: bool, **given: Any) -> int:
     """Create a user."""
     users, settings = _users(given)
     run_async(users.create(settings, name, _password(password_file), iterations, replaces=replace))
-    click.echo(f"{name}: {'saved' if replace else 'created'}")
-    return 0
+    return _report(name, "saved" if replace else "created", as_json)
 
 
 @user.command()
 @click.argument("name")
 @lake_options
-def delete(name: str, **given: Any) -> int:
+@json_option
+def delete(name: str, as_json: bool, **given: Any) -> int:
     """Delete a user. Its open connections end with their sessions (authentication.session_ms_max)."""
     users, settings = _users(given)
     run_async(users.delete(settings, name))
-    click.echo(f"{name}: deleted")
-    return 0
+    return _report(name, "deleted", as_json)
 
 
 @user.command("list")
@@ -78,6 +78,14 @@ def list_users(as_json: bool, **given: Any) -> int:
         print_json(rows)
     else:
         print_table(rows, {"name": "NAME", "mechanisms": "MECHANISMS", "iterations": "ITERATIONS"})
+    return 0
+
+
+def _report(name: str, done: str, as_json: bool) -> int:
+    if as_json:
+        print_json({"name": name, "result": done})
+    else:
+        say(f"{printable(name)}: {done}")
     return 0
 
 

@@ -5,6 +5,7 @@ memory:///                    in this process only, discarded at its end; steps 
 postgresql://user@host/name   a cluster; needs the extra `bearlake[postgresql]`
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata import Metadata
+from bearlake.metadata.inspection import Inspection
+from bearlake.metadata.sqlite.inspection import inspect_sqlite
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import open_sqlite
 
@@ -49,6 +52,17 @@ async def open_metadata(
     raise Invalid(f"metadata store URL {parts.scheme}:…: expected sqlite:///path, memory:///, postgresql://…")
 
 
+async def inspect_metadata(url: str, settings: object | None = None) -> Inspection:
+    """Inspect the store without changing it or its layout. `settings` as of `open_metadata`; raises as that."""
+    scheme = urlsplit(url).scheme
+    if scheme in POSTGRESQL:
+        return await _inspect_postgresql(url, settings)
+    if scheme != "sqlite":
+        raise Invalid(f"metadata store URL {scheme}:…: only sqlite:///path and postgresql://… can be inspected")
+    chosen = settings if isinstance(settings, SqliteSettings) else SqliteSettings()
+    return await asyncio.to_thread(inspect_sqlite, sqlite_path(url), chosen)
+
+
 def sqlite_path(url: str) -> Path:
     """Return the file of a `sqlite:///path` URL. Its folder must exist.
 
@@ -63,6 +77,17 @@ def sqlite_path(url: str) -> Path:
     if not path.parent.is_dir():
         raise Unavailable(f"the folder of the metadata store {path} does not exist")
     return path
+
+
+async def _inspect_postgresql(url: str, settings: object | None) -> Inspection:
+    try:
+        from bearlake.metadata.postgresql.inspection import inspect_postgresql
+        from bearlake.metadata.postgresql.settings import PostgresqlSettings
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise Invalid("PostgreSQL needs the driver asyncpg: install bearlake[postgresql]") from error
+    return await inspect_postgresql(url, settings if isinstance(settings, PostgresqlSettings) else PostgresqlSettings())
 
 
 async def _open_postgresql(url: str, settings: object | None) -> Metadata:

@@ -188,6 +188,14 @@ class IcebergTables(Tables):
 
         return await self.run(stream.name, summary)
 
+    async def namespaces(self) -> list[str]:
+        """Return the names of the catalog's namespaces: the catalog answers. Opens the catalog if needed."""
+
+        def names() -> list[str]:
+            return sorted(".".join(name) for name in self.lookup().catalog.list_namespaces())
+
+        return await self.run("namespaces", names)
+
     @override
     async def close(self) -> None:
         """Stop running calls at their next step, and wait up to `close_deadline_ms` for them."""

@@ -77,16 +77,41 @@ class QueryResult:
     """Whether there were more rows than `TableSettings.query_row_count_max`."""
 
 
+class QueryProgress:
+    """How far a query is, for a caller that shows it. `query` gives it the engine's connection."""
+
+    def __init__(self) -> None:
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def follow(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Report on the statement of this connection from now on."""
+        connection.execute("set enable_progress_bar = true")
+        connection.execute("set enable_progress_bar_print = false")
+        self._connection = connection
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of the statement that is done (0 to 1), as the engine estimates it; None: unknown."""
+        if self._connection is None:
+            return None
+        try:
+            percent = self._connection.query_progress()
+        except duckdb.Error:  # the statement has ended
+            return None
+        return percent / 100 if percent > 0 else None
+
+
 async def query(
     tables: IcebergTables,
     streams: Sequence[Stream],
     sql: str,
     *,
     will_have_table: Callable[[Stream], bool] = lambda _: True,
+    progress: QueryProgress | None = None,
 ) -> QueryResult:
     """Run one statement over the tables of `streams`. A table is named like its stream (quoted if the name has dots).
 
-    A stream whose table does not exist yet, but `will_have_table`, is an empty table.
+    A stream whose table does not exist yet, but `will_have_table`, is an empty table. `progress` says meanwhile how far the statement is.
 
     Raises:
         Invalid: the statement is invalid, or names a table that is not the table of a stream.
@@ -94,6 +119,8 @@ async def query(
         Unavailable: the catalog or the object store did not answer, or the query exceeded `query_deadline_ms`.
     """
     connection = await tables.run("query", lambda: _connect(tables.settings))
+    if progress is not None:
+        progress.follow(connection)
 
     def run() -> QueryResult:
         with connection:

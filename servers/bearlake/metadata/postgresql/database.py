@@ -291,6 +291,13 @@ class Session:
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
 
+    async def first(self, statement: str, *values: object) -> list[Any]:
+        """Return the fields of the first row, which must exist."""
+        try:
+            return list(await self.connection.fetchrow(self._sql(statement), *values))
+        except failures.FOREIGN as error:
+            raise failures.translated(error) from error
+
     async def column(self, statement: str, *values: object) -> list[Any]:
         """Return the first field of each row."""
         try:

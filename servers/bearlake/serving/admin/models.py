@@ -74,6 +74,14 @@ class AccessPage(OpenModel):
     limit: PageCount = PAGE_COUNT_MAX
 
 
+class GroupPage(OpenModel):
+    """Parameters of a list of consumer groups."""
+
+    after: str = ""
+    """The name of the last group of the previous page."""
+    limit: PageCount = 100
+
+
 class TransactionPage(OpenModel):
     """Parameters of a list of transactions."""
 
@@ -213,6 +221,7 @@ PARTITION_PAGE = Query(PartitionPage)
 COMPACTION_PAGE = Query(CompactionPage)
 TASK_PAGE = Query(TaskPage)
 ACCESS_PAGE = Query(AccessPage)
+GROUP_PAGE = Query(GroupPage)
 TRANSACTION_PAGE = Query(TransactionPage)
 TRANSACTION_NAME = Query(TransactionName)
 STREAM_NAMES = Query(StreamNames)

@@ -52,6 +52,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/v1/compaction/commits"): _get(*models.COMPACTION_PAGE.parameters()),
     ("GET", "/v1/compaction/tasks"): _get(*models.TASK_PAGE.parameters()),
     ("POST", "/v1/compaction/tasks/{id}/retry"): _get(),
+    ("GET", "/v1/groups"): _get(*models.GROUP_PAGE.parameters()),
     ("GET", "/v1/transactions"): _get(*models.TRANSACTION_PAGE.parameters()),
     ("GET", "/v1/transactions/description"): _get(*models.TRANSACTION_NAME.parameters()),
     ("POST", "/v1/transactions/abort"): Operation(

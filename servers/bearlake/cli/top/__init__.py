@@ -1,0 +1,1 @@
+"""`bearlake top`: rates, lag, freshness and cost of a deployment, live."""
