@@ -10,7 +10,7 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, say
 from bearlake.errors import Invalid
 
 KINDS = ("Topic", "Group", "Cluster", "TransactionalId", "Subject", "Namespace")
@@ -75,7 +75,7 @@ def list_rules(as_json: bool, **given: Any) -> int:
     found = run_async(server_module("bearlake.app.access").listed(settings, selected))
     _show(found.rules, as_json)
     for row in sorted(found.unknown):
-        click.echo(f"a rule of a later version, which only restricts here: {' '.join(map(repr, row))}", err=True)
+        say(f"a rule of a later version, which only restricts here: {' '.join(map(repr, row))}", is_error=True)
     return 0
 
 

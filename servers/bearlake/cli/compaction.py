@@ -3,7 +3,7 @@
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, say
 
 
 @click.group()
@@ -21,7 +21,7 @@ def backlog(limit: int, admin: AdminClient, as_json: bool) -> int:
     if as_json:
         print_json(found)
         return 0
-    click.echo(
+    say(
         f"{found['size_bytes']:,} bytes, {found['record_count']:,} records of {found['stream_count']:,} streams wait;"
         f" the oldest has waited for {found['age_ms'] / 1000:.1f} s"
     )
@@ -73,5 +73,5 @@ def retry(task: int, admin: AdminClient, as_json: bool) -> int:
     if as_json:
         print_json(found)
     else:
-        click.echo(f"task {task} of {found['stream']}: waiting")
+        say(f"task {task} of {found['stream']}: waiting")
     return 0

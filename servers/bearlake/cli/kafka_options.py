@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.output import say
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 PROGRESS_INTERVAL_S = 0.5
@@ -55,9 +57,9 @@ class Outage:
         """Called by the client library, from inside a poll."""
         if error.code() == self._code and not self.is_on:
             self.is_on = True
-            click.echo(
+            say(
                 f"bearlake: no answer from {self._bootstrap}; retrying (set its address with --bootstrap or BEARLAKE_BOOTSTRAP)",
-                err=True,
+                is_error=True,
             )
 
 

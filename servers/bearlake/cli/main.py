@@ -14,6 +14,7 @@ from bearlake.cli.access import access
 from bearlake.cli.compaction import compaction
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
+from bearlake.cli.output import say
 from bearlake.cli.produce import produce
 from bearlake.cli.quota import quota
 from bearlake.cli.run import executor, serve, tour, up
@@ -83,7 +84,7 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except BearlakeError as error:
-        click.echo(f"bearlake: {error}", err=True)
+        say(f"bearlake: {error}", is_error=True)
         return exit_code(error)
     return result if isinstance(result, int) else 0
 

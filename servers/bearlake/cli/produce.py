@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import click
 
 from bearlake.cli.kafka_options import Outage, Progress, as_client_settings, bootstrap_option, client_option
-from bearlake.cli.output import print_json
+from bearlake.cli.output import print_json, say
 from bearlake.cli.record_format import Record, from_json
 from bearlake.errors import Invalid
 
@@ -90,7 +90,7 @@ def produce(
     if as_json:
         print_json({"stream": stream, "produced": sender.delivered_count, "failed": sender.failed_count})
     if sender.failed_count:
-        click.echo(f"bearlake: {sender.failed_count} records were not delivered: {sender.first_error}", err=True)
+        say(f"bearlake: {sender.failed_count} records were not delivered: {sender.first_error}", is_error=True)
         return 3 if sender.outage.is_on else 1
     return 0
 

@@ -11,6 +11,7 @@ import click
 from bearlake.cli.admin_client import AdminTls, admin_option, ca_file_option
 from bearlake.cli.extras import server_module
 from bearlake.cli.lake_options import DATA_DIR, chosen, lake_options, words_for
+from bearlake.cli.output import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -230,6 +231,6 @@ def tour(bootstrap: str, admin: str, admin_ca_file: Path | None, table: bool, **
         tls = AdminTls(ca_file=admin_ca_file).context() if admin.startswith("https:") else None
         app_tour.run(bootstrap, app_tour.Admin(admin, tls), query)
     except app_tour.TourFailed as error:
-        click.echo(f"bearlake: the tour failed: {error}", err=True)
+        say(f"bearlake: the tour failed: {error}", is_error=True)
         return 1
     return 0

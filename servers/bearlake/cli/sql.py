@@ -11,7 +11,7 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
-from bearlake.cli.output import print_json, print_table
+from bearlake.cli.output import print_json, print_table, say
 
 CELL_WIDTH_MAX = 60
 
@@ -42,9 +42,9 @@ def sql(statement: str, as_json: bool, **given: Any) -> int:
             [{name: _cell(value) for name, value in row.items()} for row in rows],
             {name: name for name in found.columns},
         )
-        click.echo(
+        say(
             f"({len(rows):,} row{'' if len(rows) == 1 else 's'}{', further rows omitted' if found.is_truncated else ''})",
-            err=True,
+            is_error=True,
         )
     return 0
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.errors import Invalid
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
@@ -73,9 +73,9 @@ def describe(name: str, admin: AdminClient, as_json: bool) -> int:
         print_json({**found, "partitions": partitions})
         return 0
     created = datetime.datetime.fromtimestamp(found["created_ms"] / 1000, datetime.UTC)
-    click.echo(f"{click.style(found['name'], bold=True)}  id {found['id']}, created {created:%Y-%m-%d %H:%M:%S} UTC")
+    say(f"{found['name']}  id {found['id']}, created {created:%Y-%m-%d %H:%M:%S} UTC", is_bold=True)
     for key, value in found["configs"].items():
-        click.echo(f"  {key} = {value}")
+        say(f"  {key} = {printable(value)}")
     columns = {
         "partition": "PARTITION",
         "start_offset": "START",
@@ -130,11 +130,11 @@ def _report(results: Sequence[Mapping[str, Any]], done: str, as_json: bool, fine
         return 1 if failed else 0
     for result in results:
         if result in failed:
-            click.echo(f"bearlake: {result['name']}: {result['problem']['detail']}", err=True)
+            say(f"bearlake: {result['name']}: {result['problem']['detail']}", is_error=True)
         elif result["status"] >= 300:
-            click.echo(f"{result['name']}: nothing to do ({result['problem']['title'].lower()})")
+            say(f"{result['name']}: nothing to do ({result['problem']['title'].lower()})")
         else:
-            click.echo(f"{result['name']}: {done}")
+            say(f"{result['name']}: {done}")
     return 1 if failed else 0
 
 

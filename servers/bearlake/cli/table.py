@@ -8,7 +8,7 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, say
 
 BAR_WIDTH = 40
 SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
@@ -54,17 +54,17 @@ def describe(stream: str, timeline: bool, snapshots: int, as_json: bool, **given
 
 
 def _print_head(found: Mapping[str, Any]) -> None:
-    click.echo(f"{click.style(found['stream'], bold=True)}  table {found['table']}")
-    click.echo(f"  {found['location']}")
+    say(f"{found['stream']}  table {found['table']}", is_bold=True)
+    say(f"  {found['location']}")
     files, rows = found["file_count"], found["row_count"]
     mean = f", {_size(found['size_bytes'] / files)} each on average" if files else ""
-    click.echo(f"  {rows:,} rows in {files:,} files, {_size(found['size_bytes'])}{mean}")
-    click.echo(
+    say(f"  {rows:,} rows in {files:,} files, {_size(found['size_bytes'])}{mean}")
+    say(
         f"  {found['lag']:,} records are not in the table yet; the oldest was committed {found['freshness_ms'] / 1000:.1f} s ago"
         if found["lag"]
         else "  every committed record is in the table"
     )
-    click.echo(f"  {len(found['snapshots']):,} snapshots, {found['manifest_count']:,} manifests\n")
+    say(f"  {len(found['snapshots']):,} snapshots, {found['manifest_count']:,} manifests\n")
 
 
 def _print_snapshots(snapshots: Sequence[Mapping[str, Any]]) -> None:
@@ -78,7 +78,7 @@ def _print_snapshots(snapshots: Sequence[Mapping[str, Any]]) -> None:
         "deleted_files": "FILES -",
         "added_rows": "ROWS +",
     }
-    click.echo()
+    say("")
     print_table(rows, columns)
 
 
@@ -89,7 +89,7 @@ def _print_timeline(snapshots: Sequence[Mapping[str, Any]]) -> None:
         minutes.setdefault(snapshot["timestamp_ms"] // 60_000, []).append(snapshot)
     appended = {minute: _rows(committed) for minute, committed in minutes.items()}
     most = max(appended.values(), default=0) or 1
-    click.echo(click.style("\nMINUTE (UTC)  COMMITS  FILES +  FILES -        ROWS +", bold=True))
+    say("\nMINUTE (UTC)  COMMITS  FILES +  FILES -        ROWS +", is_bold=True)
     for minute, committed in sorted(minutes.items()):
         bar = "█" * round(BAR_WIDTH * appended[minute] / most)
         added, deleted = (
@@ -97,7 +97,7 @@ def _print_timeline(snapshots: Sequence[Mapping[str, Any]]) -> None:
             sum(snapshot["deleted_files"] for snapshot in committed),
         )
         head = f"{_clock(minute * 60_000, '%m-%d %H:%M'):<12}  {len(committed):7,}  {added:7,}  {deleted:7,}"
-        click.echo(f"{head}  {appended[minute]:12,}  {bar}".rstrip())
+        say(f"{head}  {appended[minute]:12,}  {bar}".rstrip())
 
 
 def _rows(snapshots: Sequence[Mapping[str, Any]]) -> int:

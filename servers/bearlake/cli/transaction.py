@@ -3,7 +3,7 @@
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
 
 _COLUMNS = {
     "transactional_id": "TRANSACTIONAL ID",
@@ -52,7 +52,7 @@ def describe(transactional_id: str, admin: AdminClient, as_json: bool) -> int:
         return 0
     print_table([found], _COLUMNS)
     if found["groups"]:
-        click.echo(f"groups: {', '.join(found['groups'])}")
+        say(f"groups: {', '.join(map(printable, found['groups']))}")
     if found["partitions"]:
         print_table(found["partitions"], {"stream": "STREAM", "partition": "PARTITION", "first_offset": "FIRST OFFSET"})
     return 0
@@ -74,5 +74,5 @@ def abort(transactional_id: str, admin: AdminClient, as_json: bool) -> int:
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{transactional_id}: {done}")
+        say(f"{transactional_id}: {done}")
     return 0

@@ -13,7 +13,7 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import PATH, chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.cli.output import json_option, print_json, print_table, say
 from bearlake.errors import Invalid
 
 VARIABLE = "BEARLAKE_USER_PASSWORD"
@@ -45,7 +45,7 @@ def create(name: str, password_file: Path | None, iterations: int, replace: bool
     """Create a user."""
     users, settings = _users(given)
     run_async(users.create(settings, name, _password(password_file), iterations, replaces=replace))
-    click.echo(f"{name}: {'saved' if replace else 'created'}")
+    say(f"{name}: {'saved' if replace else 'created'}")
     return 0
 
 
@@ -56,7 +56,7 @@ def delete(name: str, **given: Any) -> int:
     """Delete a user. Its open connections end with their sessions (authentication.session_ms_max)."""
     users, settings = _users(given)
     run_async(users.delete(settings, name))
-    click.echo(f"{name}: deleted")
+    say(f"{name}: deleted")
     return 0
 
 
