@@ -29,7 +29,11 @@ def printable(text: str) -> str:
     """Return the text on one line, with escapes (`\\x1b`) for characters that terminals may interpret or do not show."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def print_json(document: object) -> None:
@@ -38,10 +42,10 @@ def print_json(document: object) -> None:
     click.echo("\n".join(line if line.isprintable() else "".join(map(_in_json, line)) for line in lines))
 
 
-def _in_json(one: str) -> str:
-    if one.isprintable():
-        return one
-    return json.dumps(one)[1:-1] if one != "\x7f" else r"\u007f"
+def _in_json(character: str) -> str:
+    if character.isprintable():
+        return character
+    return json.dumps(character)[1:-1] if character != "\x7f" else r"\u007f"
 
 
 def print_table(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -> None:
