@@ -126,7 +126,7 @@ def test_the_deployment_of_the_page_lets_its_users_in_and_refuses_them(
     section = PAGE.read_text().partition("### In ten minutes")[2].partition("\n### ")[0]
     [settings] = re.findall(r"^```yaml\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     [commands] = re.findall(r"^```sh\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
-    lines = [line for line in commands.replace("\\\n", " ").splitlines() if line]
+    lines = [line for line in commands.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
 
     with issuer(logins.keys_file, certificates) as url:
         machine = Machine(tmp_path, certificates, url, logins.token(iss=url, sub="carol"))

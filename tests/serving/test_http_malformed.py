@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from typing_extensions import override
 
+from bearlake.serving.http import guard
 from bearlake.serving.http.guard import HttpGuard, HttpMeters
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import ListenerSettings, open_listener
@@ -41,12 +42,12 @@ async def unread(request: web.Request) -> web.Response:
 
 @asynccontextmanager
 async def site() -> AsyncIterator[int]:
-    guard = Guard(Limits(), HttpMeters(requests=metrics.ADMIN_REQUESTS))
+    guarding = Guard(Limits(), HttpMeters(requests=metrics.ADMIN_REQUESTS))
     listener = open_listener(ListenerSettings(), "test")
-    app = guard.application()
+    app = guarding.application()
     app.router.add_post("/", size)
     app.router.add_post("/unread", unread)
-    running = HttpSite("test", [listener], guard, idle_ms=60_000)
+    running = HttpSite("test", [listener], guarding, idle_ms=60_000)
     await running.start(app)
     yield listener.socket.getsockname()[1]
     await running.close()
@@ -96,3 +97,15 @@ async def test_a_good_compressed_body_is_read() -> None:
         answer = await answer_to(port, head + body)
 
     assert answer.endswith(b"1000")
+
+
+async def test_a_method_that_no_route_has_is_one_kind_of_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kinds label a metric and are logged: a client must not choose them."""
+    kinds: list[str] = []
+    monkeypatch.setattr(guard, "begin", kinds.append)
+    async with site() as port:
+        for method in ("PURGE", "MKCOL", "SEARCH"):
+            head = f"{method} / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+            assert (await answer_to(port, head.encode())).startswith(b"HTTP/1.1 405")
+
+    assert set(kinds) == {"other unknown"}

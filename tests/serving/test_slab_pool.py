@@ -138,3 +138,55 @@ def test_every_request_is_granted_and_the_bound_is_exceeded_by_at_most_one_slab(
         assert at == wishes
         assert not pool.has_waiters
         assert pool.used_bytes == 0
+
+
+def left_slab(pool: SlabPool) -> Slab:
+    """A small slab that only a batch holds."""
+    slab = pool.take_small()
+    slab.acquire()
+    slab.leave()
+    return slab
+
+
+def test_small_slabs_that_only_batches_hold_count_like_larger_ones() -> None:
+    pool = SlabPool(SlabSettings(bytes_max=LARGE))
+    left = [left_slab(pool) for _ in range(LARGE // SMALL - 1)]
+    assert not pool.is_left_to_batches
+    assert pool.try_take(MEDIUM) is None
+    assert pool.try_take(SMALL) is not None
+
+    left.append(left_slab(pool))
+
+    assert pool.is_left_to_batches
+    assert pool.try_take(SMALL) is None, "not even a small one"
+    for slab in left:
+        slab.release()
+    assert not pool.is_left_to_batches
+    assert pool.try_take(LARGE) is not None
+
+
+def test_a_small_slab_that_its_connection_leaves_empty_returns_to_the_pool() -> None:
+    pool = SlabPool(SlabSettings(bytes_max=1))
+    slab = pool.take_small()
+
+    slab.leave()
+
+    assert (pool.used_bytes, pool.idle_bytes, pool.is_left_to_batches) == (0, SMALL, False)
+
+
+def test_a_connection_whose_small_slabs_are_kept_by_batches_waits_for_the_next_one() -> None:
+    """Small slabs were always granted at once, because the number of connections was to bound them."""
+    pool = SlabPool(SlabSettings(bytes_max=2 * SMALL))
+    left = [left_slab(pool), left_slab(pool)]
+    granted: list[Slab] = []
+
+    extra = pool.try_take(SMALL, is_needed=True)
+    assert extra is not None
+    assert pool.try_take(SMALL, is_needed=True) is None
+    pool.wish(SMALL, granted.append)
+    left[0].release()
+
+    assert len(granted) == 1
+    for slab in (left[1], extra, *granted):
+        slab.release()
+    assert pool.used_bytes == 0

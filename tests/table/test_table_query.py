@@ -1,5 +1,6 @@
 """SQL over tables: types, several streams, other engines' changes, limits, clear errors."""
 
+import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -221,3 +222,36 @@ async def test_files_of_our_writer_are_planned_by_their_bounds(
     assert found.rows == [(30, 15, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=START_MS + 29))]
     removed = await tables.delete_before(stream, START_MS + 20)
     assert removed == 2
+
+
+async def test_streams_whose_names_differ_only_in_case_do_not_hide_each_other(
+    tables: IcebergTables, orders: Stream, store: tuple[ObjectStore, str]
+) -> None:
+    """SQL ignores case. Any client that may create streams could make statements about another stream fail, or read its own rows."""
+    other = a_stream("Orders", 8)
+    await tables.ensure(other)
+    await tables.commit(other, commit_of(await Work(store[0], other).append(3, 100, 103)), closed_tasks=[])
+    streams = [other, orders, a_stream("SELECT", 9), a_stream("select", 10)]
+
+    assert (await query(tables, streams, "select count(*) from orders")).rows == [(15,)]
+    assert (await query(tables, streams, "select min(_offset) from Orders")).rows == [(100,)]
+    for sql in ("select 1 from ORDERS", "select 1 from orders join Orders using (_offset)"):
+        with pytest.raises(Invalid, match="differ only in case"):
+            await query(tables, streams, sql)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["...", "-rf", "a..b", "select", "from", "main", "information_schema", "sqlite_master", "1", "_", "x" * 249],
+    ids=lambda name: name[:20],
+)
+async def test_streams_whose_names_mean_something_in_sql_or_paths_have_tables(
+    tmp_path: Path, tables: IcebergTables, orders: Stream, store: tuple[ObjectStore, str], name: str
+) -> None:
+    stream = a_stream(name, 8)
+    await tables.ensure(stream)
+    await tables.commit(stream, commit_of(await Work(store[0], stream).append(3, 0, 3)), closed_tasks=[])
+
+    assert (await query(tables, [orders, stream], f'select count(*) from "{name}"')).rows == [(3,)]
+    assert (await query(tables, [orders, stream], "select count(*) from orders")).rows == [(15,)]
+    assert set(os.listdir(tmp_path)) <= {"catalog.db", "objects"}

@@ -1,8 +1,8 @@
 """The connections of one protocol server: accepted on its listeners, counted, and checked every few seconds.
 
 At most `connections_max` are open, including those in a TLS handshake (`handshakes.py`), and at most `address_connections_max` of one
-client address; a further connection is closed at once. This
-register also owns the server's tasks, which end with it.
+client address; a further connection is closed at once. So is every new connection while batches of connections that have ended keep too
+many receive buffers (`slabs.py`). This register also owns the server's tasks, which end with it.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ class Connections(Generic[C]):
         """`protocol` names the endpoints (`kafka`). `listeners` are already bound, and this object owns them from now on.
 
         `address_connections_max` bounds the connections of one client address; 0: no limit. `receive_bytes_max` bounds the total of the
-        larger receive buffers of all connections, and `slow_readers` what clients have not read. `check_ms` is the time between checks.
-        `tls_handshake_ms` is the time limit of a TLS handshake.
+        larger receive buffers of all connections and of those that only batches hold, and `slow_readers` what clients have not read.
+        `check_ms` is the time between checks. `tls_handshake_ms` is the time limit of a TLS handshake.
         """
         self.slabs = SlabPool(SlabSettings(bytes_max=receive_bytes_max))
         self.slow_readers = slow_readers
@@ -126,10 +126,14 @@ class Connections(Generic[C]):
         """The number that `connections_max` bounds."""
         return len(self._open) + len(self._handshakes)
 
+    @property
+    def _is_full(self) -> bool:
+        return self._count >= self._connections_max or self.slabs.is_left_to_batches
+
     def add(self, connection: C) -> bool:
         """Count an open connection; returns False if there are too many, or too many of its address."""
         self._handshakes.discard(connection)
-        if self._count >= self._connections_max or not self._addresses.enter(connection.address):
+        if self._is_full or not self._addresses.enter(connection.address):
             return False
         self._open[connection] = None
         self.meters.opened.inc()
@@ -162,7 +166,7 @@ class Connections(Generic[C]):
     # -- TLS -----------------------------------------------------------------------------------------------------
 
     def _accepted(self, tls: ssl.SSLContext, connect: Callable[[], C], accepted: socket.socket) -> None:
-        if self._count >= self._connections_max:
+        if self._is_full:
             self.meters.closed.labels("connections_max").inc()
             accepted.close()
             return

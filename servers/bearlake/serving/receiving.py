@@ -179,7 +179,7 @@ class Receiver(asyncio.BufferedProtocol):
         have = self._high - self._low
         fresh.view[:have] = old.view[self._low : self._high]
         self._slab, self._low, self._high = fresh, 0, have
-        old.release()
+        old.leave()
 
     def _release(self) -> None:
         """Release the slab."""
@@ -189,7 +189,7 @@ class Receiver(asyncio.BufferedProtocol):
         slab, self._slab = self._slab, None
         self._low = self._high = self._need = self._size_class = 0
         if slab is not None:
-            slab.release()
+            slab.leave()
 
     def _shrink(self) -> None:
         """Keep the unconsumed bytes in a small slab, if they fit, while nothing is read."""

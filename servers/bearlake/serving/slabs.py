@@ -9,6 +9,10 @@ number of small slabs). A busy connection grows into larger slabs. A request abo
 Such a slab reserves addresses for the whole request and grows in place, so that its bytes are never moved: to move 64 MiB takes 50 ms.
 Only its size counts; addresses that were never touched use no memory.
 
+A connection that ends or moves to another slab leaves its small slab to the batches in it, until they are sealed. Such slabs are not
+bounded by the number of connections, so they count like larger ones. While they alone reach the bound, no connection gets another small
+slab, and the server accepts no connection (`serving/connections.py`).
+
 Larger slabs are bounded by `bytes_max`. Beyond the bound, connections wait in line. The first in line gets a slab over the bound if no
 other connection holds such a slab, and holds it for one frame (`serving/receiving.py`). So requests that were begun always finish: no
 connection waits for memory that only waiting connections hold.
@@ -32,7 +36,7 @@ SMALL_BYTES = SIZES[0]
 class Slab:
     """One receive buffer with a count of holders; starts with one holder."""
 
-    __slots__ = ("_pool", "holders", "is_extra", "room", "size", "view")
+    __slots__ = ("_pool", "holders", "is_extra", "is_left", "room", "size", "view")
 
     def __init__(self, pool: "SlabPool", size: int, room: int = 0) -> None:
         self._pool = pool
@@ -43,12 +47,20 @@ class Slab:
         self.holders = 1
         self.is_extra = False
         """Whether the slab was granted over the pool's bound."""
+        self.is_left = False
+        """Whether the slab is small, and only batches hold it."""
         self.view = memoryview(mmap.mmap(-1, self.room))
         """The slab's `room` bytes. Those after `size` must not be touched."""
 
     def acquire(self, count: int = 1) -> None:
         """Add `count` holders."""
         self.holders += count
+
+    def leave(self) -> None:
+        """Remove the holder that reads into the slab; other holders, which are batches in it, may keep it."""
+        if self.size == SMALL_BYTES and self.holders > 1:
+            self._pool.left(self)
+        self.release()
 
     def release(self, count: int = 1) -> None:
         """Remove `count` holders; the last one returns the slab to the pool."""
@@ -62,7 +74,7 @@ class SlabSettings:
     """Bounds of the pool."""
 
     bytes_max: int = 256 * 1024 * 1024
-    """Bytes of slabs in use that are larger than the smallest size."""
+    """Bytes of slabs in use that are larger than the smallest size, or that only batches hold."""
     idle_bytes_max: int = 64 * 1024 * 1024
     """Bytes of unused slabs that are kept for reuse."""
 
@@ -89,7 +101,8 @@ class SlabPool:
         self._free: dict[int, list[Slab]] = {size: [] for size in SIZES}
         self._wishes: deque[Wish] = deque()
         self._has_extra = False
-        self._large_bytes = 0
+        self._large_bytes = 0  # also of small slabs that only batches hold
+        self._left_bytes = 0
         self.used_bytes = 0
         """Bytes of slabs that have holders."""
         self.idle_bytes = 0
@@ -99,6 +112,17 @@ class SlabPool:
     def has_waiters(self) -> bool:
         """Whether a connection waits for a slab, so that others should return unneeded slabs."""
         return bool(self._wishes)
+
+    @property
+    def is_left_to_batches(self) -> bool:
+        """Whether small slabs that only batches hold reach the bound: no connection may be accepted."""
+        return self._left_bytes > 0 and self._left_bytes >= self._settings.bytes_max
+
+    def left(self, slab: Slab) -> None:
+        """Called by a small slab that only batches hold from now on."""
+        slab.is_left = True
+        self._left_bytes += slab.size
+        self._large_bytes += slab.size
 
     def take_small(self) -> Slab:
         """Return a slab of the smallest size; always granted at once."""
@@ -111,7 +135,7 @@ class SlabPool:
         `room`: bytes to which the slab should be able to grow, if it is larger than the largest size.
         """
         size = _size_of(size_min)
-        if size == SMALL_BYTES:
+        if size == SMALL_BYTES and not self.is_left_to_batches:
             return self._take(size)
         if not self._may_grant(size, is_needed=is_needed):
             return None
@@ -151,8 +175,11 @@ class SlabPool:
     def give_back(self, slab: Slab) -> None:
         """Called by a slab whose last holder released it."""
         self.used_bytes -= slab.size
-        if slab.size > SMALL_BYTES:
+        if slab.size > SMALL_BYTES or slab.is_left:
             self._large_bytes -= slab.size
+        if slab.is_left:
+            slab.is_left = False
+            self._left_bytes -= slab.size
         if slab.is_extra:
             slab.is_extra = self._has_extra = False
         free = self._free.get(slab.size)

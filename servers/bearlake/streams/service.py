@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
-from bearlake.errors import Overloaded
 from bearlake.index.isolation import IsolationIndex
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
@@ -55,6 +54,7 @@ from bearlake.streams.outcomes import Seen
 from bearlake.streams.principal import Authorizer
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
+from bearlake.streams.reservations import Reservation
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -294,23 +294,16 @@ class Streams(Management):
         """Give up waiting: do not call `resume` any more. No effect if it was called."""
         self._writer.relief.leave(resume)
 
-    async def room(self, wait_ms: int | None = None) -> None:
+    async def room(self, wait_ms: int | None = None, read_bytes: int = 0) -> Reservation:
         """Wait until the write path accepts more, for at most `wait_ms` ms (None: without a limit of its own).
 
-        Meanwhile, the caller reads nothing from its client. Once its turn has come, it does not check again: others may be in line by then.
-        Raises `Overloaded` if `wait_ms` is over.
+        Meanwhile, the caller reads nothing from its client. Then the caller tells the reservation how much it has read (`hold`, which may
+        wait as long again), and gives it back when the records are appended. Raises `Overloaded` if `wait_ms` is over.
+
+        `read_bytes`: what the caller has read already. Such callers may also be refused at once, so that those who wait have a bound.
         """
-        if not self.is_over_budget:
-            return
-        relieved = asyncio.Event()
-        self.on_relief(relieved.set)
-        try:
-            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
-                await relieved.wait()
-        except TimeoutError as error:
-            raise Overloaded("too many bytes are waiting to be written; retry later") from error
-        finally:
-            self.leave_relief(relieved.set)
+        reservations = self._writer.reservations
+        return await (reservations.admit(wait_ms, read_bytes) if read_bytes else reservations.enter(wait_ms))
 
     # -- consume -------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@
   failure: the writer retries the commit with the same token until the outcome is known or this server is fenced. After
   `commit_unknown_ms_max` the server stops, so that clients move to other servers; the store decides each token once, even if late (I8).
 - A commit names the oldest log position that this server knew when it received a batch that may be its producer's first (`may_begin`).
-- `bytes_max` and `batch_count_max` bound memory: above them, protocol servers stop reading their sockets and wait in line
-  (`is_over_budget`, `relief`).
+- `bytes_max` and `batch_count_max` bound memory: above them, protocol servers stop reading and wait in line (`relief`, `reservations`).
 """
 
 import asyncio
@@ -33,6 +32,7 @@ from bearlake.streams.buffer import OpenBuffer, Sealed, seal
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
 from bearlake.streams.relief import ReliefLine
+from bearlake.streams.reservations import Reservations
 from bearlake.streams.turns import AT_ONCE
 from bearlake.streams.unstored_batches import UnstoredBatches
 from bearlake.streams.writer_settings import WriterSettings
@@ -88,6 +88,7 @@ class Writer:
         """Bytes of the batches that are not in the open buffer, and the number of these batches."""
         self.relief = ReliefLine(self._used)
         """Those who wait until less than half of the budget is used."""
+        self.reservations = Reservations(self.relief, lambda: self.pending_bytes, settings.bytes_max)
         self._unstored = UnstoredBatches(commit_log)
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
         self._is_fenced = False
@@ -168,8 +169,8 @@ class Writer:
         return self._closed_count + self._open.batches.count
 
     def _used(self) -> float:
-        settings = self._settings
-        return max(self.pending_bytes / settings.bytes_max, self.pending_count / settings.batch_count_max)
+        count_max = self._settings.batch_count_max
+        return max(self.pending_bytes / self.reservations.left_bytes, self.pending_count / count_max)
 
     async def drain(self) -> None:
         """Flush the open buffer and wait until nothing is in flight, including batches that arrive meanwhile."""
@@ -361,14 +362,13 @@ class Writer:
         self._kick()
 
     def _failed(self, error: BaseException) -> None:
-        # A bug: nothing was acknowledged, and this server can no longer guarantee anything.
         log.error("the write path failed; stopping this server", exc_info=error)
         self._end(self._on_unknown)
 
     def _release(self, written: kernel.WriteBuffer) -> None:
         self._closed_bytes -= written.size
         self._closed_count -= written.count
-        self.relief.relieve()
+        self.reservations.freed()
 
     def _expire(self) -> None:
         """Answer calls whose deadline has passed, in turns; `_calls` is in order of arrival, hence of deadlines."""

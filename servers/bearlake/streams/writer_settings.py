@@ -26,7 +26,8 @@ class WriterSettings:
     puts_in_flight_max: int = 4
     """Objects that are being uploaded or committed at once."""
     bytes_max: int = 192 * 1024 * 1024
-    """Bytes of batches waiting or in flight at which sockets are no longer read (backpressure)."""
+    """Bytes of batches waiting or in flight at which sockets are no longer read (backpressure). What calls of REST and gRPC have read for
+    further batches counts too, at most half of it (decision 171)."""
     batch_count_max: int = 200_000
     """Batches waiting or in flight at which sockets are no longer read. A batch takes up to 2 KiB beside its own bytes. More help only if
     the stores are slow and batches are smaller than 1 KiB."""

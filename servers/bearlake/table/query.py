@@ -10,6 +10,7 @@ Why not DataFusion: only one of its releases works with PyIceberg 0.12, and the 
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -151,9 +152,8 @@ def _query(
 ) -> QueryResult:
     try:
         paths: list[str] = []
-        for stream in streams:
-            if _mentions(sql, stream.name):
-                paths += _define(connection, tables, stream, will_have_table)
+        for stream in _mentioned(sql, streams):
+            paths += _define(connection, tables, stream, will_have_table)
         connection.execute("set allowed_paths = ?", [paths])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
@@ -164,14 +164,39 @@ def _query(
         raise Unavailable(f"the query was stopped: {error}") from error
     except duckdb.CatalogException as error:
         known = ", ".join(_name(stream.name) for stream in streams if will_have_table(stream)) or "none"
-        raise Invalid(f"{error}\nStreams with a table: {known}") from error
+        raise Invalid(f"{error}\nStreams with a table: {known}{_note_on_case(sql, streams)}") from error
     except duckdb.Error as error:
         raise Invalid(str(error)) from error
 
 
-def _mentions(sql: str, name: str) -> bool:
-    """Return whether the statement contains the table's name as a word. (DuckDB itself reports only names of existing tables.)"""
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) is not None
+def _mentioned(sql: str, streams: Sequence[Stream]) -> list[Stream]:
+    """Return the streams whose names the statement contains as words. (DuckDB itself reports only names of existing tables.)
+
+    In SQL, case does not matter; in names of streams, it does. Of streams whose names differ only in case, the statement means the one
+    that it writes exactly so. If it writes several of them, none becomes a table: statements about other streams must not fail.
+    """
+    found: dict[str, list[Stream]] = {}
+    for stream in streams:
+        if _has_word(sql, stream.name, re.IGNORECASE):
+            found.setdefault(stream.name.lower(), []).append(stream)
+    mentioned = []
+    for alike in found.values():
+        exact = [stream for stream in alike if len(alike) == 1 or _has_word(sql, stream.name)]
+        if len(exact) == 1:
+            mentioned += exact
+    return mentioned
+
+
+def _note_on_case(sql: str, streams: Sequence[Stream]) -> str:
+    """Return a hint for a statement that does not say which of several streams it means."""
+    lowered = Counter(stream.name.lower() for stream in streams if _has_word(sql, stream.name, re.IGNORECASE))
+    if max(lowered.values(), default=0) < 2:
+        return ""
+    return "\nSome names differ only in case: write one of them exactly, and one in each statement"
+
+
+def _has_word(sql: str, name: str, flags: int = 0) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, flags) is not None
 
 
 def _result(relation: duckdb.DuckDBPyRelation | None, row_count_max: int) -> QueryResult:

@@ -15,7 +15,7 @@ def whole(incoming: framing.Incoming[pb.ProduceStreamRequest]) -> pb.ProduceStre
     """The message as protobuf would have read it."""
     request = pb.ProduceStreamRequest()
     request.CopyFrom(incoming.request)
-    if incoming[1:] != (None, None, None):
+    if (incoming.batch, incoming.records, incoming.arrow) != (None, None, None):
         assert not request.HasField("payload")
     if incoming.batch is not None:
         request.payload.record_batches = bytes(incoming.batch)

@@ -15,6 +15,7 @@ from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.append import AppendCall
+from bearlake.streams.relief import ReliefLine
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer_settings import WriterSettings
 from fixtures.grpc_server import GrpcNode, MakeGrpc
@@ -61,8 +62,8 @@ async def test_a_produce_that_finds_no_room_in_time_is_refused(
     node = (await grpc_cluster(1, settings=GrpcSettings(write_wait_ms=1)))[0]
     await node.create("greetings")
     with monkeypatch.context() as patch:
-        patch.setattr(type(node.streams), "is_over_budget", property(lambda _: True))
-        patch.setattr(type(node.streams), "on_relief", lambda *_: None)
+        patch.setattr(ReliefLine, "is_closed", property(lambda _: True))
+        patch.setattr(ReliefLine, "join", lambda *_: None)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await node.call(methods.PRODUCE, pb.ProduceRequest(stream="greetings", payload=records(b"a")))
     end = await end_offset(node, "greetings")

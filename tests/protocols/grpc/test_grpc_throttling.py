@@ -13,6 +13,7 @@ from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.reservations import Reservation
 from bearlake.telemetry import metrics
 from fixtures.grpc_server import GrpcNode
 from fixtures.quotas import ManualQuotas
@@ -106,9 +107,12 @@ async def test_produce_calls_that_began_together_keep_to_the_quota(
     begun: list[None] = []
     may_go_on = asyncio.Event()
 
-    async def held(*_: object) -> None:
+    room = grpc_node.streams.room
+
+    async def held(wait_ms: int, read_bytes: int) -> Reservation:
         begun.append(None)
         await may_go_on.wait()
+        return await room(wait_ms, read_bytes)
 
     monkeypatch.setattr(grpc_node.streams, "room", held)
     request = pb.ProduceRequest(stream="t", payload=payload(3000))

@@ -41,7 +41,7 @@ class ArrowMessage(NamedTuple):
 
 
 class Incoming(NamedTuple, Generic[Request]):
-    """A message. If one of the last three is set, it is the message's payload, and `request` has no payload."""
+    """A message. If `batch`, `records` or `arrow` is set, it is the message's payload, and `request` has no payload."""
 
     request: Request
     batch: memoryview | None = None
@@ -49,6 +49,8 @@ class Incoming(NamedTuple, Generic[Request]):
     records: list[memoryview] | None = None
     """Encoded `Records` messages, to be merged."""
     arrow: ArrowMessage | None = None
+    size_bytes: int = 0
+    """Bytes of the whole message."""
 
 
 def read_stream(data: bytes) -> Incoming[pb.ProduceStreamRequest]:
@@ -62,6 +64,10 @@ def read_unary(data: bytes) -> Incoming[pb.ProduceRequest]:
 
 
 def _read(kind: type[Request], data: bytes) -> Incoming[Request]:
+    return _parsed(kind, data)._replace(size_bytes=len(data))
+
+
+def _parsed(kind: type[Request], data: bytes) -> Incoming[Request]:
     if len(data) < LARGE_BYTES:
         return Incoming(kind.FromString(data))
     view = memoryview(data)

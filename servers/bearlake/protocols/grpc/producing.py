@@ -21,6 +21,7 @@ from bearlake.streams.append import Append, AppendCall, Result, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import Checked
 from bearlake.streams.principal import Operation, Principal, Resource
+from bearlake.streams.reservations import Reservation
 
 _STORED = (Verdict.ACCEPTED, Verdict.DUPLICATE)
 
@@ -38,12 +39,12 @@ async def produce(node: Node, who: Principal, message: Incoming[pb.ProduceReques
     seen = node.streams.seen.position
     view = await writable(node, who, request.stream)
     node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
-    await node.streams.room(node.settings.write_wait_ms)
-    batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
-    append = await _append(node, view, request.partition, batch, _expected(request))
-    node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)  # other calls may have used it up meanwhile
-    node.streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, len(append.batch))
-    (result,) = await node.streams.append([append], seen)
+    with await node.streams.room(node.settings.write_wait_ms, message.size_bytes):
+        batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
+        append = await _append(node, view, request.partition, batch, _expected(request))
+        node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)  # other calls may have used it up meanwhile
+        node.streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, len(append.batch))
+        (result,) = await node.streams.append([append], seen)
     if result[0] not in _STORED:
         raise failure_of_result(result)
     return pb.ProduceResponse(base_offset=result[1], record_count=append.record_count)
@@ -135,20 +136,21 @@ class _Call:
         name, partition = "", 0
         try:
             async for message in requests:
-                await self._wait_for_room()
                 request = message.request
                 try:
-                    if request.stream:
-                        name, partition = request.stream, request.partition
-                    streams = self._node.streams
-                    if view is None or view.name != name or streams.catalog.peek(name) is not view:
-                        view = await writable(self._node, self._who, name)
-                    self._check_right(name)
-                    batch = await self._payloads.batch(message, streams.clock.now_ms())
-                    append = await _append(self._node, view, partition, batch, _expected(request))
-                    await self._wait_for_quota()  # other calls may have used it up meanwhile
-                    self._check_right(name)
-                    self._submit(append)
+                    with await self._next_room() as room:
+                        await room.hold(message.size_bytes)
+                        if request.stream:
+                            name, partition = request.stream, request.partition
+                        streams = self._node.streams
+                        if view is None or view.name != name or streams.catalog.peek(name) is not view:
+                            view = await writable(self._node, self._who, name)
+                        self._check_right(name)
+                        batch = await self._payloads.batch(message, streams.clock.now_ms())
+                        append = await _append(self._node, view, partition, batch, _expected(request))
+                        await self._wait_for_quota()  # other calls may have used it up meanwhile
+                        self._check_right(name)
+                        self._submit(append)
                 except (BearlakeError, Failure) as error:
                     entry = _Entry(0)
                     entry.result = error if isinstance(error, Failure) else failure_of(error)
@@ -175,13 +177,13 @@ class _Call:
 
         self._node.streams.submit(AppendCall([append], done, self._seen))
 
-    async def _wait_for_room(self) -> None:
+    async def _next_room(self) -> Reservation:
         settings = self._node.settings
         while self._bytes > settings.in_flight_bytes_max or len(self._entries) >= settings.in_flight_batches_max:
             self._room.clear()
             await self._room.wait()
         await self._wait_for_quota()
-        await self._node.streams.room()
+        return await self._node.streams.room()
 
     async def _wait_for_quota(self) -> None:
         await self._node.streams.quotas.pace(self._who, QuotaKey.PRODUCER_BYTE_RATE)

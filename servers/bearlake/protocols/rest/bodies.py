@@ -7,6 +7,7 @@ Source: RFC 9110 (Content-Encoding), RFC 8878 (zstd).
 """
 
 import asyncio
+from contextlib import suppress
 from typing import TypeVar
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from bearlake.protocols.rest.problems import Problem
 from bearlake.records import compression
 from bearlake.records.batch import Compression
 from bearlake.serving.http.models import Malformed, Mismatch, Reader
+from bearlake.streams.reservations import SMALL_BYTES, Reservation
 
 T = TypeVar("T")
 
@@ -37,11 +39,12 @@ def codec_of(request: web.Request) -> Compression:
     return _CODECS[encoding]
 
 
-async def read(request: web.Request, bytes_max: int) -> bytes:
-    """Return the whole body, decompressed.
+async def read(request: web.Request, bytes_max: int, room: Reservation | None = None) -> bytes:
+    """Return the whole body, decompressed. `room` counts the bytes as they arrive, and in the end those of the body.
 
     Raises:
         TooLarge: the body has more than `bytes_max` bytes, before or after decompression.
+        Overloaded: there was no room for the next bytes in time.
         Problem: 415 for an unsupported compression, 400 for a damaged body.
     """
     codec = codec_of(request)
@@ -53,15 +56,29 @@ async def read(request: web.Request, bytes_max: int) -> bytes:
         body += piece
         if len(body) > bytes_max:
             raise TooLarge("request body", len(body), bytes_max)
+        if room is not None:
+            await room.hold(len(body))
     if codec is Compression.NONE:
         return bytes(body)
     try:
-        try:
-            return bytes(compression.decompress(codec, body, min(bytes_max, _DECOMPRESSED_AT_ONCE_BYTES)))
-        except TooLarge:
-            return bytes(await asyncio.to_thread(compression.decompress, codec, body, bytes_max))
+        return await _decompressed(codec, body, bytes_max, room)
     except Corrupt as error:
         raise Problem(400, 400, f"the body is not {codec.name.lower()}: {error}") from error
+
+
+async def _decompressed(codec: Compression, body: bytearray, bytes_max: int, room: Reservation | None) -> bytes:
+    """Decompress. Nobody knows the size before, so `room` counts the largest one meanwhile, unless the body is small."""
+    with suppress(TooLarge):
+        return bytes(compression.decompress(codec, body, min(bytes_max, SMALL_BYTES)))
+    if room is not None:
+        await room.hold(len(body) + bytes_max)
+    try:
+        found = bytes(compression.decompress(codec, body, min(bytes_max, _DECOMPRESSED_AT_ONCE_BYTES)))
+    except TooLarge:
+        found = bytes(await asyncio.to_thread(compression.decompress, codec, body, bytes_max))
+    if room is not None:
+        await room.hold(len(found))
+    return found
 
 
 def parse(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, prefix: str = "") -> T:

@@ -27,6 +27,7 @@ from bearlake.streams.append import Append, Result, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import Checked
 from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.reservations import Reservation
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
@@ -96,19 +97,26 @@ class Writing:
         """Return the timestamp for records without one."""
         return self._streams.clock.now_ms()
 
-    async def room(self, who: Principal) -> None:
-        """Wait until the write path accepts more; call before reading a body. Raises `Throttled`, `Overloaded`."""
+    async def room(self, who: Principal) -> Reservation:
+        """Wait until the write path accepts more; call before reading a body. Raises `Throttled`, `Overloaded`.
+
+        The reservation counts the body, until the request is answered.
+        """
         self._streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
-        await self._streams.room(self._wait_ms)
+        return await self._streams.room(self._wait_ms)
 
     def check_quota(self, who: Principal) -> None:
         """Call after reading a body: other requests may have used the client's quota meanwhile. Raises `Throttled`."""
         self._streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
 
-    async def next_room(self, who: Principal) -> None:
-        """As `room`, for the next piece of a body whose answer has begun: wait until the client may send more. Raises `Overloaded`."""
+    async def next_room(self, who: Principal, room: Reservation, size_bytes: int) -> None:
+        """As `room`, for the next piece of a body whose answer has begun: wait until the client may send more. Raises `Overloaded`.
+
+        `size_bytes`: what the request holds with this piece.
+        """
         await self._streams.quotas.pace(who, QuotaKey.PRODUCER_BYTE_RATE)
-        await self._streams.room(self._wait_ms)
+        await room.next_turn()
+        await room.hold(size_bytes)
 
     def require(self, who: Principal, name: str) -> None:
         """Raise `Denied` unless `who` may write to the stream `name`, which need not exist."""

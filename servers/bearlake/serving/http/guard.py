@@ -182,8 +182,7 @@ class HttpGuard(ABC):
             request.protocol.record_request()
             if request.method not in _SAFE_METHODS and request.protocol.has_hung_up:
                 raise ConnectionResetError("the client has gone without its answer")
-        resource = request.match_info.route.resource
-        begin(f"{request.method} {resource.canonical if resource is not None else 'unknown'}"[:_REQUEST_LENGTH_MAX])
+        begin(_kind_of(request))
         start = time.perf_counter()
         is_counted = not has_own_limits(request)
         if is_counted and self._is_full():
@@ -286,3 +285,10 @@ class HttpGuard(ABC):
 def _age_s(request: web.Request) -> float:
     """Return the age (s) of the request's connection."""
     return request.protocol.age_s if isinstance(request.protocol, GatedHandler) else 0.0
+
+
+def _kind_of(request: web.Request) -> str:
+    """Return the request's method and route: one of a bounded number of texts, whatever method the client made up."""
+    method = request.method if request.method in hdrs.METH_ALL else "other"
+    resource = request.match_info.route.resource
+    return f"{method} {resource.canonical if resource is not None else 'unknown'}"[:_REQUEST_LENGTH_MAX]

@@ -57,8 +57,13 @@ class ProduceRoutes:
 
     async def _produce(self, request: web.Request, partition: int | None) -> web.Response:
         form, who = formats.of_body(request), principal_of(request)
-        await self._writing.room(who)
-        octets = await bodies.read(request, self._settings.request_bytes_max)
+        with await self._writing.room(who) as room:
+            octets = await bodies.read(request, self._settings.request_bytes_max, room)
+            return await self._written(request, who, form, octets, partition)
+
+    async def _written(
+        self, request: web.Request, who: Principal, form: Format, octets: bytes, partition: int | None
+    ) -> web.Response:
         self._writing.check_quota(who)
         reader = _reader(form, is_partition_given=partition is not None)
         body = await bodies.parse_many(

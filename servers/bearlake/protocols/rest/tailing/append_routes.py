@@ -86,15 +86,15 @@ class AppendRoutes:
         seen = self._writing.seen
         claim = _claim(request)
         _text(request, "Stream-Seq")
-        await self._writing.room(principal_of(request))
-        body = await bodies.read(request, self._settings.request_bytes_max)
-        self._writing.check_quota(principal_of(request))
-        view, index = await self._tails.find(request, Operation.WRITE)
-        if not body and not state.closes(request):
-            raise Problem(400, 400, "the body is empty")
-        if body and "Content-Type" not in request.headers:
-            raise Problem(400, 400, "Content-Type: expected the content type of the stream")
-        return await self._appending.shielded(self._append(request, view, index, body, claim, seen))
+        with await self._writing.room(principal_of(request)) as room:
+            body = await bodies.read(request, self._settings.request_bytes_max, room)
+            self._writing.check_quota(principal_of(request))
+            view, index = await self._tails.find(request, Operation.WRITE)
+            if not body and not state.closes(request):
+                raise Problem(400, 400, "the body is empty")
+            if body and "Content-Type" not in request.headers:
+                raise Problem(400, 400, "Content-Type: expected the content type of the stream")
+            return await self._appending.shielded(self._append(request, view, index, body, claim, seen), room)
 
     # -- internal ------------------------------------------------------------------------------------------------
 

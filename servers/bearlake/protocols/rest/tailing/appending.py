@@ -19,6 +19,7 @@ from bearlake.records.codec import Record
 from bearlake.serving.http.models import ANY
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import INTERNAL, Principal
+from bearlake.streams.reservations import Reservation
 from bearlake.streams.service import Streams
 
 T = TypeVar("T")
@@ -39,11 +40,16 @@ class Appending:
         self._writing = writing
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: result types differ
 
-    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`. It continues if the client disconnects, so that an append and its close are not separated."""
+    async def shielded(self, work: Coroutine[Any, Any, T], room: Reservation) -> T:
+        """Return the result of `work`. It continues if the client disconnects, so that an append and its close are not separated.
+
+        What `room` counts is given back when `work` ends.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+        kept = room.moved()
+        task.add_done_callback(lambda _: kept.give_back())
         return await asyncio.shield(task)
 
     async def records(self, content_type: str, body: bytes, *, is_first: bool) -> list[Record]:

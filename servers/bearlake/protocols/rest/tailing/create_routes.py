@@ -22,6 +22,7 @@ from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import INTERNAL, Operation, Principal
+from bearlake.streams.reservations import Reservation
 from bearlake.streams.service import Streams
 
 _LENGTH_MAX = 1_000
@@ -59,9 +60,14 @@ class CreateRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """Create a stream of one partition, or a fork of another stream. Idempotent."""
         asked = _parsed(request)
-        await self._writing.room(principal_of(request))
-        body = await bodies.read(request, self._settings.request_bytes_max)
-        self._writing.check_quota(principal_of(request))
+        with await self._writing.room(principal_of(request)) as room:
+            body = await bodies.read(request, self._settings.request_bytes_max, room)
+            self._writing.check_quota(principal_of(request))
+            return await self._created(request, asked, body, room)
+
+    async def _created(
+        self, request: web.Request, asked: CreateRequest, body: bytes, room: Reservation
+    ) -> web.Response:
         name, who = request.match_info["name"], principal_of(request)
         if not self._streams.may_create(who, name):
             raise Denied(f"{who} may not Create Topic {name!r}")
@@ -70,7 +76,7 @@ class CreateRoutes:
         if known is None:
             try:
                 making = self._made(who, name, asked, body)
-                known, status = await self._appending.shielded(making), 201
+                known, status = await self._appending.shielded(making, room), 201
             except AlreadyExists:
                 known = await self._known(name)
         if known is None or (status == 200 and not self._is_same(known, asked)):

@@ -4,6 +4,7 @@ Records that arrive together are appended together, and reported once durable. W
 no further records. The status is that of the request; the report of a failed record has its own code.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.reservations import Reservation
 from bearlake.streams.service import Streams
 
 _PIECE_BYTES = 64 * 1024
@@ -63,14 +65,15 @@ class RecordRoutes:
         response = web.StreamResponse(headers={"Content-Type": JSON_TYPE})
         objects = Objects(self._settings.request_bytes_max, self._settings.request_value_count_max)
         try:
-            async for piece in self._pieces(request):
-                items: list[object] = []
-                try:
-                    await self._writing.worked(len(piece) // _RECORD_BYTES, _feed, objects, piece, items)
-                finally:
-                    if items:
-                        reports = await self._write(site, view, who, items)
-                        await self._report(request, response, reports)
+            with await self._writing.room(who) as room:
+                async for piece in self._pieces(request, objects, room):
+                    items: list[object] = []
+                    try:
+                        await self._writing.worked(len(piece) // _RECORD_BYTES, _feed, objects, piece, items)
+                    finally:
+                        if items:
+                            reports = await self._write(site, view, who, items)
+                            await self._report(request, response, reports)
             objects.end()
         except (Problem, BearlakeError) as error:
             if not response.prepared:
@@ -83,18 +86,31 @@ class RecordRoutes:
         await response.write_eof()
         return response
 
-    async def _pieces(self, request: web.Request) -> AsyncIterator[bytes]:
+    async def _pieces(self, request: web.Request, objects: Objects, room: Reservation) -> AsyncIterator[bytes]:
+        """Yield the body. Raises `Problem` (408) if a record does not arrive within `request_timeout_ms`."""
         if bodies.codec_of(request) is not Compression.NONE:
-            await self._writing.room(principal_of(request))
-            body = await bodies.read(request, self._settings.request_bytes_max)
+            body = await bodies.read(request, self._settings.request_bytes_max, room)
             for start in range(0, len(body), _PIECE_BYTES):
                 yield body[start : start + _PIECE_BYTES]
             return
-        who = principal_of(request)
-        await self._writing.room(who)
-        async for piece in request.content.iter_any():
-            await self._writing.next_room(who)
+        who, loop, limit_s = principal_of(request), asyncio.get_running_loop(), self._settings.request_timeout_ms / 1000
+        ends_s: float | None = None
+        count = 0
+        while True:
+            try:
+                async with asyncio.timeout_at(ends_s):
+                    piece = await request.content.readany()
+            except TimeoutError as error:
+                raise Problem(408, 408, f"HTTP 408 Request Timeout: a record took more than {limit_s:g} s") from error
+            if not piece:
+                return
+            await self._writing.next_room(who, room, objects.size_bytes + len(piece))
             yield piece
+            await room.hold(objects.size_bytes)
+            if not objects.is_inside:
+                ends_s = None
+            elif ends_s is None or objects.count != count:
+                ends_s, count = loop.time() + limit_s, objects.count
 
     async def _report(self, request: web.Request, response: web.StreamResponse, reports: bytes) -> None:
         if not response.prepared:

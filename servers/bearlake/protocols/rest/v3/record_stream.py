@@ -48,6 +48,8 @@ class Objects:
         self._decoder = json.JSONDecoder(parse_constant=_refuse)
         self._text = ""
         self._brackets = _Brackets()
+        self.count = 0
+        """Values that are complete."""
 
     def feed(self, piece: bytes) -> Iterator[Any]:
         """Yield the values completed by this piece (Any: JSON). Raises `Problem` (400), `TooLarge`."""
@@ -62,6 +64,16 @@ class Objects:
             yield from self._whole()
         if len(self._text) > self._bytes_max:
             raise TooLarge("record", len(self._text), self._bytes_max)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether an object has begun that is not complete yet."""
+        return bool(self._text) and not self._text.isspace()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the object that is not complete yet, if its text is ASCII."""
+        return len(self._text)
 
     def end(self) -> None:
         """End the body. Raises `Problem` (400) if an object is incomplete."""
@@ -84,6 +96,7 @@ class Objects:
                     break
                 except (ValueError, RecursionError) as error:
                     raise Problem(400, 400, f"Malformed JSON: {error}") from error
+                self.count += 1
                 yield value
         finally:
             self._text = text[at:]
