@@ -31,6 +31,7 @@ PARTS = (
     "pulsar",
     "subscription",
     "rest",
+    "transactions",
 )
 NAME = re.compile(rf"bearlake_({'|'.join(PARTS)})(_[a-z]+)+")
 LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"} | {
