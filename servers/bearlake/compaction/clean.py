@@ -4,7 +4,9 @@ A record stays if it is the newest of its key below its partition's bound. A tom
 `delete.retention.ms` older than its first cleaning: that cleaning removed all older records of its key, so none can reappear. A record
 without a key goes, too. Offsets, order, batches and timestamps of the records that stay do not change, so consumers see gaps.
 
-Kept batches (`kept_batches.py`) cannot be rewritten. Tombstones above a kept batch with records therefore stay.
+Kept batches (`kept_batches.py`) cannot be rewritten. Tombstones above a kept batch with records therefore stay. Markers and batches of
+aborted transactions have no records that anybody reads. All other transactional records are committed: the bound is below every open
+transaction, and aborted records have no rows (`aborted.py`).
 An input that was cleaned before stays as it is if all its records stay, unless it is small.
 Source: Apache Kafka, `Cleaner.shouldRetainRecord`; KIP-534.
 """
@@ -16,6 +18,7 @@ from typing_extensions import override
 
 import bearlake.table.rows as table_rows
 from bearlake import kernel
+from bearlake.compaction.aborted import AbortedRanges
 from bearlake.compaction.cleaned_files import FOOTER_NAME, StampBook, Stamps, is_cleaned, read_stamps, rounded_up
 from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.model import Cleaning, ItemResult, WorkItem
@@ -46,7 +49,7 @@ async def clean(item: WorkItem, cleaning: Cleaning, store: ObjectStore, workbenc
         cleaning,
         await superseded(groups, dirty, cleaning.bounds, store, workbench),
         {reference.key: read_stamps(footers[reference].text(FOOTER_NAME.encode())) for reference in item.inputs},
-        await _kept_from(cleaning.kept, store, workbench),
+        await _kept_from(cleaning.kept, AbortedRanges(item.aborted), store, workbench),
     )
     unchanged = {reference.key for reference in item.inputs if rule.is_unchanged(reference, item.file_bytes_max)}
     cleaner = _Cleaner(item, Output(item.output_prefix, workbench.random_bits), rule, unchanged)
@@ -66,15 +69,18 @@ async def _footers(references: Collection[ObjectRef], store: ObjectStore) -> dic
     return dict(zip(ordered, await run_all([reader.footer(reference) for reference in ordered]), strict=True))
 
 
-async def _kept_from(kept: Sequence[LocatedSlice], store: ObjectStore, workbench: Workbench) -> dict[int, int]:
-    """Return, by partition index, the first offset of a kept batch that is not a control batch."""
+async def _kept_from(
+    kept: Sequence[LocatedSlice], aborted: AbortedRanges, store: ObjectStore, workbench: Workbench
+) -> dict[int, int]:
+    """Return, by partition index, the first offset of a kept batch with records: neither a control batch nor an aborted one."""
     first: dict[int, int] = {}
     limits = workbench.limits
     for window in windows(kept, limits.window_bytes):
         for located, view in await read_window(window, store, limits.read_concurrent_count):
-            index, offset = partition_index(located.slice.partition), located.slice.base_offset
+            partition, offset = located.slice.partition, located.slice.base_offset
+            index = partition_index(partition)
             for _, _, header in kernel.batches(view, 0, len(view)):
-                if not is_control(header.attributes):
+                if not (is_control(header.attributes) or aborted.has(partition, header, offset)):
                     first[index] = min(offset, first.get(index, offset))
                 offset += header.last_offset_delta + 1
     return first

@@ -4,16 +4,20 @@ Whether a task cleans follows from the index, not from the task: a task whose in
 them. A merge of some dirty files in the middle of a partition cannot clean, and keeps all records.
 """
 
+from collections.abc import Sequence
+
 from bearlake.clock import Clock
+from bearlake.compaction.aborted import aborted_ranges
 from bearlake.compaction.cleaned_files import is_cleaned, is_only_in_log, item_prefix
 from bearlake.compaction.commit import Work
 from bearlake.compaction.key_compaction import CleaningPlan, cut, plan, slices_of
 from bearlake.compaction.merge_inputs import Outdated
-from bearlake.compaction.model import Cleaning, WorkItem
+from bearlake.compaction.model import AbortedRange, Cleaning, WorkItem
 from bearlake.compaction.quarantine import KEPT_PREFIX
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.stream_index import read_index
 from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import partition_index
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.key_compaction_rules import KeyCompactionRules, key_compaction_rules
@@ -46,13 +50,26 @@ class CleaningItems:
                 located, bounds, rules, self._settings.key_compaction, now_ms=now_ms, may_take=inputs.__contains__
             )
             if inputs == {reference.key for reference in found.inputs} and found.dirty_bytes:
-                return self._items(work, prefix, found, rules, now_ms)
+                return self._items(work, prefix, found, rules, now_ms, await self._aborted(found))
         if any(map(is_only_in_log if rules is None else is_cleaned, inputs)):
             raise Outdated(f"task {work.task.id}: its files can no longer be cleaned together")
         return []
 
+    async def _aborted(self, found: CleaningPlan) -> list[AbortedRange]:
+        """Return the aborted transactions among the kept batches."""
+        firsts = {located.slice.partition: located.slice.base_offset for located in reversed(found.kept)}
+        ranges = [OffsetRange(partition, first, found.bounds[partition]) for partition, first in firsts.items()]
+        aborted = await aborted_ranges(self._metadata, ranges) if ranges else {}
+        return [item for items in aborted.values() for item in items]
+
     def _items(
-        self, work: Work, prefix: str, found: CleaningPlan, rules: KeyCompactionRules, now_ms: int
+        self,
+        work: Work,
+        prefix: str,
+        found: CleaningPlan,
+        rules: KeyCompactionRules,
+        now_ms: int,
+        aborted: Sequence[AbortedRange],
     ) -> list[WorkItem]:
         work.cleaning = found
         work.inputs = list(found.inputs)
@@ -78,6 +95,7 @@ class CleaningItems:
                 file_bytes_max=self._settings.merge.file_bytes,
                 row_group_bytes=self._settings.worker.row_group_bytes,
                 cleaning=cleaning,
+                aborted=aborted,
             )
             for number, references in enumerate(cut(found, self._settings.key_compaction.item_bytes_max))
         ]

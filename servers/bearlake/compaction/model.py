@@ -48,7 +48,7 @@ class WorkItem:
     COMPACT reads WAL slices. MERGE reads whole data files: `slices` are all segments that the index has in them, and `inputs` names the
     files (including files without segments). With a `cleaning`, a MERGE item leaves out superseded records. Batches that rows
     cannot represent exactly go under `kept_prefix` (`kept/`): `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the
-    uncompressed size; `file_bytes_max` is a target. `aborted` concerns COMPACT only.
+    uncompressed size; `file_bytes_max` is a target. `aborted` concerns COMPACT, and the kept batches of a `cleaning`.
     """
 
     kind: TaskKind

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from bearlake.compaction.converter import Loaded
 from bearlake.compaction.concurrency import run_all
+from bearlake.compaction.converter import Loaded
 from bearlake.errors import Corrupt, OutOfRange
 from bearlake.metadata.model import LocatedSlice, ObjectKind
 from bearlake.objects import ByteRange, ObjectStore
