@@ -1,219 +1,24 @@
 """Key compaction with the real planner, worker and sweeper in virtual time: workers die at each call, and consumers read on."""
 
 import asyncio
-import inspect
-import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from bearlake import kernel
-from bearlake.compaction.cleaned_files import is_cleaned, is_only_in_log
+from bearlake.compaction.cleaned_files import is_only_in_log
 from bearlake.compaction.commit import Committer
-from bearlake.compaction.runner import InProcess
-from bearlake.compaction.service import Compactor
-from bearlake.compaction.settings import (
-    CompactionSettings,
-    KeyCompactionSettings,
-    MergeSettings,
-    PlannerSettings,
-    SweepSettings,
-    WorkerSettings,
-)
 from bearlake.compaction.stream_index import read_index
-from bearlake.compaction.workbench import Workbench
-from bearlake.metadata import registering
-from bearlake.metadata.model import NO_ROW, ObjectKind, ObjectRef
-from bearlake.records.codec import Record, decode, encode
-from bearlake.streams.catalog import StreamView
+from bearlake.metadata.model import NO_ROW
+from bearlake.records.codec import Record, encode
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.principal import ANONYMOUS
-from bearlake.streams.service import Streams
 from bearlake.table import Unmergeable
-from fixtures.compaction_items import read_whole
-from fixtures.deployment import NOW_MS, Deployment, append, deployment, fetch
-from fixtures.history import COLD
+from fixtures.cleaned_stream import PARTITION_COUNT, Life, after, scene_of, settings
+from fixtures.deployment import NOW_MS, append, deployment
 from simulator.loop import virtual_time
-from simulator.tables import MemoryTables
 
-Log = dict[tuple[int, int], tuple[bytes | None, bytes | None]]
-"""(key, value) by (partition index, offset)."""
-PARTITION_COUNT = 2
 CALL_COUNT = 60
 CALLS_PER_TEST = 10
-WAIT_S = 120.0
-
-
-def settings(*, is_cleaning: bool = True, **named: Any) -> CompactionSettings:
-    return CompactionSettings(
-        planner=PlannerSettings(pause_ms=5, wait_ms=50, retry_pause_ms=20, reconcile_ms=100),
-        worker=WorkerSettings(claim_pause_ms=20, retry_first_ms=20, retry_max_ms=100, unavailable_pause_ms=20),
-        merge=MergeSettings(is_enabled=False),
-        key_compaction=KeyCompactionSettings(
-            is_enabled=is_cleaning, **{"check_ms": 100, "history_pause_ms": 0, **named}
-        ),
-        sweep=SweepSettings(grace_ms=0, pause_ms=100, file_pause_ms=100, retry_pause_ms=20),
-    )
-
-
-@dataclass
-class Life:
-    """Counts the calls of a worker, which dies at the call of number `dies_at`: before it, if the number is odd, else after it."""
-
-    dies_at: int = 0
-    call_count: int = 0
-    death: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Make the call, unless the worker dies."""
-        self.call_count += 1
-        is_last = self.call_count == self.dies_at
-        if is_last and self.dies_at % 2:
-            self.death.set()
-        await self._stop_if_dead()
-        result = await call()
-        if is_last:
-            self.death.set()
-        await self._stop_if_dead()
-        return result
-
-    async def _stop_if_dead(self) -> None:
-        if self.death.is_set():
-            await asyncio.Event().wait()
-
-
-class Mortal:
-    """A store as a worker sees it."""
-
-    def __init__(self, inner: Any, life: Life) -> None:
-        self._inner = inner
-        self._life = life
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if inspect.iscoroutinefunction(found):
-            return lambda *arguments, **named: self._life.run(lambda: found(*arguments, **named))
-        if type(found).__module__.startswith("bearlake.metadata"):
-            return Mortal(found, self._life)
-        return found
-
-
-@dataclass
-class Scene:
-    """A stream with key compaction, a server, and workers."""
-
-    stores: Deployment
-    tables: MemoryTables
-    streams: Streams
-    view: StreamView
-    sent: Log = field(default_factory=dict)
-
-    async def produce(self, seed: int, *, key_count: int = 5, batch_count: int = 4) -> None:
-        """Append random batches."""
-        randomness = random.Random(seed)
-        for _ in range(batch_count):
-            for index in range(PARTITION_COUNT):
-                records = [
-                    (b"k%d" % randomness.randrange(key_count), randomness.choice([None, randomness.randbytes(20)]))
-                    for _ in range(randomness.randrange(1, 6))
-                ]
-                batch = encode([Record(key=key, value=value, timestamp=NOW_MS) for key, value in records])
-                ((_, base, _),) = await append(self.streams, self.view, batch, index=index)
-                self.sent |= {(index, base + at): record for at, record in enumerate(records)}
-
-    def newest(self) -> Log:
-        """What a cleaning leaves of everything: the newest record of each key."""
-        last = {(index, record[0]): (index, offset) for (index, offset), record in sorted(self.sent.items())}
-        return {place: self.sent[place] for place in last.values()}
-
-    async def read(self) -> Log:
-        """Read all partitions from the beginning to the end as a consumer does."""
-        found: Log = {}
-        for index in range(PARTITION_COUNT):
-            offset = 0
-            while True:
-                fetched = await fetch(self.streams, self.view, offset, index=index, bytes_max=700)
-                assert fetched.error is None, fetched.error
-                if offset == fetched.end:
-                    break
-                last = -1
-                for part in fetched.views:
-                    for position, base, header in kernel.batches(part, 0, len(part)):
-                        batch = bytes(part[position : position + header.length])
-                        last = base + header.last_offset_delta
-                        for record in decode(batch, 1 << 30) if header.record_count else []:
-                            at = base + (record.offset_delta or 0)
-                            if at >= offset:
-                                found[index, at] = record.key, record.value
-                assert last >= offset, "a fetch that does not get on"
-                offset = last + 1
-        return found
-
-    async def rows(self) -> list[tuple[int, int]]:
-        """Partition and offset of each row of the table."""
-        found = []
-        for file in self.tables.tables[self.view.stream.number].files.values():
-            content = await read_whole(self.stores.store, ObjectRef(file.key, file.size, ObjectKind.PARQUET))
-            rows = pq.read_table(pa.BufferReader(content), columns=["_partition_id", "_offset"]).to_pylist()
-            found += [(row["_partition_id"], row["_offset"]) for row in rows]
-        return sorted(found)
-
-    async def work(self, config: CompactionSettings, until: Callable[[], Awaitable[bool]], life: Life) -> bool:
-        """Run a worker until the condition holds, or until it dies; return whether it lives."""
-        registration = await registering.register(
-            self.stores.metadata.servers, "worker", zone=None, endpoints={}, version="1", timeout_ms=600_000
-        )
-        store: Any = Mortal(self.stores.store, life)
-        metadata: Any = Mortal(self.stores.metadata, life)
-        tables: Any = Mortal(self.tables, life)
-        workbench = Workbench(clock=self.stores.clock, random_bits=random.Random(registration.server.epoch).getrandbits)
-        compactor = Compactor(
-            metadata,
-            store,
-            tables,
-            InProcess(store, workbench),
-            registration.server,
-            config,
-            clock=self.stores.clock,
-            random_source=random.Random(1),
-        )
-        run = asyncio.create_task(compactor.run())
-        async with asyncio.timeout(WAIT_S):
-            while not await until() and not life.death.is_set():
-                assert not run.done(), run.exception()
-                await asyncio.sleep(0.02)
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
-        return not life.death.is_set()
-
-    async def is_compacted(self) -> bool:
-        """Whether everything is in data files and no task is open."""
-        located, bounds = await read_index(self.view.stream, self.stores.metadata)
-        size = sum(found.slice.record_count for found in located)
-        is_whole = size == sum(found.end - found.start for found in bounds.values())
-        return is_whole and not await self.stores.metadata.tasks.list()
-
-    async def is_cleaned(self) -> bool:
-        """Whether everything is in cleaned files."""
-        located, _ = await read_index(self.view.stream, self.stores.metadata)
-        return await self.is_compacted() and all(is_cleaned(found.object_key) for found in located)
-
-
-async def scene_of(stores: Deployment, on_compaction: str, **configs: str) -> Scene:
-    streams = await stores.serve(COLD)
-    given = {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-        "table.freshness_ms": "100",
-        "table.on_compaction": on_compaction,
-        **{name.replace("__", "."): value for name, value in configs.items()},
-    }
-    view = await streams.create(ANONYMOUS, "orders", PARTITION_COUNT, given)
-    return Scene(stores, MemoryTables(stores.clock), streams, view)
 
 
 @pytest.mark.parametrize("on_compaction", ["latest", "history"])
@@ -319,7 +124,7 @@ async def test_a_stream_whose_records_have_no_key_at_all_is_left_as_it_is() -> N
         )
 
         await scene.work(settings(), scene.is_compacted, Life())
-        await scene.work(settings(check_ms=20), _after(2.0), Life())
+        await scene.work(settings(check_ms=20), after(2.0), Life())
 
         assert sorted(await scene.read()) == [(0, 0), (1, 0)]
         assert not await stores.metadata.tasks.list()
@@ -343,17 +148,8 @@ async def test_a_table_that_lost_a_file_stops_neither_the_log_nor_other_tasks(mo
         monkeypatch.setattr(Committer, "_apply", refuse)
 
         await scene.work(settings(check_ms=20), scene.is_compacted, Life())
-        await scene.work(settings(check_ms=20), _after(3.0), Life())
+        await scene.work(settings(check_ms=20), after(3.0), Life())
 
         assert await scene.read() == scene.sent
         assert 0 < attempts <= 12  # three times the same files, alone and together, by each of two planners
         assert not await stores.metadata.tasks.list()
-
-
-def _after(seconds: float) -> Callable[[], Awaitable[bool]]:
-    start_s = asyncio.get_running_loop().time()
-
-    async def is_over() -> bool:
-        return asyncio.get_running_loop().time() > start_s + seconds
-
-    return is_over
