@@ -1,0 +1,395 @@
+"""Compares key compaction with transactions with a real Apache Kafka: one plan, two servers, the same (key, value, offset) afterwards.
+
+    .venv/bin/python bench/key_compaction_transactions.py [--phases 4] [--seed 1] [--folder FOLDER]
+
+A plan has random batches with few keys and many tombstones, some of them in transactions of three producers, which commit or abort, and may
+stay open from one phase to the next. Servers are stopped or killed and started again in the middle. Both servers get the same plan from the
+same program (librdkafka); `bearlake up` compacts and cleans with Spark. After each phase both are read from the beginning as a consumer
+of committed records, until they have what a model says: the newest committed record of each key, below the last stable offset and
+Kafka's active segment. Ends with status 1 at the first difference, and with status 0 and the word SKIPPED if Java, Maven or
+confluent-kafka are missing.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from typing_extensions import override
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.freshness import LakeServer
+from bench.peer_kafka import KafkaPeer
+
+from bench import java_peer, processes
+
+TOPIC = "compacted"
+TIMEOUT_S = 60.0
+CLEAN_TIMEOUT_S = 240.0
+POLL_S = 1.0
+KEY_COUNT = 30
+NAMES = (None, None, "copier-1", "copier-2", "copier-3")
+ROLL_MS = 5_000
+"""Distance of the record that rolls Kafka's active segment (`segment.ms`)."""
+CONFIGS = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.0",
+    "delete.retention.ms": "86400000",
+}
+KAFKA_SETTINGS = {
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.threads": "1",
+    "log.cleaner.dedupe.buffer.size": "10485760",
+}
+BEARLAKE_SETTINGS = {
+    "BEARLAKE_COMPACTION__KEY_COMPACTION__CHECK_MS": "200",
+    "BEARLAKE_COMPACTION__KEY_COMPACTION__HISTORY_PAUSE_MS": "0",
+}
+
+
+class Sent(NamedTuple):
+    """A record."""
+
+    key: bytes
+    value: bytes | None
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Send a batch; in the transaction of `name`, which it may begin."""
+
+    name: str | None
+    batch: Sequence[Sent]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """End the transaction of `name`."""
+
+    name: str
+    is_commit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Stop the server, or kill it, and start it again."""
+
+    is_kill: bool
+
+
+Step = Send | End | Restart
+Found = set[tuple[int, bytes, bytes | None]]
+"""(offset, key, value) of records."""
+
+
+@dataclass
+class Model:
+    """What the log has: the oracle, and the source of random plans."""
+
+    randomness: random.Random
+    now_ms: int
+    end: int = 0
+    committed: dict[int, Sent] = field(default_factory=dict)
+    open: dict[str, dict[int, Sent]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def phase(self, number: int) -> Iterator[Step]:
+        """Yield random steps, each of which is in the model by then; at the end the record that rolls Kafka's segment."""
+        restart_at = self.randomness.randrange(5, 25)
+        for at in range(30):
+            if at == restart_at:
+                self._count("restart")
+                yield Restart(is_kill=self.randomness.random() < 0.5)
+            name = self.randomness.choice(NAMES)
+            if name in self.open and self.randomness.random() < 0.5:
+                yield self._end(name, is_commit=self.randomness.random() < 0.6)
+            else:
+                yield self._send(name, [self._record() for _ in range(self.randomness.randrange(1, 12))])
+        yield self._roll(number)
+
+    def last_phase(self, number: int) -> Iterator[Step]:
+        """Yield the ends of all open transactions, and a record that rolls Kafka's segment."""
+        for name in list(self.open):
+            yield self._end(name, is_commit=self.randomness.random() < 0.5)
+        yield self._roll(number)
+
+    def stable_end(self, end: int) -> int:
+        """Return the last stable offset, or `end` if that is less."""
+        return min([end, *(min(records) for records in self.open.values())])
+
+    def left(self, bound: int) -> Found:
+        """Return the newest committed record of each key below `bound`."""
+        newest = {sent.key: offset for offset, sent in sorted(self.committed.items()) if offset < bound}
+        return {(offset, key, self.committed[offset].value) for key, offset in newest.items()}
+
+    def _roll(self, number: int) -> Send:
+        self.now_ms += ROLL_MS
+        return self._send(None, [Sent(b"roll-%d" % number, b"", self.now_ms)])
+
+    def _record(self) -> Sent:
+        self.now_ms += 1
+        key = b"k%d" % self.randomness.randrange(KEY_COUNT)
+        is_tombstone = self.randomness.random() < 0.25
+        return Sent(key, None if is_tombstone else self.randomness.randbytes(20), self.now_ms)
+
+    def _send(self, name: str | None, batch: Sequence[Sent]) -> Send:
+        records = self.committed if name is None else self.open.setdefault(name, {})
+        records.update({self.end + at: sent for at, sent in enumerate(batch)})
+        self.end += len(batch)
+        self._count("batch")
+        return Send(name=name, batch=batch)
+
+    def _end(self, name: str, *, is_commit: bool) -> End:
+        records = self.open.pop(name)
+        if is_commit:
+            self.committed.update(records)
+        self.end += 1
+        self._count("commit" if is_commit else "abort")
+        return End(name=name, is_commit=is_commit)
+
+    def _count(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+
+class Server(Protocol):
+    """A server that can be started again over its data, at the same address."""
+
+    address: str
+
+    def start(self) -> None:
+        """Start."""
+
+    def stop(self) -> None:
+        """Stop, and delete the data."""
+
+    def restart(self, *, is_kill: bool) -> None:
+        """Stop or kill, and start again."""
+
+
+class Kafka(KafkaPeer):
+    """The real broker."""
+
+    def restart(self, *, is_kill: bool) -> None:
+        """See `Server`."""
+        assert self._process is not None
+        _end_process(self._process, is_kill=is_kill)
+        self._process = None
+        self.start()
+
+
+class Bearlake(LakeServer):
+    """`bearlake up` at a fixed port."""
+
+    environment = BEARLAKE_SETTINGS
+
+    def __init__(self, directory: Path, port: int) -> None:
+        super().__init__(directory)
+        self._port = port
+
+    @override
+    def words(self, ready: Path) -> Sequence[str | Path]:
+        """See `BearlakeServer.words`."""
+        words = list(super().words(ready))
+        words[words.index("--kafka-port") + 1] = str(self._port)
+        return words
+
+    def restart(self, *, is_kill: bool) -> None:
+        """See `Server`."""
+        assert self._process is not None
+        _end_process(self._process, is_kill=is_kill)
+        self._process = None
+        (self.directory / "ready.json").unlink(missing_ok=True)
+        self.start()
+
+
+class Side:
+    """One server and the producers of its plan."""
+
+    def __init__(self, name: str, server: Server, configs: Mapping[str, str]) -> None:
+        self.name = name
+        self.server = server
+        self._configs = configs
+        self._producers: dict[str | None, Any] = {}
+        self._begun: set[str] = set()
+
+    def create(self) -> None:
+        """Start the server and create the topic; a record without a key is refused as by Kafka."""
+        from confluent_kafka import KafkaError
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        self.server.start()
+        admin: Any = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
+        admin.create_topics([NewTopic(TOPIC, 1, 1, config={**CONFIGS, **self._configs})])[TOPIC].result(TIMEOUT_S)
+        errors: list[Any] = []
+        producer = self._producer(None)
+        producer.produce(TOPIC, value=b"no key", on_delivery=lambda error, _: errors.append(error))
+        producer.flush(TIMEOUT_S)
+        if [error and error.code() for error in errors] != [KafkaError.INVALID_RECORD]:
+            raise SystemExit(f"{self.name} took a record without a key: {errors}")
+
+    def act(self, step: Step, end: int) -> None:
+        """Take the step; return when the log ends at `end`."""
+        if isinstance(step, Restart):
+            self.server.restart(is_kill=step.is_kill)
+        elif isinstance(step, End):
+            producer = self._producer(step.name)
+            self._begun.discard(step.name)
+            (producer.commit_transaction if step.is_commit else producer.abort_transaction)(TIMEOUT_S)
+        else:
+            self._send(step)
+        _wait(lambda: self._high() == end, f"{self.name}: the log does not end at {end} but at {self._high()}")
+
+    def read(self) -> Found:
+        """Read the topic from its beginning as a consumer of committed records."""
+        from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+
+        consumer = self._consumer({"isolation.level": "read_committed", "enable.partition.eof": True})
+        consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+        found: Found = set()
+        try:
+            while True:
+                message = consumer.poll(TIMEOUT_S)
+                if message is None:
+                    raise SystemExit(f"{self.name} does not give its records")
+                if message.error() is None:
+                    found.add((message.offset(), message.key(), message.value()))
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    return found
+                elif not message.error().retriable():
+                    raise SystemExit(f"{self.name} does not give its records: {message.error()}")
+        finally:
+            consumer.close()
+
+    def left(self, expected: Found, bound: int) -> Found:
+        """Return what is left below `bound` once that is `expected`, or when the time is up."""
+        until = time.monotonic() + CLEAN_TIMEOUT_S
+        while True:
+            found = {record for record in self.read() if record[0] < bound}
+            if found == expected or time.monotonic() > until:
+                return found
+            time.sleep(POLL_S)
+
+    def _send(self, step: Send) -> None:
+        producer = self._producer(step.name)
+        if step.name is not None and step.name not in self._begun:
+            self._begun.add(step.name)
+            producer.begin_transaction()
+        for key, value, timestamp in step.batch:
+            producer.produce(TOPIC, key=key, value=value, timestamp=timestamp, partition=0)
+        if producer.flush(TIMEOUT_S):
+            raise SystemExit(f"{self.name} did not take the records")
+
+    def _producer(self, name: str | None) -> Any:  # Any: the library's types are incomplete
+        from confluent_kafka import Producer
+
+        if name not in self._producers:
+            configs = {"bootstrap.servers": self.server.address, "log_level": 0, "enable.idempotence": True}
+            if name is not None:
+                configs |= {"transactional.id": name, "transaction.timeout.ms": 600_000}
+            self._producers[name] = Producer(configs)
+            if name is not None:
+                self._producers[name].init_transactions(TIMEOUT_S)
+        return self._producers[name]
+
+    def _consumer(self, configs: Mapping[str, Any]) -> Any:
+        from confluent_kafka import Consumer
+
+        address = {"bootstrap.servers": self.server.address, "log_level": 0}
+        return Consumer({**address, "group.id": "reader", "enable.auto.commit": False, **configs})
+
+    def _high(self) -> int:
+        """Return the end of the log, -1 if the server does not tell."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        consumer = self._consumer({"isolation.level": "read_uncommitted"})
+        try:
+            _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10)
+        except KafkaException:
+            return -1
+        finally:
+            consumer.close()
+        return int(end)
+
+
+def _end_process(process: Any, *, is_kill: bool) -> None:
+    if is_kill:
+        os.killpg(process.pid, signal.SIGKILL)  # the process has a session of its own
+        process.wait(TIMEOUT_S)
+    else:
+        processes.stop(process)
+
+
+def _wait(is_done: Callable[[], bool], complaint: str) -> None:
+    until = time.monotonic() + TIMEOUT_S
+    while not is_done():
+        if time.monotonic() > until:
+            raise SystemExit(complaint)
+        time.sleep(0.02)
+
+
+def compare(sides: Sequence[Side], options: argparse.Namespace) -> None:
+    """Run the phases."""
+    model = Model(random.Random(options.seed), int(time.time() * 1000))
+    for side in sides:
+        side.create()
+    for number in range(options.phases + 1):
+        for step in model.last_phase(number) if number == options.phases else model.phase(number):
+            for side in sides:
+                side.act(step, model.end)
+        bound = model.stable_end(model.end - 1)
+        expected = model.left(bound)
+        found = {side.name: side.left(expected, bound) for side in sides}
+        differences = sum(len(left ^ expected) for left in found.values())
+        print(
+            f"phase {number}: {model.end:,} offsets, {len(model.open)} open transactions, cleaned below {bound:,}:"
+            f" {len(expected)} records left, {differences} differences; so far {model.counts}",
+            flush=True,
+        )
+        for name, left in found.items():
+            if left != expected:
+                print(f"{name}: too many {sorted(left - expected)[:5]}, missing {sorted(expected - left)[:5]}")
+        if differences:
+            raise SystemExit(1)
+
+
+def main() -> None:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--phases", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "bearlake-key-compaction")
+    options = parser.parse_args()
+    missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
+    try:
+        import confluent_kafka  # noqa: F401 - only whether it is there
+    except ImportError:
+        missing.append("confluent-kafka")
+    if missing:
+        print(f"SKIPPED: not compared with Apache Kafka, because {', '.join(missing)} are missing", file=sys.stderr)
+        return
+    kafka_port, port = java_peer.free_ports()
+    kafka = Kafka(options.folder / "kafka", settings=KAFKA_SETTINGS, port=kafka_port)
+    bearlake = Bearlake(options.folder / "bearlake", port)
+    sides = [
+        Side("kafka", kafka, {"segment.ms": "50"}),
+        Side("bearlake", bearlake, {"table.freshness_ms": "200", "table.on_compaction": "latest"}),
+    ]
+    try:
+        compare(sides, options)
+    finally:
+        kafka.stop()
+        bearlake.stop()
+
+
+if __name__ == "__main__":
+    main()
