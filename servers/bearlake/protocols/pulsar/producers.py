@@ -283,6 +283,8 @@ class Producer:
         if command.txnid_least_bits or command.txnid_most_bits or command.marker:
             raise Refused("NotAllowedError", "transactions and markers are not supported")
         metadata, payload = framing.read_message(message)
+        if view.rules.requires_keys and metadata.num_chunks_from_msg > 1:  # each would supersede the last one
+            raise Refused("NotAllowedError", "a topic with key compaction takes no messages in chunks")
         if len(payload) > limit:
             raise Refused("NotAllowedError", f"a message of {len(payload)} bytes: expected at most {limit}")
         # A larger chunk, which is stored unchanged, would not fit into a frame to a consumer.
