@@ -264,8 +264,7 @@ class Producer:
 
     def _submit(self) -> None:
         """Submit held SENDs in order. The chunk with its message's sequence id waits until all earlier chunks are stored. Otherwise an
-        earlier chunk could be lost, and the message would be dropped as a duplicate when the client sends it again.
-        """
+        earlier chunk could be lost, and the message would be dropped as a duplicate when the client sends it again."""
         while self._held:
             sends, call, is_chunk = self._held[0]
             if is_chunk and call.appends[0].flags & BATCH_NAMED and self._line[0] is not sends:
