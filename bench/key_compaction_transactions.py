@@ -224,14 +224,14 @@ class Side:
 
     def create(self) -> None:
         """Start the server and create the topic; a record without a key is refused as by Kafka."""
-        from confluent_kafka import KafkaError
+        from confluent_kafka import KafkaError, Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
         self.server.start()
         admin: Any = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, 1, 1, config={**CONFIGS, **self._configs})])[TOPIC].result(TIMEOUT_S)
         errors: list[Any] = []
-        producer = self._producer(None)
+        producer: Any = Producer({"bootstrap.servers": self.server.address, "log_level": 0})
         producer.produce(TOPIC, value=b"no key", on_delivery=lambda error, _: errors.append(error))
         producer.flush(TIMEOUT_S)
         if [error and error.code() for error in errors] != [KafkaError.INVALID_RECORD]:
@@ -247,7 +247,7 @@ class Side:
             (producer.commit_transaction if step.is_commit else producer.abort_transaction)(TIMEOUT_S)
         else:
             self._send(step)
-        _wait(lambda: self._high() == end, f"{self.name}: the log does not end at {end} but at {self._high()}")
+        _wait(lambda: self._high() == end, f"{self.name}: the log does not end at {end}")
 
     def read(self) -> Found:
         """Read the topic from its beginning as a consumer of committed records."""
