@@ -1,13 +1,14 @@
 """Compares key compaction with transactions with a real Apache Kafka: one plan, two servers, the same (key, value, offset) afterwards.
 
-    .venv/bin/python bench/key_compaction_transactions.py [--phases 4] [--seed 1] [--folder FOLDER]
+    .venv/bin/python bench/key_compaction_transactions.py [--phases 4] [--seed 1] [--postgresql] [--folder FOLDER]
 
 A plan has random batches with few keys and many tombstones, some of them in transactions of three producers, which commit or abort, and may
 stay open from one phase to the next. Servers are stopped or killed and started again in the middle. Both servers get the same plan from the
-same program (librdkafka); `bearlake up` compacts and cleans with Spark. After each phase both are read from the beginning as a consumer
-of committed records, until they have what a model says: the newest committed record of each key, below the last stable offset and
-Kafka's active segment. Ends with status 1 at the first difference, and with status 0 and the word SKIPPED if Java, Maven or
-confluent-kafka are missing.
+same program (librdkafka); `bearlake up` compacts and cleans with Spark. With `--postgresql`, its metadata and Iceberg catalog are in
+PostgreSQL. After each phase both are read from the beginning as a consumer of committed records, until they have what a model says: the
+newest committed record of each key, below the last stable offset and Kafka's active segment.
+
+Ends with status 1 at the first difference, and with status 0 and the word SKIPPED if Java, Maven or confluent-kafka are missing.
 """
 
 import argparse
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.freshness import LakeServer
 from bench.peer_kafka import KafkaPeer
+from bench.stores import Postgresql
 
 from bench import java_peer, processes
 
@@ -192,15 +194,18 @@ class Bearlake(LakeServer):
 
     environment = BEARLAKE_SETTINGS
 
-    def __init__(self, directory: Path, port: int) -> None:
+    def __init__(self, directory: Path, port: int, postgresql: Postgresql | None) -> None:
         super().__init__(directory)
         self._port = port
+        self._postgresql = postgresql
 
     @override
     def words(self, ready: Path) -> Sequence[str | Path]:
         """See `BearlakeServer.words`."""
         words = list(super().words(ready))
         words[words.index("--kafka-port") + 1] = str(self._port)
+        if self._postgresql is not None:
+            words += ["--metadata-url", self._postgresql.url(), "--catalog-url", self._postgresql.url()]
         return words
 
     def restart(self, *, is_kill: bool) -> None:
@@ -367,6 +372,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--phases", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--postgresql", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "bearlake-key-compaction")
     options = parser.parse_args()
     missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
@@ -379,16 +385,21 @@ def main() -> None:
         return
     kafka_port, port = java_peer.free_ports()
     kafka = Kafka(options.folder / "kafka", settings=KAFKA_SETTINGS, port=kafka_port)
-    bearlake = Bearlake(options.folder / "bearlake", port)
+    postgresql = Postgresql(options.folder / "postgresql", has_standby=False) if options.postgresql else None
+    bearlake = Bearlake(options.folder / "bearlake", port, postgresql)
     sides = [
         Side("kafka", kafka, {"segment.ms": "50"}),
         Side("bearlake", bearlake, {"table.freshness_ms": "200", "table.on_compaction": "latest"}),
     ]
     try:
+        if postgresql is not None:
+            postgresql.start()
         compare(sides, options)
     finally:
         kafka.stop()
         bearlake.stop()
+        if postgresql is not None:
+            postgresql.stop()
 
 
 if __name__ == "__main__":
