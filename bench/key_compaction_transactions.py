@@ -6,16 +6,18 @@ A plan has random batches with few keys and many tombstones, some of them in tra
 stay open from one phase to the next. Servers are stopped or killed and started again in the middle. Both servers get the same plan from the
 same program (librdkafka); `bearlake up` compacts and cleans with Spark. With `--postgresql`, its metadata and Iceberg catalog are in
 PostgreSQL. After each phase both are read from the beginning as a consumer of committed records, until they have what a model says: the
-newest committed record of each key, below the last stable offset and Kafka's active segment.
+newest committed record of each key, below the last stable offset and Kafka's active segment. In the end, SQL must find the same rows.
 
 Ends with status 1 at the first difference, and with status 0 and the word SKIPPED if Java, Maven or confluent-kafka are missing.
 """
 
 import argparse
+import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -208,6 +210,14 @@ class Bearlake(LakeServer):
             words += ["--metadata-url", self._postgresql.url(), "--catalog-url", self._postgresql.url()]
         return words
 
+    def rows(self) -> set[int]:
+        """Return the offsets of the table's rows, as SQL finds them."""
+        query = [self._command, "sql", "--json", "--data-dir", self.data, f"select _offset from {TOPIC}"]
+        if self._postgresql is not None:
+            query += ["--metadata-url", self._postgresql.url(), "--catalog-url", self._postgresql.url()]
+        found = subprocess.run([str(word) for word in query], check=True, capture_output=True, text=True)
+        return {row["_offset"] for row in json.loads(found.stdout)}
+
     def restart(self, *, is_kill: bool) -> None:
         """See `Server`."""
         assert self._process is not None
@@ -342,7 +352,7 @@ def _wait(is_done: Callable[[], bool], complaint: str) -> None:
         time.sleep(0.02)
 
 
-def compare(sides: Sequence[Side], options: argparse.Namespace) -> None:
+def compare(sides: Sequence[Side], bearlake: Bearlake, options: argparse.Namespace) -> None:
     """Run the phases."""
     model = Model(random.Random(options.seed), int(time.time() * 1000))
     for side in sides:
@@ -365,6 +375,11 @@ def compare(sides: Sequence[Side], options: argparse.Namespace) -> None:
                 print(f"{name}: too many {sorted(left - expected)[:5]}, missing {sorted(expected - left)[:5]}")
         if differences:
             raise SystemExit(1)
+    rows = {offset for offset in bearlake.rows() if offset < bound}
+    expected_rows = {offset for offset, *_ in expected}
+    print(f"table: {len(rows)} rows, {len(rows ^ expected_rows)} differences")
+    if rows != expected_rows:
+        raise SystemExit(1)
 
 
 def main() -> None:
@@ -394,7 +409,7 @@ def main() -> None:
     try:
         if postgresql is not None:
             postgresql.start()
-        compare(sides, options)
+        compare(sides, bearlake, options)
     finally:
         kafka.stop()
         bearlake.stop()
