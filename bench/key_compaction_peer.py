@@ -27,6 +27,7 @@ from fixtures.cleaned_log import CleanedLog, Sent
 
 CLEAN_TIMEOUT_S = 300
 POLL_S = 1.0
+ROLL_MS = 1_000
 NEVER, AT_ONCE = "1.0", "0.0"
 SETTINGS = {"log.cleaner.backoff.ms": "200", "log.cleaner.threads": "1", "log.cleaner.dedupe.buffer.size": "10485760"}
 DAY_MS = "86400000"
@@ -141,8 +142,8 @@ async def compare(peer: "RestartingPeer", delete_retention_ms: str, options: arg
         if options.restarts:
             peer.restart()
         kafka.produce(second)
-        await asyncio.sleep(0.2)  # longer than segment.ms: the next record rolls the segment
-        roll = [[Sent(b"roll", b"%d" % phase, now_ms)]]
+        # Later than the segment's first record by more than segment.ms: this record rolls the segment.
+        roll = [[Sent(b"roll", b"%d" % phase, now_ms + ROLL_MS * (phase + 1))]]
         kafka.produce(roll)
         await ours.produce({0: [*first, *second]})
         end = ours.wal.ends[0]
