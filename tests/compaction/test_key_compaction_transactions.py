@@ -145,7 +145,7 @@ def test_transactions_that_commit_and_abort_leave_the_newest_committed_records_f
             await made.work(settings(), made.is_cleaned, Life())
 
             assert await made.read() == made.newest(), f"seed {seed}"
-            assert await made.read(is_committed=False) == made.newest(), f"seed {seed}"
+            assert (await made.read(is_committed=False)).items() >= made.newest().items(), f"seed {seed}"
             assert await made.rows() == sorted(made.newest() if on_compaction == "latest" else made.sent)
 
     for seed in range(first, first + SEEDS_PER_TEST):
