@@ -37,8 +37,8 @@ from bench.stores import Postgresql
 from bench import java_peer, processes
 
 TOPIC = "compacted"
-TIMEOUT_S = 60.0
-CLEAN_TIMEOUT_S = 240.0
+TIMEOUT_S = 180.0
+CLEAN_TIMEOUT_S = 600.0
 POLL_S = 1.0
 CONFIGS = {
     "cleanup.policy": "compact",
