@@ -201,7 +201,7 @@ class Side:
         if name not in self._producers:
             configs = {"bootstrap.servers": self.server.address, "log_level": 0, "enable.idempotence": True}
             if name is not None:
-                configs |= {"transactional.id": name, "transaction.timeout.ms": 600_000}
+                configs |= {"transactional.id": name, "transaction.timeout.ms": 900_000}
             self._producers[name] = Producer(configs)
             if name is not None:
                 self._producers[name].init_transactions(TIMEOUT_S)
