@@ -26,16 +26,7 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Task, TaskKind, TaskOffer, TaskState
-from bearlake.metadata.model import (
-    Entry,
-    EntryKind,
-    Lease,
-    PartitionKey,
-    ServerRef,
-    Slice,
-    Stream,
-    stream_number,
-)
+from bearlake.metadata.model import Entry, EntryKind, Lease, PartitionKey, ServerRef, Slice, Stream, stream_number
 from bearlake.streams import configs as stream_configs
 from bearlake.telemetry import metrics
 from bearlake.telemetry.isolation import Isolation
