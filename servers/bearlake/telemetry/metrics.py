@@ -348,9 +348,7 @@ COMPACTION_MERGED_BYTES = counter("bearlake_compaction_merged_bytes_total", "Byt
 KEY_COMPACTION_BYTES = counters("bearlake_key_compaction_bytes_total", "Bytes that cleanings read, wrote.", "call")
 KEY_COMPACTION_FILE_BYTES = gauges("bearlake_key_compaction_file_bytes", "Bytes of clean and dirty files.", "state")
 KEY_COMPACTION_TOO_LARGE = gauge("bearlake_key_compaction_too_large_streams", "Streams too large for a cleaning.")
-COMPACTION_KEPT = counters(
-    "bearlake_compaction_kept_batches_total", "Batches without rows, kept as they are.", "reason"
-)
+COMPACTION_KEPT = counters("bearlake_compaction_kept_batches_total", "Batches kept as they are.", "reason")
 COMPACTION_MENDED = counter(
     "bearlake_compaction_mended_objects_total", "Missing kept objects that were rewritten from the WAL."
 )
