@@ -71,12 +71,13 @@ class Model:
                 yield self._end(name, is_commit=self.randomness.random() < 0.6)
             else:
                 yield self._send(name, [self._record() for _ in range(self.randomness.randrange(1, 12))])
+        if number % 2:
+            yield from self._ends()
         yield self._roll(number)
 
     def last_phase(self, number: int) -> Iterator[Step]:
         """Yield the ends of all open transactions, and a record that rolls Kafka's segment."""
-        for name in list(self.open):
-            yield self._end(name, is_commit=self.randomness.random() < 0.5)
+        yield from self._ends()
         yield self._roll(number)
 
     def stable_end(self, end: int) -> int:
@@ -87,6 +88,14 @@ class Model:
         """Return the newest committed record of each key below `bound`."""
         newest = {sent.key: offset for offset, sent in sorted(self.committed.items()) if offset < bound}
         return {(offset, key, self.committed[offset].value) for key, offset in newest.items()}
+
+    def below(self, bound: int) -> Found:
+        """Return all committed records below `bound`."""
+        return {(offset, sent.key, sent.value) for offset, sent in self.committed.items() if offset < bound}
+
+    def _ends(self) -> Iterator[Step]:
+        for name in list(self.open):
+            yield self._end(name, is_commit=self.randomness.random() < 0.5)
 
     def _roll(self, number: int) -> Send:
         self.now_ms += ROLL_MS
