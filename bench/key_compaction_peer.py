@@ -52,7 +52,8 @@ class Kafka:
             "segment.ms": "50",
             "message.timestamp.before.max.ms": str(2**62),
         }
-        self._admin().create_topics([NewTopic(self.topic, 1, 1, config=configs)])[self.topic].result(60)
+        admin = self._admin()  # must live until the answer is there
+        admin.create_topics([NewTopic(self.topic, 1, 1, config=configs)])[self.topic].result(60)
 
     def produce(self, batches: list[list[Sent]]) -> None:
         """Produce each batch as one."""
@@ -105,7 +106,8 @@ class Kafka:
 
         entry = ConfigEntry("min.cleanable.dirty.ratio", ratio, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
-        for future in self._admin().incremental_alter_configs([resource]).values():
+        admin = self._admin()
+        for future in admin.incremental_alter_configs([resource]).values():
             future.result(60)
 
     def _admin(self) -> Any:  # Any: the library's types are incomplete

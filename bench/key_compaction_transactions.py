@@ -104,9 +104,12 @@ class Bearlake(LakeServer):
 
     def rows(self) -> set[int]:
         """Return the offsets of the table's rows, as SQL finds them."""
-        query = [self._command, "sql", "--json", "--data-dir", self.data, f"select _offset from {TOPIC}"]
-        if self._postgresql is not None:
+        query = [self._command, "sql", "--json", f"select _offset from {TOPIC}"]
+        if self._postgresql is None:
+            query += ["--data-dir", self.data]
+        else:
             query += ["--metadata-url", self._postgresql.url(), "--catalog-url", self._postgresql.url()]
+            query += ["--object-store-url", f"file://{self.data}/objects"]
         found = subprocess.run([str(word) for word in query], check=True, capture_output=True, text=True)
         return {row["_offset"] for row in json.loads(found.stdout)}
 
