@@ -12,7 +12,8 @@ import pytest
 
 from bearlake.clock import SystemClock
 from bearlake.compaction import encoding
-from bearlake.compaction.commit import Work, check_cover
+from bearlake.compaction.commit import Work
+from bearlake.compaction.covering import check_task_cover
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.service import Compactor
@@ -415,9 +416,9 @@ async def test_a_result_that_does_not_cover_the_offsets_read_is_refused(deployme
     with pytest.raises(BaseExceptionGroup):
         await compactor.run()
     (work,) = seen
-    check_cover(work)
+    check_task_cover(work.task.id, work.slices, work.result)
     assert encoding.decode_result(encoding.encode_result(work.result)) == work.result
     assert work.claim == TaskClaim(task_id=work.task.id, epoch=1, worker=work.claim.worker)
     assert work.task.kind is TaskKind.COMPACT
     with pytest.raises(Corrupt):
-        check_cover(replace(work, slices=work.slices[1:]))
+        check_task_cover(work.task.id, work.slices[1:], work.result)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.model import Cleaning, ItemResult, WorkItem
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.spark.runner import SparkRunner
 from bearlake.compaction.spark.settings import SparkSettings
@@ -171,6 +171,19 @@ async def test_spark_returns_the_result_of_the_same_work_in_this_process(
     await same(store, compacted, await InProcess(store, workbench()).run(items))
     merge = merge_item(compacted[:1])
     await same(store, await runner.run([merge]), await InProcess(store, workbench(seed=1)).run([merge]))
+
+
+async def test_spark_cleans_by_key_as_this_process_does(runner: SparkRunner, store: ObjectStore) -> None:
+    merge = merge_item(await runner.run((await two_items(store))[:1]))
+    bounds = dict.fromkeys(range(len(Compression)), 1 << 40)
+    cleaning = Cleaning(bounds=bounds, dirty=merge.inputs, kept=[], now_ms=TIME_MS, tombstone_keep_ms=1)
+    item = replace(merge, cleaning=cleaning)
+
+    cleaned = await runner.run([item])
+
+    await same(store, cleaned, await InProcess(store, workbench(seed=2)).run([item]))
+    assert cleaned[0].row_count == len(Compression)  # all records have the same key
+    assert cleaned[0].dropped_count > 0
 
 
 async def test_an_error_in_an_executor_keeps_its_kind(runner: SparkRunner, store: ObjectStore) -> None:

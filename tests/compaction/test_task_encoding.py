@@ -1,5 +1,6 @@
 import json
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +12,10 @@ from bearlake.compaction.encoding import (
     encode_item_result,
     encode_result,
 )
-from bearlake.compaction.model import AbortedRange, ItemResult, TaskResult, WorkItem, WrittenFile
+from bearlake.compaction.model import AbortedRange, Cleaning, ItemResult, TaskResult, WorkItem, WrittenFile
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, Slice
+from bearlake.metadata.model import NO_ROW, LocatedSlice, ObjectKind, ObjectRef, Slice
 from bearlake.table.model import DataFile
 from fixtures.compaction_items import key_of
 
@@ -55,6 +56,23 @@ ITEM = WorkItem(
     row_group_bytes=100,
     aborted=[AbortedRange(key_of(3), 5, 10, 12)],
 )
+
+
+CLEANING = Cleaning(
+    bounds={0: 13, 3: 14},
+    dirty=[WRITTEN.swap.object],
+    kept=[LocatedSlice(KEPT.slices[0], *KEPT.object)],
+    now_ms=1_700_000_000_000,
+    tombstone_keep_ms=86_400_000,
+)
+
+
+def test_items_and_results_of_a_cleaning_survive_a_round_trip() -> None:
+    item = replace(ITEM, cleaning=CLEANING)
+    result = replace(RESULT, unchanged=[FILE.key], rowless=[SEGMENT._replace(position=NO_ROW)], dropped_count=5)
+
+    assert decode_item(encode_item(item)) == item
+    assert decode_item_result(encode_item_result(result)) == result
 
 
 def test_items_and_results_survive_a_round_trip() -> None:

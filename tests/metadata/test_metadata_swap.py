@@ -6,8 +6,8 @@ import pytest
 
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
-from bearlake.metadata.compaction import TaskKind
-from bearlake.metadata.model import EntryKind, ObjectKind, PartitionKey, Slice
+from bearlake.metadata.compaction import OffsetRange, TaskKind
+from bearlake.metadata.model import NO_ROW, EntryKind, ObjectKind, PartitionKey, Slice
 from fixtures import by_name
 from fixtures.compaction_scene import Compaction, joined
 from fixtures.liveness import lapse
@@ -294,6 +294,22 @@ async def test_a_merge_may_replace_ranges_that_do_not_touch(ten: Compaction, pee
 
     assert [extent[2] for extent in (await located(peer, key))[:3]] == ["data/merged", "data/000002", "data/merged"]
     assert sorted(entry.ranges) == [(key, 0, 20), (key, 40, 60)]
+
+
+async def test_a_merge_may_name_segments_without_rows(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    files = [await ten.compacted((key, at, at + 20)) for at in (0, 20)]
+    await ten.offer(ten.merge(ten.scene.first.number, *(file.object.key for file in files)))
+    claim = await ten.claim()
+    (first,), (second,) = (file.slices for file in files)
+    rowless = first._replace(position=NO_ROW, max_timestamp=-1)
+    await ten.swapped(claim, ten.file([rowless, second], key="data/merged"))
+    found = [located_slice.slice for located_slice in await peer.log.slices([OffsetRange(key, 0, 40)])]
+
+    assert [(piece.base_offset, piece.position, piece.max_timestamp) for piece in found] == [
+        (0, NO_ROW, -1),
+        (20, second.position, second.max_timestamp),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import pytest
 
 from bearlake.errors import Invalid
-from bearlake.streams import configs
+from bearlake.streams import config_changes, configs
+from bearlake.streams.key_compaction_rules import key_compaction_rules
 
 
 @pytest.mark.parametrize(
@@ -13,6 +14,7 @@ from bearlake.streams import configs
         ("table.freshness_ms", "99"),
         ("table.retention_ms", "-2"),
         ("table.on_delete", "purge"),
+        ("table.on_compaction", "newest"),
         ("table.namespace", ""),
         ("table.namespace", "a.b"),
         ("table.namespace", "../escape"),
@@ -32,19 +34,38 @@ def test_meaningless_table_configs_are_refused(name: str, value: str) -> None:
         ({}, {"table.name": "sales"}, []),
         ({"table.name": "sales"}, {"table.name": "orders"}, []),
         ({"table.namespace": "shop"}, {}, ["table.namespace"]),
+        ({}, {"table.on_compaction": "latest"}, []),
     ],
 )
 def test_a_stream_keeps_its_tables_name(
     before: dict[str, str], set_configs: dict[str, str], unset_configs: list[str]
 ) -> None:
     with pytest.raises(Invalid, match=r"table\.\w+"):
-        configs.check_fixed(before, set_configs, unset_configs)
+        config_changes.check_change(before, set_configs, unset_configs)
 
 
 def test_a_change_that_keeps_the_tables_name_is_accepted() -> None:
     before = {"table.name": "sales", "retention.ms": "5"}
 
-    configs.check_fixed(before, {"table.name": "sales", "table.namespace": "streams"}, ["retention.ms"])
+    config_changes.check_change(before, {"table.name": "sales", "table.namespace": "streams"}, ["retention.ms"])
+
+
+def test_lags_that_contradict_each_other_are_refused_in_kafkas_words() -> None:
+    before = {"min.compaction.lag.ms": "100"}
+    text = r"conflict topic config setting min.compaction.lag.ms \(100\) > max.compaction.lag.ms \(99\)"
+
+    with pytest.raises(Invalid, match=text):
+        config_changes.check_change(before, {"max.compaction.lag.ms": "99"}, [])
+    config_changes.check_change(before, {"max.compaction.lag.ms": "100"}, [])
+
+
+def test_key_compaction_is_a_part_of_the_cleanup_policy() -> None:
+    assert key_compaction_rules({"cleanup.policy": "delete"}) is None
+    for policy in ("compact", "compact,delete", "delete, compact"):
+        rules = key_compaction_rules({"cleanup.policy": policy})
+        assert rules is not None
+        assert (rules.dirty_ratio_min, rules.lag_ms_min, rules.tombstone_keep_ms) == (0.5, 0, 86_400_000)
+        assert rules.keeps_history
 
 
 def test_every_default_is_a_legal_value() -> None:

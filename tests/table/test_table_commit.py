@@ -151,6 +151,31 @@ async def test_a_merge_replaces_files_in_one_snapshot(tables: IcebergTables, wor
     assert (summary.file_count, summary.row_count) == (2, 12)
 
 
+async def test_a_cleaning_replaces_files_by_one_with_fewer_rows_in_an_overwrite(
+    tables: IcebergTables, work: Work
+) -> None:
+    dirty = [await work.append(1, 0, 4), await work.append(2, 4, 8)]
+    for change in dirty:
+        await tables.commit(work.stream, commit_of(change), closed_tasks=[])
+    cleaning = TableChange(
+        task=AppliedTask(task_id=9, epoch=1),
+        add=[await work.file(0, 6, 8)],
+        remove=[change.add[0].key for change in dirty],
+        drops_rows=True,
+    )
+
+    state = await tables.commit(work.stream, commit_of(cleaning), closed_tasks=[])
+    again = await tables.commit(work.stream, commit_of(cleaning), closed_tasks=[])
+
+    summary = await tables.summary(work.stream)
+    assert state == again
+    assert state.ends == {0: 8}
+    assert await offsets(tables, work) == expected((0, 6, 8))
+    assert summary is not None
+    assert [snapshot.operation for snapshot in summary.snapshots] == ["append", "append", "overwrite"]
+    assert (summary.file_count, summary.row_count) == (1, 2)
+
+
 async def test_a_merge_of_files_that_are_gone_is_a_conflict_and_adds_nothing(tables: IcebergTables, work: Work) -> None:
     first = await work.append(1, 0, 4)
     await tables.commit(work.stream, commit_of(first), closed_tasks=[])

@@ -21,15 +21,18 @@ from functools import partial
 from typing import TypeVar
 
 from bearlake.compaction import encoding
+from bearlake.compaction.cleaned_files import is_only_in_log
+from bearlake.compaction.covering import check_task_cover, with_rowless
 from bearlake.compaction.ensuring import ensure_table
+from bearlake.compaction.key_compaction import CleaningPlan
 from bearlake.compaction.mending import written_anew
 from bearlake.compaction.model import TaskResult
 from bearlake.compaction.retries import Retries
 from bearlake.compaction.settings import WorkerSettings
-from bearlake.errors import BearlakeError, Conflict, Corrupt, Fenced, NotFound
+from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound
 from bearlake.metadata import Metadata, task_object_rules
 from bearlake.metadata.compaction import Swap, SwapObject, Task, TaskClaim, TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice, Stream, partition_index
+from bearlake.metadata.model import LocatedSlice, ObjectRef, Stream, partition_index
 from bearlake.objects import ObjectStore
 from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
@@ -57,6 +60,8 @@ class Work:
     started_s: float
     slices: Sequence[LocatedSlice] = ()
     inputs: Sequence[ObjectRef] = ()
+    cleaning: CleaningPlan | None = None
+    """What a MERGE task cleans; None: it keeps all records."""
     result: TaskResult = field(default_factory=lambda: TaskResult(items=()))
     winner: int = -1
     is_prepared: bool = False
@@ -211,7 +216,9 @@ class Committer:
                 group.create_task(run_step(work))
 
     async def _prepare(self, work: Work) -> None:
-        check_cover(work)
+        if work.cleaning is not None:
+            work.result = with_rowless(work.task.id, work.result)
+        check_task_cover(work.task.id, work.slices, work.result)
         result = encoding.encode_result(work.result)
         keys = sorted(keys_of([work.result]))
         work.is_prepared = True
@@ -357,31 +364,6 @@ def keys_of(results: Iterable[TaskResult]) -> set[str]:
     }
 
 
-def check_cover(work: Work) -> None:
-    """Check I4 before any commit: the written objects cover exactly the offsets that were read. Raises `Corrupt`."""
-    read = _runs(found.slice for found in work.slices)
-    written = _runs(
-        piece
-        for item in work.result.items
-        for swap in [*(file.swap for file in item.files), *item.kept_objects]
-        for piece in swap.slices
-    )
-    if read != written:
-        raise Corrupt(f"task {work.task.id}: read offsets {read} but wrote {written}")
-
-
-def _runs(slices: Iterable[Slice]) -> dict[PartitionKey, list[list[int]]]:
-    """Return the offsets by partition, as contiguous runs."""
-    runs: dict[PartitionKey, list[list[int]]] = {}
-    for piece in sorted(slices):
-        found = runs.setdefault(piece.partition, [])
-        if found and found[-1][1] == piece.base_offset:
-            found[-1][1] = piece.end_offset
-        else:
-            found.append([piece.base_offset, piece.end_offset])
-    return runs
-
-
 def _is_reached(task: Task, state: TableState) -> bool:
     return task.kind is TaskKind.COMPACT and all(
         state.ends.get(partition_index(partition), 0) >= end for partition, _, end in task.ranges
@@ -391,8 +373,14 @@ def _is_reached(task: Task, state: TableState) -> bool:
 def _change(work: Work) -> TableChange:
     """Build the task's part of a table commit."""
     ranges = {partition_index(partition): (start, end) for partition, start, end in work.task.ranges}
-    return TableChange(
-        task=AppliedTask(task_id=work.task.id, epoch=work.claim.epoch, ranges=ranges),
-        add=[written.file for item in work.result.items for written in item.files],
-        remove=list(work.task.inputs) if work.task.kind is TaskKind.MERGE else (),
-    )
+    task = AppliedTask(task_id=work.task.id, epoch=work.claim.epoch, ranges=ranges)
+    add = [written.file for item in work.result.items for written in item.files]
+    if work.cleaning is None:
+        return TableChange(
+            task=task, add=add, remove=list(work.task.inputs) if work.task.kind is TaskKind.MERGE else ()
+        )
+    if all(is_only_in_log(file.key) for file in add):  # the table keeps its history
+        return TableChange(task=task, add=())
+    unchanged = {key for item in work.result.items for key in item.unchanged}
+    remove = sorted(set(work.task.inputs) - unchanged)
+    return TableChange(task=task, add=add, remove=remove, drops_rows=True)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bearlake.compaction.model import AbortedRange, ItemResult, TaskResult, WorkItem, WrittenFile
+from bearlake.compaction.model import AbortedRange, Cleaning, ItemResult, TaskResult, WorkItem, WrittenFile
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, PartitionKey, Slice
@@ -37,6 +37,7 @@ def encode_item(item: WorkItem) -> bytes:
             "inputs": list(item.inputs),
             "file_bytes_max": item.file_bytes_max,
             "row_group_bytes": item.row_group_bytes,
+            **({} if item.cleaning is None else {"cleaning": _cleaning_fields(item.cleaning)}),
         }
     )
 
@@ -61,6 +62,7 @@ def decode_item(encoded: bytes | str) -> WorkItem:
             file_bytes_max=fields["file_bytes_max"],
             row_group_bytes=fields["row_group_bytes"],
             aborted=[AbortedRange(PartitionKey(partition), *found) for partition, *found in fields.get("aborted", ())],
+            cleaning=_cleaning(fields["cleaning"]) if "cleaning" in fields else None,
         )
 
 
@@ -105,6 +107,9 @@ def _item_result_fields(result: ItemResult) -> dict[str, object]:
         "record_bytes": result.record_bytes,
         "written_bytes": result.written_bytes,
         "kept_counts": dict(result.kept_counts),
+        **({"unchanged": list(result.unchanged)} if result.unchanged else {}),
+        **({"rowless": [list(piece) for piece in result.rowless]} if result.rowless else {}),
+        **({"dropped_count": result.dropped_count} if result.dropped_count else {}),
     }
 
 
@@ -117,6 +122,29 @@ def _item_result(fields: _Json) -> ItemResult:
         record_bytes=fields["record_bytes"],
         written_bytes=fields["written_bytes"],
         kept_counts=fields["kept_counts"],
+        unchanged=fields.get("unchanged", ()),
+        rowless=[_slice(value) for value in fields["rowless"]] if "rowless" in fields else (),
+        dropped_count=fields.get("dropped_count", 0),
+    )
+
+
+def _cleaning_fields(cleaning: Cleaning) -> dict[str, object]:
+    return {
+        "bounds": dict(cleaning.bounds),
+        "dirty": [list(reference) for reference in cleaning.dirty],
+        "kept": [[list(located.slice), list(located.object)] for located in cleaning.kept],
+        "now_ms": cleaning.now_ms,
+        "tombstone_keep_ms": cleaning.tombstone_keep_ms,
+    }
+
+
+def _cleaning(fields: _Json) -> Cleaning:
+    return Cleaning(
+        bounds=_by_field(fields["bounds"]),
+        dirty=[_object(value) for value in fields["dirty"]],
+        kept=[LocatedSlice(_slice(piece), *_object(value)) for piece, value in fields["kept"]],
+        now_ms=fields["now_ms"],
+        tombstone_keep_ms=fields["tombstone_keep_ms"],
     )
 
 

@@ -4,6 +4,7 @@ Tier t holds files of `fan_in ** t` to `fan_in ** (t + 1)` bytes; a file of half
 files, or as many bytes as the target, its oldest files and those of lower tiers are merged into one file, at most of the target size.
 With a fan-in of 8, 2 MB files reach 128 MB in two rewrites, and a table has at most 7 small files per tier that wait for a merge.
 
+Files that key compaction wrote are not merged: the next cleaning does that (`key_compaction.py`).
 `choose` is the policy, pure. `Merges` keeps the small files of streams whose index has changed, and looks up only newer ones.
 Source: size-tiered compaction of LSM trees (Apache Cassandra, `SizeTieredCompactionStrategy`).
 """
@@ -13,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import NamedTuple
 
+from bearlake.compaction.cleaned_files import is_cleaned
 from bearlake.compaction.settings import MergeSettings
 from bearlake.metadata.compaction import ObjectRegister, Task, TaskKind, TaskOffer
 from bearlake.telemetry.isolation import Isolation
@@ -112,6 +114,10 @@ class Merges:
                 for key in task.inputs:
                     files.small.pop(key, None)
 
+    def busy_streams(self) -> set[int]:
+        """Return the streams with an open merge or cleaning."""
+        return {task.stream_number for task in self._open.values()}
+
     def open_ids(self) -> list[int]:
         """Return the merges that were open at the last look-up."""
         return sorted(self._open)
@@ -132,13 +138,16 @@ class Merges:
         self._files.pop(number, None)
         self._isolation.forget(_subject(number))
 
-    async def offers(self) -> list[TaskOffer]:
-        """Return at most one merge per stream without an open merge, up to the total limit of open merges. Raises `Unavailable`."""
+    async def offers(self, cleaning_count: int = 0) -> list[TaskOffer]:
+        """Return at most one merge per stream without an open merge, up to the total limit of open merges. Raises `Unavailable`.
+
+        `cleaning_count` of the open merges are cleanings, which have a limit of their own.
+        """
         settings = self._settings
-        room = settings.open_task_count_max - len(self._open)
+        room = settings.open_task_count_max - (len(self._open) - cleaning_count)
         if not settings.is_enabled or room <= 0:
             return []
-        busy = {task.stream_number for task in self._open.values()}
+        busy = self.busy_streams()
         found: list[TaskOffer] = []
         for number, files in list(self._files.items()):
             is_due = files.swap_count >= settings.fan_in or (files.swap_count > 0 and not files.is_known)
@@ -163,7 +172,8 @@ class Merges:
             for entry in page:
                 files.position = max(files.position, entry.position)
                 key, size, _ = entry.object
-                if size * 2 < settings.file_bytes and key not in taken and self._tries.get(key, 0) < TRY_COUNT_MAX:
+                is_mergeable = key not in taken and not is_cleaned(key) and self._tries.get(key, 0) < TRY_COUNT_MAX
+                if size * 2 < settings.file_bytes and is_mergeable:
                     count = sum(piece.record_count for piece in entry.segments)
                     files.small[key] = SmallFile(key, size, entry.position, count)
             if len(page) < PAGE_COUNT:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bearlake.metadata.compaction import SwapObject, TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey
+from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice
 from bearlake.table.model import DataFile
 
 
@@ -24,15 +24,31 @@ class AbortedRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """What key compaction tells each item of its task (`compaction/clean.py`).
+
+    `bounds`: partition index → offset below which records supersede and are superseded. `dirty`: the files with the newer records, which
+    items only read for their keys. `kept`: slices of kept objects below the bounds. `now_ms`: the time of this cleaning, and
+    `tombstone_keep_ms` how long (ms) tombstones stay after their first one.
+    """
+
+    bounds: Mapping[int, int]
+    dirty: Sequence[ObjectRef]
+    kept: Sequence[LocatedSlice]
+    now_ms: int
+    tombstone_keep_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:
     """One executor's work: read `slices` (by partition and offset), and write data files under `output_prefix`.
 
     `output_prefix` is `<location>/data/<task id as 16 hex>-<epoch>-<item>`. Data files are `<output_prefix>-<attempt>.parquet`; `attempt`
     (12 hex digits: 8 random ones and the file number) differs between attempts, so their keys cannot collide.
     COMPACT reads WAL slices. MERGE reads whole data files: `slices` are all segments that the index has in them, and `inputs` names the
-    files (including files without segments). Batches that rows cannot represent exactly go under `kept_prefix` (`kept/`):
-    `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the uncompressed size; `file_bytes_max` is a target. `aborted` concerns
-    COMPACT only.
+    files (including files without segments). With a `cleaning`, a MERGE item leaves out superseded records. Batches that rows
+    cannot represent exactly go under `kept_prefix` (`kept/`): `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the
+    uncompressed size; `file_bytes_max` is a target. `aborted` concerns COMPACT, and the kept batches of a `cleaning`.
     """
 
     kind: TaskKind
@@ -44,6 +60,7 @@ class WorkItem:
     file_bytes_max: int
     row_group_bytes: int
     aborted: Sequence[AbortedRange] = ()
+    cleaning: Cleaning | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +73,11 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemResult:
-    """An executor's result. `kept`: WAL-format objects with batches that rows cannot represent exactly; `kept_counts`: counts by reason."""
+    """An executor's result. `kept`: WAL-format objects with batches that rows cannot represent exactly; `kept_counts`: counts by reason.
+
+    Of a cleaning: `unchanged` inputs have no record to leave out and stay as they are. `rowless` are segments of which no record is left,
+    with position `NO_ROW`. `dropped_count` records were left out.
+    """
 
     files: Sequence[WrittenFile]
     kept_objects: Sequence[SwapObject]
@@ -66,6 +87,9 @@ class ItemResult:
     """Uncompressed bytes of the records sections read."""
     written_bytes: int
     kept_counts: Mapping[str, int]
+    unchanged: Sequence[str] = ()
+    rowless: Sequence[Slice] = ()
+    dropped_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

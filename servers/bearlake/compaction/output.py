@@ -1,6 +1,6 @@
 """Writes the data files of one attempt at a work item, one at a time, under keys that no other attempt uses; stores them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -53,11 +53,13 @@ class Output:
             self._number += 1
         self._writer.write(rows)
 
-    def finish(self, segments: Sequence[Slice]) -> tuple[WrittenFile, Upload]:
-        """Finish the open file; the index will name `segments` of it."""
+    def finish(
+        self, segments: Sequence[Slice], metadata: Mapping[str, str] | None = None
+    ) -> tuple[WrittenFile, Upload]:
+        """Finish the open file; the index will name `segments` of it. `metadata` goes into its footer."""
         assert self._writer is not None
         writer, self._writer = self._writer, None
-        finished = writer.finish()
+        finished = writer.finish(metadata)
         file = finished.file
         swap = SwapObject(object=ObjectRef(file.key, file.size, ObjectKind.PARQUET), slices=segments)
         return WrittenFile(file=file, swap=swap), Upload(file.key, finished.parts)

@@ -12,28 +12,21 @@ The store ignores repeated offers, so a lost reply is harmless; the planner then
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
+from bearlake.clock import Clock, SystemClock
 from bearlake.compaction import backlog as backlogs
 from bearlake.compaction.aborted import stable
 from bearlake.compaction.backlog import Backlog
+from bearlake.compaction.cleanings import Cleanings
 from bearlake.compaction.merging import Merges
+from bearlake.compaction.planner_lease import lease_name
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Task, TaskKind, TaskOffer, TaskState
-from bearlake.metadata.model import (
-    Entry,
-    EntryKind,
-    Lease,
-    PartitionKey,
-    ServerRef,
-    Slice,
-    Stream,
-    stream_number,
-)
+from bearlake.metadata.model import Entry, EntryKind, Lease, PartitionKey, ServerRef, Slice, Stream, stream_number
 from bearlake.streams import configs as stream_configs
 from bearlake.telemetry import metrics
 from bearlake.telemetry.isolation import Isolation
@@ -41,8 +34,6 @@ from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
 
-LEASE = "compaction/planner"
-"""Lease of the planner of all streams; a planner of some streams appends a digest of their patterns."""
 FIRST = PartitionKey(0)
 LOAD_SHARE = 5
 """After a round of planning, the planner pauses for at least this many times the round's duration."""
@@ -65,6 +56,7 @@ class Planner:
         *,
         on_offered: Callable[[], None] = lambda: None,
         on_fenced: Callable[[], None] = lambda: None,
+        clock: Clock | None = None,
     ) -> None:
         """Calls `on_offered` after tasks were queued, and `on_fenced` when a newer registration has replaced `server`."""
         self._metadata = metadata
@@ -76,6 +68,7 @@ class Planner:
         self._on_fenced = on_fenced
         self._isolation = Isolation(log, "plan", metadata.log.head)
         self._merges = Merges(metadata.objects, settings.merge, self._isolation)
+        self._cleanings = Cleanings(metadata, settings.key_compaction, self._isolation, clock or SystemClock())
         self._backlog = Backlog(settings.planner)
         self._position = 0
         self._reconcile_at_s = 0.0
@@ -137,6 +130,7 @@ class Planner:
             started_s = loop.time()
             await self._name_streams()
             next_s = await self._offer_due(lease, started_s)
+            await self._offer_cleanings(lease, started_s)
             await self._offer(await self._merge_offers(), lease)
             if loop.time() >= self._reconcile_at_s:
                 await self._reconcile()
@@ -155,6 +149,7 @@ class Planner:
         self._backlog = Backlog(self._settings, self._backlog.left_out)
         self._merges.reset()
         self._position = await self._metadata.log.head()
+        await self._cleanings.load(self._choice, self._settings.page_count)
         async for task in self._tasks():
             if task.state is TaskState.QUARANTINED:
                 self._backlog.busy(task)
@@ -189,6 +184,7 @@ class Planner:
             self._backlog.leave_out(number)
             self._forget(number)
         else:
+            self._cleanings.watch(stream)
             rules = stream_configs.table_rules(stream.name, stream.configs)
             head_start_ms = self._choice.head_start_ms(stream.name)
             self._backlog.set_freshness(number, rules.freshness_ms, head_start_ms)
@@ -196,6 +192,7 @@ class Planner:
     def _forget(self, number: int) -> None:
         """Forget a stream that is gone or belongs to other workers."""
         self._merges.forget(number)
+        self._cleanings.forget(number)
         self._isolation.forget(f"stream {number}", f"offers of stream {number}", f"rules of stream {number}")
 
     async def _follow(self, wait_ms: int) -> None:
@@ -231,6 +228,7 @@ class Planner:
             for number in {stream_number(partition) for partition, _, _ in entry.ranges}:
                 if number in self._backlog.left_out:
                     continue
+                self._cleanings.swapped(number)
                 if self._merges.swapped(number):  # its open merge may be done
                     self._reconcile_at_s = min(self._reconcile_at_s, now_s + MERGE_PAUSE_S)
 
@@ -305,9 +303,15 @@ class Planner:
         await self._offer(offers[: max(0, room)], lease)
         return next_s
 
+    async def _offer_cleanings(self, lease: Lease, now_s: float) -> None:
+        """Offer what key compaction is due, first of all merges: a merge of a stream delays its cleaning."""
+        self._cleanings.open_count(self._merges.open_ids())
+        offers = await self._cleanings.offers(self._merges.busy_streams(), now_s)
+        self._cleanings.opened(await self._offer(offers, lease), offers)
+
     async def _merge_offers(self) -> list[TaskOffer]:
         """Return the due merges of our streams."""
-        offers = await self._merges.offers()
+        offers = await self._merges.offers(self._cleanings.open_count(self._merges.open_ids()))
         unknown = {offer.stream_number for offer in offers if not self._backlog.is_known(offer.stream_number)}
         if unknown and self._choice.streams:
             await self._read_streams(unknown)
@@ -336,9 +340,9 @@ class Planner:
         slices = [found.slice for found in located.slices]
         return backlogs.cut(partition, start, slices, self._settings, waiting.end)
 
-    async def _offer(self, offers: Sequence[TaskOffer], lease: Lease) -> None:
-        if not offers:
-            return
+    async def _offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
+        """Offer the tasks, page by page; return those that the store has made."""
+        made: list[Task] = []
         size = self._settings.page_count
         for at in range(0, len(offers), size):
             page = await stable(self._metadata, offers[at : at + size])
@@ -350,7 +354,9 @@ class Planner:
             if tasks:
                 self._on_offered()
             metrics.COMPACTION_OFFERED.inc(len(tasks))
+            made += tasks
             await self._reload_left_out(page, tasks)
+        return made
 
     async def _offer_page(self, page: Sequence[TaskOffer], lease: Lease) -> Sequence[Task]:
         """Offer the tasks together; if the store refuses one of them, offer each alone."""
@@ -384,10 +390,3 @@ class Planner:
                     is_left_out = True
         if is_left_out:
             await self._reconcile()
-
-
-def lease_name(streams: Sequence[str]) -> str:
-    """Return the planner's lease name for these stream patterns, independent of their order."""
-    if not streams:
-        return LEASE
-    return f"{LEASE}/{hashlib.sha256(' '.join(sorted(set(streams))).encode()).hexdigest()[:16]}"

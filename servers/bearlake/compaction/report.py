@@ -55,6 +55,10 @@ class Reporter:
             self._recent.popitem(last=False)
         items = work.result.items
         written = sum(item.written_bytes for item in items)
+        if work.cleaning is not None:
+            metrics.KEY_COMPACTION_BYTES.labels("read").inc(sum(item.read_bytes for item in items))
+            metrics.KEY_COMPACTION_BYTES.labels("written").inc(written)
+            return
         if work.task.kind is TaskKind.MERGE:
             metrics.COMPACTION_MERGED_BYTES.inc(written)
             return

@@ -80,7 +80,9 @@ class Compactor:
             random_source=random_source or random.SystemRandom(),
             on_fenced=on_fenced,
         )
-        self.planner = Planner(metadata, server, settings, on_offered=self.worker.hint, on_fenced=on_fenced)
+        self.planner = Planner(
+            metadata, server, settings, on_offered=self.worker.hint, on_fenced=on_fenced, clock=clock
+        )
         self._sweeper = Sweeper(metadata, store, tables, settings.sweep, clock)
         self._retention = Retention(metadata, settings.sweep)
         self._table_upkeep = TableUpkeep(metadata, tables, settings.sweep, table_settings or TableSettings(), clock)

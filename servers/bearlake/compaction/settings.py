@@ -69,6 +69,29 @@ class MergeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCompactionSettings:
+    """Key compaction of streams whose `cleanup.policy` contains `compact`."""
+
+    is_enabled: bool = True
+    """Whether streams are cleaned. If not, superseded records stay."""
+    check_ms: int = 15_000
+    """Shortest time (ms) between two looks at a stream's dirty ratio, which reads the stream's index."""
+    history_pause_ms: int = 3_600_000
+    """Shortest time (ms) between two cleanings of a stream with `table.on_compaction=history`, unless `max.compaction.lag.ms` is over. The
+    table keeps the files that a cleaning takes out of the log, and they can be merged only before that."""
+    open_task_count_max: int = 1
+    """Open cleanings of all streams; limits the share of workers that they take from compaction."""
+    input_count_max: int = 4_000
+    """Data files of one cleaning. A stream whose clean files are more is cleaned no further."""
+    input_bytes_max: int = 16 * 1024 * MIB
+    """Bytes of one cleaning's data files. A cleaning must be done within `worker.deadline_ms`; a core cleans about 100 MB of records per
+    second. A stream whose clean files are larger is cleaned no further."""
+    item_bytes_max: int = 512 * MIB
+    """Bytes of one work item, the unit of parallel work on executors. Each item reads the keys of all dirty files, so smaller items cost
+    more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
     """How much a worker does at once, and how it handles failures."""
 
@@ -167,6 +190,8 @@ class CompactionSettings:
     """What one work item may take."""
     merge: MergeSettings = field(default_factory=MergeSettings)
     """How small data files become large ones."""
+    key_compaction: KeyCompactionSettings = field(default_factory=KeyCompactionSettings)
+    """How superseded records are removed."""
     sweep: SweepSettings = field(default_factory=SweepSettings)
     """How what nothing needs is deleted."""
 

@@ -4,20 +4,17 @@ Spark's executors, tests and the simulation all run this code. An item may be st
 attempt writes under its own keys, and only the result that reaches `TaskQueue.prepare` counts.
 """
 
-import asyncio
-from collections.abc import Iterator, Sequence
-
-from bearlake.compaction.concurrency import run_all, run_both
-from bearlake.compaction.converter import Converter, Loaded
+from bearlake.compaction.clean import clean
+from bearlake.compaction.concurrency import run_both
+from bearlake.compaction.converter import Converter
 from bearlake.compaction.kept_batches import KeptBatches
 from bearlake.compaction.merge import merge
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.output import Output, put_all
+from bearlake.compaction.windows import read_window, windows
 from bearlake.compaction.workbench import Workbench
-from bearlake.errors import Corrupt, OutOfRange
 from bearlake.metadata.compaction import TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectKind
-from bearlake.objects import ByteRange, ObjectStore
+from bearlake.objects import ObjectStore
 from bearlake.wal.keys import KeySource
 
 
@@ -31,6 +28,8 @@ async def run(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemR
         Corrupt: an object contradicts its checksums or the index; the message names the object.
         Unavailable: the store did not answer in time.
     """
+    if item.cleaning is not None:
+        return await clean(item, item.cleaning, store, workbench)
     if item.kind is TaskKind.MERGE:
         return await merge(item, store, workbench)
     return await _compact(item, store, workbench)
@@ -54,39 +53,3 @@ async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> 
         loaded, _ = await run_both(reading, put_all(converter.feed(loaded), store, workbench))
     await put_all(converter.finish(), store, workbench)
     return converter.result()
-
-
-def windows(slices: Sequence[LocatedSlice], bytes_max: int) -> Iterator[Sequence[LocatedSlice]]:
-    """Split `slices` into runs of at most `bytes_max` bytes, but at least one slice."""
-    start = size = 0
-    for at, located in enumerate(slices):
-        assert located.kind is ObjectKind.WAL
-        if size and size + located.slice.length > bytes_max:
-            yield slices[start:at]
-            start, size = at, 0
-        size += located.slice.length
-    if size:
-        yield slices[start:]
-
-
-async def read_window(window: Sequence[LocatedSlice], store: ObjectStore, concurrent_count: int) -> list[Loaded]:
-    """Read the slices' bytes, in order, with one request per object for all its ranges; `concurrent_count` objects at a time."""
-    slots = asyncio.Semaphore(concurrent_count)
-    loaded: list[Loaded | None] = [None] * len(window)
-
-    async def read_object(key: str, positions: Sequence[int]) -> None:
-        pieces = [window[at].slice for at in positions]
-        ranges = [ByteRange(piece.position, piece.position + piece.length) for piece in pieces]
-        async with slots:
-            try:
-                views = await store.read(key, ranges)
-            except OutOfRange as error:
-                raise Corrupt(f"object {key} ends before slices that the index locates in it") from error
-        for at, view in zip(positions, views, strict=True):
-            loaded[at] = Loaded(window[at], view)
-
-    positions_of: dict[str, list[int]] = {}
-    for at, located in enumerate(window):
-        positions_of.setdefault(located.object_key, []).append(at)
-    await run_all([read_object(key, positions) for key, positions in positions_of.items()])
-    return [entry for entry in loaded if entry is not None]

@@ -32,7 +32,11 @@ class TaskLimits:
     """Objects read at once."""
 
     merge_bytes: int = 96 * MIB
-    """Uncompressed rows that a merge holds in memory; larger inputs are read in several passes by partition and offset."""
+    """Uncompressed rows that a merge or cleaning holds in memory; larger inputs are read in several passes by partition and offset."""
+
+    key_bytes: int = 96 * MIB
+    """Memory (bytes) of the keys that a cleaning compares at once, with 40 bytes per record: about a million keys of 50 bytes. With less
+    memory, the keys of dirty files are read more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,9 @@ from typing import Any
 from bearlake.clock import Clock
 from bearlake.compaction.aborted import aborted_ranges, of_slices
 from bearlake.compaction.claims import Claims
+from bearlake.compaction.cleaning_items import CleaningItems
 from bearlake.compaction.commit import Committer, Work
+from bearlake.compaction.covering import NothingLeft
 from bearlake.compaction.ensuring import StreamDeleted
 from bearlake.compaction.items import cut, deal_out
 from bearlake.compaction.merge_inputs import Outdated, read_inputs
@@ -82,6 +84,7 @@ class Worker:
         )
         self._keys = KeySource(clock, random_source.getrandbits, KEPT_PREFIX)
         self._committer = Committer(metadata, store, tables, settings.worker, self._retries, self._keys.next)
+        self._cleanings = CleaningItems(metadata, settings, clock)
         self._claims = Claims(metadata.tasks, server)
         self._hint = asyncio.Event()
         self._idle = asyncio.Event()
@@ -224,6 +227,9 @@ class Worker:
         prefix = f"{await self._committer.location(work.stream)}/data/{task.id:016x}-{task.epoch}"
         aborted: dict[PartitionKey, list[AbortedRange]] = {}
         if task.kind is TaskKind.MERGE:
+            cleaning = await self._cleanings.items(work, prefix)
+            if cleaning:
+                return cleaning
             await read_inputs(work, self._metadata)
             groups: Sequence[Sequence[LocatedSlice]] = [work.slices]
         else:
@@ -299,7 +305,7 @@ class Worker:
     async def _end(self, work: Work, error: Exception) -> None:
         if isinstance(error, StreamDeleted):  # the orphan sweep fences its table and deletes the written files
             await self._cancel(work)
-        elif isinstance(error, Outdated | Unmergeable):
+        elif isinstance(error, Outdated | Unmergeable | NothingLeft):
             await self._drop_merge(work)
         elif isinstance(error, Unavailable | Overloaded):
             self._trouble.failed(error, step="run a task", stream=work.stream.name)

@@ -32,7 +32,7 @@ class TaskKind(IntEnum):
     COMPACT = 1
     """The ranges' slices of WAL objects become segments of data files."""
     MERGE = 2
-    """Data files (`Task.inputs`) become fewer, larger ones with the same rows."""
+    """Data files (`Task.inputs`) become fewer, larger ones, with the same rows or, by key compaction, with those that stay."""
 
 
 class TaskState(IntEnum):
@@ -125,8 +125,9 @@ class TaskClaim:
 class SwapObject:
     """A new object and the slices for which the index shall name it, in order of (partition, offset).
 
-    For a data file a `Slice` is a *segment*: `position` is the number of its first row in the file; `length` is the size in bytes of its
-    batches when they were committed (so that sizes and retention do not change). For a WAL-format object it is an ordinary slice.
+    For a data file a `Slice` is a *segment*: `position` is the number of its first row in the file (or `NO_ROW`); `length` is the size in
+    bytes of its batches when they were committed (so that sizes and retention do not change). For a WAL-format object it is an ordinary
+    slice.
     """
 
     object: ObjectRef

@@ -225,6 +225,10 @@ class SliceRows(Rows[Slice], width=len(Slice._fields)):
         return sum(fields[2] for fields in self._struct.iter_unpack(self.packed))
 
 
+NO_ROW = -1
+"""`Slice.position` of a segment without rows: key compaction removed all of them. The segment names a data file only for form."""
+
+
 class ObjectKind(IntEnum):
     """How an object holds its slices."""
 

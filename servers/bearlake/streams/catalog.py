@@ -17,6 +17,7 @@ from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound, Overload
 from bearlake.kernel import PlainRules
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
+from bearlake.streams import config_changes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catching_up import CatchingUp
 from bearlake.streams.turns import in_turns
@@ -244,11 +245,12 @@ class Catalog:
         if len(self._by_name) >= self._stream_count_max:
             raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
         stream_configs.check(configs)
+        config_changes.check_consistent(configs)
 
     async def alter(self, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
         """Set and unset configs, if `stream` is still the current version. Raises `Invalid`, `NotFound`, `Conflict`."""
         stream_configs.check(set_configs)
-        stream_configs.check_fixed(stream.configs, set_configs, unset_configs)
+        config_changes.check_change(stream.configs, set_configs, unset_configs)
         return self._put(
             await self._store.alter(
                 stream.number, set_configs=set_configs, unset_configs=unset_configs, version=stream.version

@@ -86,7 +86,9 @@ def check_records(batch: Buffer, rules: StreamRules, known: Checked, bytes_max: 
         records = chain.from_iterable(opened.parts())
         keyless = [position for position, record in enumerate(records) if record[2] is None]
         if keyless:
-            raise BadRecord(keyless, "a stream with cleanup.policy=compact requires a key in every record")
+            raise BadRecord(
+                keyless, "Compacted topic cannot accept message without key."
+            )  # Kafka: LogValidator.validateKey
     return opened.size_bytes
 
 

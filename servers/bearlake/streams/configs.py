@@ -8,7 +8,7 @@ Source: Apache Kafka documentation, "Topic Configs" (4.x).
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -72,12 +72,13 @@ class Config:
             raise Invalid(f"{self.name} = {value!r}: expected a number from {low:g} to {high:g}")
 
 
-_LONG_MAX = 2**63 - 1
+LONG_MAX = 2**63 - 1
+"""Kafka's value for "no limit"."""
 _INT_MAX = 2**31 - 1
 _NUMBERS: dict[ConfigType, tuple[float, float]] = {
     ConfigType.INT: (-(2**31), _INT_MAX),
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
-    ConfigType.LONG: (-(2**63), _LONG_MAX),
+    ConfigType.LONG: (-(2**63), LONG_MAX),
     ConfigType.DOUBLE: (-1e308, 1e308),
 }
 _TABLE_NAME_LENGTH_MAX = 249
@@ -97,7 +98,7 @@ ALL: tuple[Config, ...] = (
         "cleanup.policy",
         _LIST,
         "delete",
-        "What happens to old records. Key compaction (compact) is accepted, but superseded records are kept.",
+        "What happens to old records. delete: retention deletes them. compact: key compaction keeps the newest record of each key.",
         choices=("delete", "compact", ""),
     ),
     Config(
@@ -125,10 +126,16 @@ ALL: tuple[Config, ...] = (
         "3",
         "Accepted for compatibility: batches are stored as the producer compressed them.",
     ),
-    Config("delete.retention.ms", _L, "86400000", "How long tombstones stay readable under key compaction.", 0),
+    Config(
+        "delete.retention.ms",
+        _L,
+        "86400000",
+        "Key compaction: how long (ms) a tombstone stays readable after the first cleaning that reached it.",
+        0,
+    ),
     Config("file.delete.delay.ms", _L, "60000", _NO_DISK, 0),
-    Config("flush.messages", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 1),
-    Config("flush.ms", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 0),
+    Config("flush.messages", _L, str(LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 1),
+    Config("flush.ms", _L, str(LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 0),
     Config("follower.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("http.closed", _B, "false", "Whether the stream was closed for appends over HTTP (/v1/stream)."),
     Config("http.closed.by", _S, "", "The append of an idempotent producer that closed the stream over HTTP, as JSON."),
@@ -173,7 +180,13 @@ ALL: tuple[Config, ...] = (
     Config("leader.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("local.retention.bytes", _L, "-2", _NO_DISK, -2),
     Config("local.retention.ms", _L, "-2", _NO_DISK, -2),
-    Config("max.compaction.lag.ms", _L, str(_LONG_MAX), "Key compaction: longest time a record stays uncompacted.", 1),
+    Config(
+        "max.compaction.lag.ms",
+        _L,
+        str(LONG_MAX),
+        "Key compaction: age (ms) of a record at which the partition is cleaned whatever its dirty ratio.",
+        1,
+    ),
     Config(
         "max.message.bytes", _I, "1048588", "Largest record batch in bytes; a larger batch gets MESSAGE_TOO_LARGE.", 0
     ),
@@ -187,7 +200,7 @@ ALL: tuple[Config, ...] = (
     Config(
         "message.timestamp.before.max.ms",
         _L,
-        str(_LONG_MAX),
+        str(LONG_MAX),
         "How far (ms) a record's CreateTime may lie behind the server's clock.",
         0,
     ),
@@ -198,8 +211,17 @@ ALL: tuple[Config, ...] = (
         "Whose clock stamps records: the producer's or the server's.",
         choices=("CreateTime", "LogAppendTime"),
     ),
-    Config("min.cleanable.dirty.ratio", _D, "0.5", _NO_DISK, 0, 1),
-    Config("min.compaction.lag.ms", _L, "0", "Key compaction: shortest time a record stays uncompacted.", 0),
+    Config(
+        "min.cleanable.dirty.ratio",
+        _D,
+        "0.5",
+        "Key compaction: the stream is cleaned when its data files that were never cleaned have more than this share of the bytes.",
+        0,
+        1,
+    ),
+    Config(
+        "min.compaction.lag.ms", _L, "0", "Key compaction: age (ms) up to which a record is kept whatever its key.", 0
+    ),
     Config("min.insync.replicas", _I, "1", "Accepted for compatibility: the object store replicates.", 1),
     Config("preallocate", _B, "false", _NO_DISK),
     Config(
@@ -254,6 +276,14 @@ ALL: tuple[Config, ...] = (
     ),
     Config("table.namespace", _S, "streams", "Namespace of the table in its catalog.", pattern=_TABLE_NAME),
     Config(
+        "table.on_compaction",
+        _S,
+        "history",
+        "What key compaction does to the table. history: the table keeps all versions. latest: superseded rows leave the table, too."
+        " Fixed when the stream is created.",
+        choices=("history", "latest"),
+    ),
+    Config(
         "table.on_delete",
         _S,
         "keep",
@@ -295,21 +325,6 @@ def check(configs: Mapping[str, str]) -> None:
         config.check(value)
 
 
-FIXED = ("table.name", "table.namespace")
-"""Configs fixed at creation: a stream must map to the same table for its whole life (decision 79)."""
-
-
-def check_fixed(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
-    """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation."""
-    after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
-    for name in FIXED:
-        if value(before, name) != value(after, name):
-            raise Invalid(
-                f"Topic config {name} is fixed when the topic is created: it is {value(before, name)!r}"
-                f" and cannot become {value(after, name)!r}"
-            )
-
-
 def value(configs: Mapping[str, str], name: str) -> str:
     """Return the stream's value of a config, or the default."""
     return configs.get(name, BY_NAME[name].default)
@@ -344,7 +359,7 @@ class StreamRules:
 
 def rules(configs: Mapping[str, str]) -> StreamRules:
     """Parse the append path's rules from a stream's configs, which must be checked already."""
-    is_compacted = "compact" in value(configs, "cleanup.policy")
+    is_compacted = has_key_compaction(configs)
     return StreamRules(
         batch_bytes_max=int(value(configs, "max.message.bytes")),
         timestamp_source=TimestampSource(value(configs, "message.timestamp.type")),
@@ -353,6 +368,11 @@ def rules(configs: Mapping[str, str]) -> StreamRules:
         validates_records=is_compacted or value(configs, "record.validation") == "full",
         requires_keys=is_compacted,
     )
+
+
+def has_key_compaction(configs: Mapping[str, str]) -> bool:
+    """Return whether `cleanup.policy` contains `compact`."""
+    return "compact" in value(configs, "cleanup.policy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

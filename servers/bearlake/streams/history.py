@@ -22,6 +22,7 @@ from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex, TailSlice
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import (
+    NO_ROW,
     LocatedSlice,
     ObjectKind,
     ObjectRef,
@@ -30,7 +31,7 @@ from bearlake.metadata.model import (
     Slice,
     partition_index,
 )
-from bearlake.records.batch import NO_LEADER_EPOCH
+from bearlake.records.batch import HEADER_BYTES, NO_LEADER_EPOCH
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.telemetry import metrics
 
@@ -324,6 +325,11 @@ def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[Blo
     groups = footer.holding(index, start, end)
     if not groups:  # `offset` is after the last row: that row's group yields the empty batch
         groups = footer.holding(index, piece.base_offset, end)[-1:]
+    if (
+        not groups and piece.position == NO_ROW
+    ):  # in any row group there is no row of it, so all of it becomes empty batches
+        about = Slice(piece.partition, start, end - start, 0, HEADER_BYTES, piece.max_timestamp)
+        return [BlockPiece(about, located.object, footer, 0, end, ())]
     if not groups:
         raise Corrupt(f"data file {located.object_key} has no rows of the segment {piece}")
     found = []

@@ -1,8 +1,9 @@
 """Appends and replaces data files, exactly once: load → read the applied tasks → commit if the table is unchanged → else repeat.
 
 One Iceberg commit contains the files, the applied tasks (table properties) and up to two snapshots: an append, and a replacement (MERGE:
-files added and removed). A commit without rows still creates an (empty) snapshot, because the condition is the current snapshot. PyIceberg
-retries on fresh metadata without reading the applied tasks, so a fenced worker would append twice; its retry is not used.
+files added and removed; an overwrite if rows go). A commit without rows still creates an (empty) snapshot, because the condition is the
+current snapshot. PyIceberg retries on fresh metadata without reading the applied tasks, so a fenced worker would append twice; its retry
+is not used.
 
 After any failure, the table is loaded again and its applied tasks decide. The manifests of a failed attempt are deleted only if a later
 load shows the table without them; `upkeep.py` handles the rest. All functions block.
@@ -120,6 +121,7 @@ class Committer:
         summary = decision.summary()
         appends = [change for change in decision.changes if not change.remove]
         replacements = [change for change in decision.changes if change.remove]
+        drops_rows = any(change.drops_rows for change in replacements)
         if appends:
             transaction.stage_append(
                 [self._file(transaction, file) for change in appends for file in change.add], summary
@@ -127,7 +129,8 @@ class Committer:
         if replacements:
             added = [self._file(transaction, file) for change in replacements for file in change.add]
             removed = [key for change in replacements for key in change.remove]
-            transaction.stage_replace(added, removed, self.locations, summary)
+            operation = Operation.OVERWRITE if drops_rows else Operation.REPLACE
+            transaction.stage_replace(added, removed, self.locations, summary, operation)
 
     def _file(self, transaction: Transaction, file: DataFile) -> IcebergFile:
         metadata = transaction.table_metadata
@@ -350,7 +353,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         if missing:
             raise Unmergeable(f"{len(missing)} data files to remove are not in the table, among them {min(missing)}")
         has_deletes = any(manifest.content == ManifestContent.DELETES for manifest in manifests)
-        if has_deletes and self._operation == Operation.REPLACE:
+        if has_deletes and self._operation in (Operation.REPLACE, Operation.OVERWRITE):
             self._refuse_deleted_rows(keys, locations)
 
     def commit(self) -> None:

@@ -5,7 +5,7 @@ groups may hold an offset. If a row group has several partitions, its offset bou
 bounds apply. Source: Apache Parquet format, "File Format", "Metadata".
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,14 +79,28 @@ class Footer:
 
     def time_ranges(self, group: int) -> Sequence[ByteRange]:
         """Return the byte ranges of a row group's `TIME_COLUMNS`."""
+        return self.ranges_of(group, TIME_COLUMNS)
+
+    def ranges_of(self, group: int, columns: Collection[str]) -> Sequence[ByteRange]:
+        """Return the byte ranges of a row group's columns, none of which is nested."""
         found = []
-        row_group = self.metadata.row_group(group)
-        for at in range(row_group.num_columns):
-            column = row_group.column(at)
-            if column.path_in_schema in TIME_COLUMNS:
-                start = _start_of(column)
-                found.append(ByteRange(start, start + column.total_compressed_size))
+        for column in self._columns(group, columns):
+            start = _start_of(column)
+            found.append(ByteRange(start, start + column.total_compressed_size))
         return found
+
+    def size_of(self, group: int, columns: Collection[str]) -> int:
+        """Return the uncompressed bytes of a row group's columns, none of which is nested."""
+        return sum(column.total_uncompressed_size for column in self._columns(group, columns))
+
+    def text(self, name: bytes) -> bytes | None:
+        """Return a value of the file's key-value metadata."""
+        return (self.metadata.metadata or {}).get(name)
+
+    def _columns(self, group: int, columns: Collection[str]) -> list[pq.ColumnChunkMetaData]:
+        row_group = self.metadata.row_group(group)
+        found = [row_group.column(at) for at in range(row_group.num_columns)]
+        return [column for column in found if column.path_in_schema in columns]
 
 
 def parse(tail: memoryview) -> Footer:

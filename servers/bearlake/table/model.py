@@ -42,11 +42,15 @@ class AppliedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
-    """One task's part of a commit: the task, the files to add, and the keys of files to remove (MERGE)."""
+    """One task's part of a commit: the task, the files to add, and the keys of files to remove (MERGE).
+
+    `drops_rows`: rows of the removed files are not in the added files (key compaction), so the snapshot is an overwrite.
+    """
 
     task: AppliedTask
     add: Sequence[DataFile]
     remove: Sequence[str] = ()
+    drops_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 
 from bearlake.errors import Corrupt
 from bearlake.table.footer import Footer
-from bearlake.table.schema import ARROW_SCHEMA, BATCH, COLUMNS, KEY, OFFSET, PARTITION_ID, VALUE
+from bearlake.table.schema import ARROW_SCHEMA, BATCH, COLUMNS, KEY, OFFSET, PARTITION_ID, TIMESTAMP, VALUE
 from bearlake.table.sparse import SparseFile
 
 KEY_COLUMNS = (PARTITION_ID, OFFSET)
+_MICROSECONDS = 1000
 _ROW_BYTES = 60
 """Uncompressed size (bytes) of a row's fixed-width columns and offsets."""
 
@@ -73,6 +74,15 @@ def read_keys(file: SparseFile, footer: Footer, group: int) -> Keys:
         Corrupt: the rows cannot be decoded.
     """
     return Keys(_read(file, footer, group, KEY_COLUMNS))
+
+
+def read_columns(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) -> pa.Table:
+    """Read columns of a row group; `file` has the bytes of `Footer.ranges_of` them.
+
+    Raises:
+        Corrupt: the rows cannot be decoded.
+    """
+    return _read(file, footer, group, columns)
 
 
 def read_rows(file: SparseFile, footer: Footer, group: int) -> pa.Table:
@@ -131,6 +141,41 @@ def groups(tables: Sequence[pa.Table], bytes_max: int) -> list[pa.Table]:
         at = bisect_right(bounds, full) - 1
         cuts.append(bounds[at] if bounds[at] > cuts[-1] else bounds[bisect_right(bounds, cuts[-1])])
     return [rows.slice(start, end - start) for start, end in pairwise(cuts)]
+
+
+def without(rows: pa.Table, gone: pa.BooleanArray) -> pa.Table:
+    """Return the rows for which the mask `gone` is false."""
+    return rows.filter(pc.invert(gone))
+
+
+def without_places(rows: pa.Table, places: Sequence[int]) -> pa.Table:
+    """Return the rows whose index is not in `places`."""
+    stays = bytearray(b"\x01") * rows.num_rows
+    for at in places:
+        stays[at] = 0
+    mask = pa.Array.from_buffers(pa.uint8(), rows.num_rows, [None, pa.py_buffer(bytes(stays))])
+    return rows.filter(mask.cast(pa.bool_()))
+
+
+def tombstones(rows: pa.Table) -> list[tuple[int, int, int]]:
+    """Return (index of the row, partition index, offset) of the rows without a value."""
+    if not rows[VALUE].null_count:
+        return []
+    places = pc.indices_nonzero(pc.is_null(rows[VALUE]))
+    found = rows.select([PARTITION_ID, OFFSET]).take(places)
+    return list(zip(places.to_pylist(), found[PARTITION_ID].to_pylist(), found[OFFSET].to_pylist(), strict=True))
+
+
+def newest_ms(rows: pa.Table, start: int, end: int) -> int:
+    """Return the largest timestamp (ms) of the rows with index `[start, end)`, which are not none."""
+    newest_us: int = pc.max(rows[TIMESTAMP].slice(start, end - start).cast(pa.int64())).as_py()
+    return newest_us // _MICROSECONDS
+
+
+def batch_base(rows: pa.Table, at: int) -> int:
+    """Return the base offset of the row's batch."""
+    base: int = rows[BATCH][at]["base_offset"].as_py()
+    return base
 
 
 def compact(rows: pa.Table) -> pa.Table:

@@ -98,9 +98,11 @@ class DataFileWriter:
         self._writer.write_table(table, row_group_size=rows.num_rows)
         self.row_count += rows.num_rows
 
-    def finish(self) -> FinishedFile:
-        """Write the footer. The writer cannot be used afterwards."""
+    def finish(self, metadata: Mapping[str, str] | None = None) -> FinishedFile:
+        """Write the footer, with `metadata` as key-value metadata. The writer cannot be used afterwards."""
         assert self.row_count > 0
+        if metadata:
+            self._writer.add_key_value_metadata(metadata)
         self._writer.close()
         self._output.close()
         (footer,) = self._footers

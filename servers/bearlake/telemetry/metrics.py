@@ -345,11 +345,10 @@ COMPACTION_WRITTEN_BYTES = counters(
 )
 COMPACTION_ROWS = counters("bearlake_compaction_rows_total", "Rows written by compaction.", "stream")
 COMPACTION_MERGED_BYTES = counter("bearlake_compaction_merged_bytes_total", "Bytes of data files written by merging.")
-COMPACTION_KEPT = counters(
-    "bearlake_compaction_kept_batches_total",
-    "Batches kept unchanged because rows cannot represent them, by reason.",
-    "reason",
-)
+KEY_COMPACTION_BYTES = counters("bearlake_key_compaction_bytes_total", "Bytes that cleanings read, wrote.", "call")
+KEY_COMPACTION_FILE_BYTES = gauges("bearlake_key_compaction_file_bytes", "Bytes of clean and dirty files.", "state")
+KEY_COMPACTION_TOO_LARGE = gauge("bearlake_key_compaction_too_large_streams", "Streams too large for a cleaning.")
+COMPACTION_KEPT = counters("bearlake_compaction_kept_batches_total", "Batches kept as they are.", "reason")
 COMPACTION_MENDED = counter(
     "bearlake_compaction_mended_objects_total", "Missing kept objects that were rewritten from the WAL."
 )

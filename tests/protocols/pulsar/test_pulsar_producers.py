@@ -132,6 +132,20 @@ async def test_chunks_share_a_sequence_and_are_all_stored(pulsar: PulsarNode) ->
     assert await end_offset(pulsar, "t") == 3
 
 
+async def test_chunks_are_refused_where_each_would_supersede_the_one_before_it(pulsar: PulsarNode) -> None:
+    await pulsar.create("t", cleanup_policy="compact")
+    client = await pulsar.client()
+    await client.produce("t")
+
+    fields = {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 10, "partition_key": "k"}
+    client.send_message(b"chunk", 0, send={"is_chunk": True}, chunk_id=0, **fields)  # type: ignore[arg-type]
+    refused = await client.receive("send_error")
+    await sent(client, b"whole", 1, partition_key="k")
+
+    assert refused.error == pb.NotAllowedError
+    assert await end_offset(pulsar, "t") == 1
+
+
 async def test_the_last_chunk_is_appended_when_those_before_it_are_stored(
     pulsar: PulsarNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,8 +264,7 @@ class Producer:
 
     def _submit(self) -> None:
         """Submit held SENDs in order. The chunk with its message's sequence id waits until all earlier chunks are stored. Otherwise an
-        earlier chunk could be lost, and the message would be dropped as a duplicate when the client sends it again.
-        """
+        earlier chunk could be lost, and the message would be dropped as a duplicate when the client sends it again."""
         while self._held:
             sends, call, is_chunk = self._held[0]
             if is_chunk and call.appends[0].flags & BATCH_NAMED and self._line[0] is not sends:
@@ -283,6 +282,8 @@ class Producer:
         if command.txnid_least_bits or command.txnid_most_bits or command.marker:
             raise Refused("NotAllowedError", "transactions and markers are not supported")
         metadata, payload = framing.read_message(message)
+        if view.rules.requires_keys and metadata.num_chunks_from_msg > 1:  # each would supersede the last one
+            raise Refused("NotAllowedError", "a topic with key compaction takes no messages in chunks")
         if len(payload) > limit:
             raise Refused("NotAllowedError", f"a message of {len(payload)} bytes: expected at most {limit}")
         # A larger chunk, which is stored unchanged, would not fit into a frame to a consumer.

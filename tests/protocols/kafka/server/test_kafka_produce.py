@@ -294,6 +294,7 @@ async def test_a_stream_with_key_compaction_requires_keys(kafka):
 
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in answer.record_errors] == [0]
+    assert "Compacted topic cannot accept message without key" in answer.record_errors[0].batch_index_error_message
     assert (await client.produce("t", batch_of(None, key=b"k"))).error_code == 0
 
 

@@ -28,6 +28,7 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import on_cluster
+from bearlake.streams import config_changes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import ConfigChanges, ConfigDecision
 from bearlake.streams.configs import ConfigType
@@ -315,6 +316,7 @@ def _checked(decide: ConfigDecision, present: Mapping[str, str]) -> ConfigChange
             raise BadConfig(f"Unknown topic config name: {key}")
     try:
         stream_configs.check(changed)
+        config_changes.check_change(present, changed, unset)
     except Invalid as error:
         raise BadConfig(str(error)) from error
     return changed, unset

@@ -30,6 +30,7 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import on_cluster
+from bearlake.streams import config_changes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.internal_topics import InternalTopic, is_internal, is_reserved
@@ -111,6 +112,7 @@ async def _create(
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
     try:
         stream_configs.check(configs)
+        config_changes.check_consistent(configs)
     except Invalid as error:
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
     topic_id = UUID_ZERO

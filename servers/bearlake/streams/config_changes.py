@@ -1,0 +1,34 @@
+"""Checks of a stream's configs as a whole: contradictions, and what is fixed when the stream is created."""
+
+from collections.abc import Collection, Mapping
+
+from bearlake.errors import Invalid
+from bearlake.streams import configs as stream_configs
+
+
+def check_consistent(configs: Mapping[str, str]) -> None:
+    """Raise `Invalid` if configs of one stream contradict each other. Source: Apache Kafka, `LogConfig.validateValues`."""
+    least_ms, most_ms = (
+        int(stream_configs.value(configs, name)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if least_ms > most_ms:
+        raise Invalid(
+            f"conflict topic config setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({most_ms})"
+        )
+
+
+FIXED = ("table.name", "table.namespace", "table.on_compaction")
+"""Configs fixed at creation: a stream must map to the same table for its whole life (decision 79), and the table's rows to the same rule
+(decision 176)."""
+
+
+def check_change(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
+    """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation, or make a contradiction."""
+    after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
+    check_consistent(after)
+    for name in FIXED:
+        if stream_configs.value(before, name) != stream_configs.value(after, name):
+            raise Invalid(
+                f"Topic config {name} is fixed when the topic is created: it is {stream_configs.value(before, name)!r}"
+                f" and cannot become {stream_configs.value(after, name)!r}"
+            )
