@@ -66,7 +66,9 @@ class TransactionHistory:
 
     def reads(self, views: Sequence[memoryview]) -> list[bytes]:
         """A reader of committed records got these batches; returns the values of transactions."""
-        found = []
+        found: list[bytes] = []
+        if not self._of_value:  # without transactions, records may be undecodable on purpose
+            return found
         for view in views:
             for position, _, header in kernel.batches(view, 0, len(view)):
                 if header.record_count == 0:
