@@ -2,8 +2,8 @@
 
 Clients read until they have the message with this id, so an id that is never delivered would make them wait forever. The search goes back
 from the last stable offset, in growing steps, as far as needed: an aborted transaction may have any number of batches. What was searched is
-remembered per partition, so a client that asks again and again costs little. Nothing is remembered of a stream with key compaction: a cleaning
-may remove a message that was the last one, such as a tombstone, and leave none above it.
+remembered per partition, so a client that asks again and again costs little. Nothing is remembered of a stream with key compaction: a
+cleaning may remove a message that was the last one, such as a tombstone, and leave none above it.
 
 Source: Pulsar, `PersistentTopic.getLastDispatchablePosition`.
 """
