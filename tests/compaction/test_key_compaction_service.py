@@ -1,12 +1,14 @@
 """Key compaction with the real planner, worker and sweeper in virtual time: workers die at each call, and consumers read on."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bearlake.compaction.cleaned_files import is_only_in_log
 from bearlake.compaction.commit import Committer
+from bearlake.compaction.settings import MergeSettings
 from bearlake.compaction.stream_index import read_index
 from bearlake.metadata.model import NO_ROW
 from bearlake.records.codec import Record, encode
@@ -128,6 +130,23 @@ async def test_a_stream_whose_records_have_no_key_at_all_is_left_as_it_is() -> N
 
         assert sorted(await scene.read()) == [(0, 0), (1, 0)]
         assert not await stores.metadata.tasks.list()
+
+
+@virtual_time
+async def test_merges_keep_all_records_while_key_compaction_is_switched_off() -> None:
+    off = settings(is_cleaning=False)
+    async with deployment() as stores:
+        scene = await scene_of(stores, "latest")
+        for turn in range(4):
+            await scene.produce(turn)
+            await scene.work(off, scene.is_compacted, Life())
+        await scene.produce(4)
+
+        await scene.work(replace(off, merge=MergeSettings(fan_in=2)), after(2.0), Life())
+
+        located, _ = await read_index(scene.view.stream, stores.metadata)
+        assert len({found.object_key for found in located}) == 1
+        assert await scene.read() == scene.sent
 
 
 @virtual_time

@@ -1,7 +1,8 @@
 """Turns a MERGE task of a stream with key compaction into the work items of a cleaning.
 
 Whether a task cleans follows from the index, not from the task: a task whose inputs can be cleaned together (`key_compaction.py`) cleans
-them. A merge of some dirty files in the middle of a partition cannot clean, and keeps all records.
+them. A merge of some dirty files in the middle of a partition cannot clean, and keeps all records. So does every merge while key compaction
+is switched off (`compaction.key_compaction.is_enabled`).
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ class CleaningItems:
         """
         rules = key_compaction_rules(work.stream.configs)
         inputs = set(work.task.inputs)
-        if rules is not None:
+        if rules is not None and self._settings.key_compaction.is_enabled:
             now_ms = self._clock.now_ms()
             located, bounds = await read_index(work.stream, self._metadata)
             found = plan(

@@ -1,4 +1,4 @@
-"""The last message of a topic into which Kafka's transactions were written: neither a marker nor an aborted batch."""
+"""The last message of a topic whose last offsets have none: markers, aborted batches, and what key compaction removed."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,7 @@ class Partition:
     def __init__(self, *batches: bytes | memoryview) -> None:
         self.start = self.end = 0
         self.read_count = 0
+        self.set_policy("delete")
         self._batches: list[tuple[int, memoryview]] = []
         for batch in batches:
             self.add(batch)
@@ -35,6 +36,16 @@ class Partition:
         kernel.rebase(buffer, (Slice(P, self.end, count, 0, len(buffer), 0),), NO_LEADER_EPOCH)
         self._batches.append((self.end, memoryview(buffer)))
         self.end += count
+
+    def set_policy(self, policy: str) -> None:
+        """Give the stream other configs."""
+        view = SimpleNamespace(stream=SimpleNamespace(configs={"cleanup.policy": policy}))
+        self.catalog = SimpleNamespace(peek_number=lambda _: view)
+
+    def clean(self, at: int) -> None:
+        """Remove the records of the batch with this number, as key compaction does."""
+        base, view = self._batches[at]
+        self._batches[at] = base, empty_batch(base, count_of(view))
 
     async def bounds(self, _: object) -> dict[PartitionKey, PartitionBounds]:
         return {P: PartitionBounds(self.start, self.end, self.end)}
@@ -117,3 +128,29 @@ async def test_a_message_that_was_trimmed_is_not_the_last_one() -> None:
 
     assert before == 0
     assert (await searched.find(P)).entry_id == message_ids.NONE
+
+
+async def test_a_message_that_a_cleaning_removed_is_not_the_last_one() -> None:
+    partition = Partition(plain(), plain(), plain())
+    partition.set_policy("compact")
+    searched = search(partition)
+    before = (await searched.find(P)).entry_id
+    partition.clean(2)
+    after = (await searched.find(P)).entry_id
+    partition.clean(0)
+    partition.clean(1)
+
+    assert (before, after) == (2, 1)
+    assert (await searched.find(P)).entry_id == message_ids.NONE
+
+
+async def test_what_was_found_before_other_configs_is_searched_again() -> None:
+    partition = Partition(plain(), plain())
+    searched = search(partition)
+    before = (await searched.find(P)).entry_id
+    partition.set_policy("compact")
+    partition.clean(1)
+    partition.set_policy("delete")
+
+    assert before == 1
+    assert (await searched.find(P)).entry_id == 0

@@ -2,7 +2,8 @@
 
 Clients read until they have the message with this id, so an id that is never delivered would make them wait forever. The search goes back
 from the last stable offset, in growing steps, as far as needed: an aborted transaction may have any number of batches. What was searched is
-remembered per partition, so a client that asks again and again costs little.
+remembered per partition, so a client that asks again and again costs little. Nothing is remembered of a stream with key compaction: a
+cleaning may remove a message that was the last one, such as a tombstone, and leave none above it.
 
 Source: Pulsar, `PersistentTopic.getLastDispatchablePosition`.
 """
@@ -17,6 +18,8 @@ from bearlake.protocols.pulsar import entries, message_ids
 from bearlake.protocols.pulsar.opening import Opener
 from bearlake.protocols.pulsar.proto.commands_pb2 import MessageIdData
 from bearlake.records.batch import is_control
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.configs import has_key_compaction
 from bearlake.streams.fetched import FetchRange
 from bearlake.streams.service import Streams
 
@@ -42,6 +45,11 @@ class _Last(NamedTuple):
     """The entry of the last message; -1: there is none."""
     last_offset: int
     batch_index: int
+    view: StreamView | None = None
+    """The stream when it was searched. Other configs make another view."""
+
+
+_NOTHING = _Last(0, -1, -1, -1)
 
 
 class LastMessages:
@@ -57,11 +65,12 @@ class LastMessages:
         bounds = (await self._streams.bounds([partition])).get(partition)
         if bounds is None:
             raise NotFound("the topic has been deleted")
-        known = self._known.get(partition, _Last(0, -1, -1, -1))
+        view = self._streams.catalog.peek_number(stream_number(partition))
+        known = self._recall(partition, view)
         found = await self._search(partition, max(bounds.start, known.end), bounds.last_stable)
         if found is not None:
             known = await self._last(found)
-        self._remember(partition, known._replace(end=max(known.end, bounds.last_stable)))
+        self._remember(partition, known._replace(end=max(known.end, bounds.last_stable), view=view))
         last = MessageIdData(ledger_id=stream_number(partition), entry_id=message_ids.NONE)
         if known.last_offset >= bounds.start:
             last.entry_id, last.batch_index = known.base_offset, known.batch_index
@@ -118,6 +127,12 @@ class LastMessages:
         entry = await self._opener.opened(batch.content, read)
         index = batch.last_offset - batch.base_offset if entry.is_batch else -1
         return _Last(0, batch.base_offset, batch.last_offset, index)
+
+    def _recall(self, partition: PartitionKey, view: StreamView | None) -> _Last:
+        known = self._known.get(partition)
+        if known is None or known.view is not view or view is None or has_key_compaction(view.stream.configs):
+            return _NOTHING
+        return known
 
     def _remember(self, partition: PartitionKey, last: _Last) -> None:
         self._known.pop(partition, None)
