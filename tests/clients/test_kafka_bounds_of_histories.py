@@ -33,8 +33,10 @@ async def test_a_look_up_that_fails_is_an_error_or_is_repeated(
 ) -> None:
     answer, failures = Streams.offsets, []
 
-    async def offsets(self: Streams, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
-        found = list(await answer(self, questions))
+    async def offsets(
+        self: Streams, questions: Sequence[OffsetQuestion], *, is_committed: bool = False
+    ) -> list[OffsetAnswer]:
+        found = list(await answer(self, questions, is_committed=is_committed))
         for at, question in enumerate(questions):
             if question.timestamp == failing and not failures:
                 failures.append(question)
@@ -48,7 +50,9 @@ async def test_a_look_up_that_fails_is_an_error_or_is_repeated(
 
 
 async def test_a_look_up_that_is_not_answered_is_an_error(kafka: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def offsets(self: Streams, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
+    async def offsets(
+        self: Streams, questions: Sequence[OffsetQuestion], *, is_committed: bool = False
+    ) -> list[OffsetAnswer]:
         await asyncio.Event().wait()
         raise AssertionError
 
