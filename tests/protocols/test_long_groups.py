@@ -10,6 +10,7 @@ import pytest
 
 from bearlake.index.tail import PartitionTail, TailIndex
 from bearlake.metadata.model import CommittedOffset, Located, PartitionBounds, PartitionKey, Stream
+from bearlake.metadata.transactions import Isolation
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.rest.proxy.consumer import Consumer
 from bearlake.streams.catalog import Catalog
@@ -155,7 +156,11 @@ def bounds_everywhere(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None
     async def bounds(partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         return {key: PartitionBounds(0, 10, 10) for key in partitions}
 
+    async def isolation(partitions: Collection[PartitionKey]) -> dict[PartitionKey, Isolation]:
+        return {key: Isolation(0, 0, 10) for key in partitions}
+
     monkeypatch.setattr(streams.metadata.log, "bounds", bounds)
+    monkeypatch.setattr(streams.metadata.transactions, "isolation", isolation)
 
 
 async def test_a_fetch_over_many_partitions_runs_in_turns(rest: RestNode, monkeypatch: pytest.MonkeyPatch) -> None:

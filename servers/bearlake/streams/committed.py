@@ -64,10 +64,7 @@ def _committed(view: memoryview, aborted: AbortedTransactions, limit: int) -> It
     Aborted batches in a row become one empty batch.
     """
     low = 0  # the bytes from `low` on are not yielded yet
-    hole, hole_end = (
-        -1,
-        -1,
-    )  # the offsets of the aborted batches before `low` that are not yielded yet; -1: there are none
+    hole = hole_end = -1  # the offsets of the aborted batches before `low` that are not yielded yet; -1: there are none
     for position, base_offset, header in kernel.batches(view, 0, len(view)):
         is_over = base_offset >= limit
         is_aborted = (
