@@ -157,7 +157,7 @@ def bounds_everywhere(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None
         return {key: PartitionBounds(0, 10, 10) for key in partitions}
 
     async def isolation(partitions: Collection[PartitionKey]) -> dict[PartitionKey, Isolation]:
-        return {key: Isolation(0, 0, 10) for key in partitions}
+        return {key: Isolation(position=0, start=0, end=10) for key in partitions}
 
     monkeypatch.setattr(streams.metadata.log, "bounds", bounds)
     monkeypatch.setattr(streams.metadata.transactions, "isolation", isolation)
