@@ -17,7 +17,7 @@ from simulator.network import NetworkSettings
 from simulator.scenario import Report, ScenarioSettings, run_seed
 
 QUIET_S = 1e9
-LATE_CATALOGS = (13, 16)
+LATE_CATALOGS = (16, 24)
 """Seeds in which a catalog executes requests late."""
 LATE_MERGES = (0, 1)
 """Seeds in which merges are dropped while a request to commit them is still pending."""
