@@ -86,11 +86,13 @@ def short(value: float | None, unit: str = "") -> str:
 
 def _title(figures: Mapping[str, Any]) -> str:
     totals = figures["totals"]
-    count = totals["server_count"]
-    return (
-        f"bearlake top   {count} server{'' if count == 1 else 's'}, {totals['connection_count']} connections,"
-        f" {len(figures['streams'])} streams   every {figures['interval_s']:.3g} s"
-    )
+    counts = [
+        (totals["server_count"], "server"),
+        (totals["connection_count"], "connection"),
+        (len(figures["streams"]), "stream"),
+    ]
+    shown = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+    return f"bearlake top   {shown}   every {figures['interval_s']:.3g} s"
 
 
 def _graphs(figures: Mapping[str, Any], history: History, width: int) -> list[str]:
