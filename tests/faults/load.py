@@ -254,7 +254,12 @@ def create_stream(
     """A stream that the servers at all `addresses` know when this returns."""
     admin = AdminClient({"bootstrap.servers": addresses[0], "log_level": 0})
     new = NewTopic(name, partition_count, config=configs or {})
-    admin.create_topics([new], operation_timeout=CLIENT_TIMEOUT_S)[name].result(CLIENT_TIMEOUT_S)
+    try:
+        admin.create_topics([new], operation_timeout=CLIENT_TIMEOUT_S)[name].result(CLIENT_TIMEOUT_S)
+    except confluent_kafka.KafkaException as error:
+        # The library repeats a request whose answer was late or lost; the first one may have created the topic.
+        if error.args[0].code() != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
     for address in addresses:
         until(partial(_knows, address, name), CLIENT_TIMEOUT_S, f"{address} knows stream {name}")
 

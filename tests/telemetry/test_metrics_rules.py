@@ -32,15 +32,18 @@ PARTS = (
     "subscription",
     "rest",
     "transactions",
+    "key_compaction",
 )
 NAME = re.compile(rf"bearlake_({'|'.join(PARTS)})(_[a-z]+)+")
 LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"} | {
+    "call",
     "code",
     "command",
     "delivery",
     "direction",
     "job",
     "method",
+    "state",
     "kind",
     "mechanism",
     "request",

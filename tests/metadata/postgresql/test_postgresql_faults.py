@@ -30,6 +30,7 @@ from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, VersionKey
 from bearlake.metadata.subscriptions import CursorSave, CursorUpdate
+from bearlake.metadata.transactions import Transaction
 from bearlake.metadata.users import CredentialChange
 from fixtures.postgresql import PostgresqlServer
 from fixtures.postgresql_proxy import Proxy
@@ -40,6 +41,7 @@ P = PartitionKey(1 << 20)
 SERVER = ServerRef(node_id=0, epoch=1)
 LEASE = Lease(name="x", holder=SERVER, epoch=1)
 CLAIM = TaskClaim(task_id=1, epoch=1, worker=SERVER)
+TRANSACTION = Transaction(transactional_id="x", producer_id=1, epoch=0, timeout_ms=1)
 STREAM = Stream(name="x", id=uuid.UUID(int=1), number=1, partition_count=1, configs={}, created_ms=0)
 SUBJECT = SubjectKey(".", "orders")
 SCHEMA = Registration(subject=SUBJECT, revision=0, fingerprint=b"f" * 16, body=b"b" * 16, content="{}")
@@ -134,6 +136,18 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "cursors.save": lambda m: m.cursors.save([CursorSave(P, [CursorUpdate("s", 0, b"", 1)], LEASE)]),
     "cursors.delete": lambda m: m.cursors.delete(P, {"s": 0}, LEASE, after=0),
     "cursors.list": lambda m: m.cursors.list(1),
+    "transactions.get": lambda m: m.transactions.get("x"),
+    "transactions.owners": lambda m: m.transactions.owners([1]),
+    "transactions.put": lambda m: m.transactions.put(TRANSACTION, 0),
+    "transactions.put_offsets": lambda m: m.transactions.put_offsets(
+        TRANSACTION, 1, "g", {P: CommittedOffset(offset=1)}, LEASE
+    ),
+    "transactions.end": lambda m: m.transactions.end(TRANSACTION, 1, is_commit=True),
+    "transactions.forget": lambda m: m.transactions.forget("x", 1),
+    "transactions.list": lambda m: m.transactions.list(),
+    "transactions.open_offsets": lambda m: m.transactions.open_offsets(partition=P),
+    "transactions.isolation": lambda m: m.transactions.isolation([P]),
+    "transactions.pending": lambda m: m.transactions.pending("g"),
     "users.get": lambda m: m.users.get("u"),
     "users.list": lambda m: m.users.list(),
     "users.revision": lambda m: m.users.revision(),
