@@ -100,6 +100,7 @@ public class Transactions {
                 next.initTransactions();
                 next.beginTransaction();
                 send(next, "d0");
+                next.flush(); // else the record may be the first request that meets the fence: InvalidProducerEpochException
                 admin.fenceProducers(List.of("copier")).all().get();
                 show("fenced", List.of(outcome(next)));
             }
