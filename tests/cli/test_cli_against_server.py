@@ -5,12 +5,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, finished, started
+from fixtures.cli_process import Cli
+from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, started
 
 pytestmark = pytest.mark.integration
 
@@ -20,21 +20,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("cli")
     with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
         yield process
-
-
-class Cli:
-    def __init__(self, server: ServerProcess) -> None:
-        self.environ = {"BEARLAKE_ADMIN": server.admin, "BEARLAKE_BOOTSTRAP": server.kafka}
-
-    def __call__(self, *words: object, stdin: bytes = b"", code: int = 0) -> str:
-        """Run a command, expect its exit code, return what it printed."""
-        result = finished(*words, stdin=stdin, environ=self.environ)
-        assert result.returncode == code, result.stderr.decode()
-        said: bytes = result.stdout if code == 0 else result.stderr
-        return said.decode()
-
-    def json(self, *words: object, stdin: bytes = b"") -> Any:
-        return json.loads(self(*words, "--json", stdin=stdin))
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from bearlake.cli.positions import Positions, parse_positions, time_ms
 from bearlake.cli.record_format import Record
 from bearlake.cli.record_source import RecordSource, delimiter_of
 from bearlake.errors import Invalid
-from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, finished, started
+from fixtures.cli_process import Cli
+from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, started
 from fixtures.waiting import WAIT_S
 
 BASE_MS = 1_700_000_000_000
@@ -141,17 +142,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("records")
     with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
         yield process
-
-
-class Cli:
-    def __init__(self, server: ServerProcess) -> None:
-        self.environ = {"BEARLAKE_ADMIN": server.admin, "BEARLAKE_BOOTSTRAP": server.kafka}
-
-    def __call__(self, *words: object, stdin: bytes = b"", code: int = 0) -> str:
-        """Run a command, expect its exit code, return what it printed."""
-        result = finished(*words, stdin=stdin, environ=self.environ)
-        assert result.returncode == code, result.stderr.decode()
-        return (result.stdout if code == 0 else result.stderr).decode()
 
 
 @pytest.fixture
