@@ -40,6 +40,7 @@ from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
+from bearlake.serving.shares.routes import ShareRoutes
 from bearlake.serving.tasks import Tasks
 from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
@@ -164,6 +165,7 @@ def _admin_server(parts: Parts, listener: Listener) -> AdminServer:
             StreamRoutes(service),
             AccessRoutes(service.access),
             GroupRoutes(service.coordinator),
+            ShareRoutes(service.local_shares),
             TransactionRoutes(parts.metadata, service.transactions),
         ]
     return AdminServer(

@@ -40,7 +40,7 @@ from bearlake.streams.committed import CommittedViews
 from bearlake.streams.fetch import Reader, ReaderSettings
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
-from bearlake.streams.groups.consumer.configs import GroupConfigs
+from bearlake.streams.groups.configs import GroupConfigs
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.peers import Alone, Peers
@@ -55,6 +55,7 @@ from bearlake.streams.principal import Authorizer
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.reservations import Reservation
+from bearlake.streams.shares import ConfiguredTerms
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -147,7 +148,9 @@ class Streams(Management):
         super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
         self.checks = Checks(settings.checks)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
-        self._cache = ObjectCache(store, settings.cache, _count_lookup)
+        self._cache = ObjectCache(
+            store, settings.cache, lambda is_hit: (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
+        )
         index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
@@ -169,8 +172,9 @@ class Streams(Management):
         self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
         """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
         ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure, self.topics)
-        self.group_configs = GroupConfigs(metadata.defaults, settings.groups.consumer)
+        self.group_configs = GroupConfigs(metadata.defaults, settings.groups)
         ownership.protocols.configured = self.group_configs.of
+        ownership.protocols.configured_share = self.group_configs.share_of
         self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, server, peers)
@@ -185,10 +189,12 @@ class Streams(Management):
             settings.subscriptions,
             tenure,
             self._is_terminated,
+            ConfiguredTerms(self.group_configs),
         )
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
+        self.local_shares = self._subscriptions.shares
         self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
         self._expose()
 
@@ -348,8 +354,7 @@ class Streams(Management):
         return self.catalog.peek_number(stream_number(partition)) is not None
 
     def _is_terminated(self, partition: PartitionKey) -> bool:
-        view = self.catalog.peek_number(stream_number(partition))
-        return view is not None and view.stream.is_terminated
+        return bool((view := self.catalog.peek_number(stream_number(partition))) and view.stream.is_terminated)
 
     @override
     def _deleted(self, view: StreamView) -> None:
@@ -375,10 +380,6 @@ class Streams(Management):
         metrics.HISTORY_BYTES.set_function(lambda: self._history.block_bytes)
         metrics.HISTORY_PIECES_MAX.set(settings.history.piece_count_max)
         metrics.HISTORY_PIECES.set_function(lambda: self._history.piece_count)
-
-
-def _count_lookup(is_hit: bool) -> None:
-    (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
 
 
 def _history(

@@ -2,8 +2,7 @@
 
 The ranges match current brokers (Apache Kafka 4.x). Produce is advertised from version 0 although the server rejects 0-2: otherwise
 librdkafka silently drops compression (KAFKA-18659). SaslHandshake is advertised from version 0 although the server
-rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Share groups are not implemented
-yet.
+rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in.
 """
 
 from typing import NamedTuple
@@ -34,6 +33,19 @@ TRANSACTIONS: tuple[Api, ...] = (
 
 TRANSACTION_VERSION = 2
 """The finalized level of the feature transaction.version: clients then use the transactions of KIP-890."""
+
+SERVES_SHARE_GROUPS = True
+"""Whether share groups are served (decision 185). If not, clients see a server that knows nothing of them."""
+
+SHARE_GROUPS: tuple[Api, ...] = (
+    Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1),
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1),
+    Api(ApiKey.SHARE_FETCH, 1, 2),
+    Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0),
+    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0),
+)
 
 APIS: tuple[Api, ...] = (
     Api(ApiKey.PRODUCE, 0, 13),
@@ -78,6 +90,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     *(TRANSACTIONS if SERVES_TRANSACTIONS else ()),
+    *(SHARE_GROUPS if SERVES_SHARE_GROUPS else ()),
 )
 
 
@@ -92,9 +105,13 @@ class Feature(NamedTuple):
 
 FEATURES: tuple[Feature, ...] = (
     Feature("group.version", 0, 1, 1),
+    *((Feature("share.version", 0, 1, 1),) if SERVES_SHARE_GROUPS else ()),
     *((Feature("transaction.version", 0, TRANSACTION_VERSION, TRANSACTION_VERSION),) if SERVES_TRANSACTIONS else ()),
 )
-"""Version 1 of `group.version`: groups of the consumer protocol (KIP-848). `transaction.version`: see `TRANSACTION_VERSION`."""
+"""Version 1 of `group.version`: groups of the consumer protocol (KIP-848).
+
+`share.version`: share groups (KIP-932). `transaction.version`: see `TRANSACTION_VERSION`.
+"""
 
 FEATURES_EPOCH = 0
 """The version of the set of features: it never changes."""

@@ -14,12 +14,15 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.rendered import Renderings
 from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.protocols.kafka.share_sessions import ShareSessions
 from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.groups.consumer.patterns import Patterns
+from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
+from bearlake.streams.shares import NoReach, ShareReach, Shares
 
 _AT_ONCE_BYTES = 64 * 1024
 """Larger requests are decoded in a thread, and so are their responses encoded; this many bytes take about 10 ms at most."""
@@ -31,12 +34,21 @@ EPOCH_MAX = 0
 class KafkaContext:
     """State that the handlers of one Kafka server share."""
 
-    def __init__(self, streams: Streams, servers: LiveServers, settings: KafkaSettings) -> None:
+    def __init__(
+        self, streams: Streams, servers: LiveServers, settings: KafkaSettings, share_reach: ShareReach | None = None
+    ) -> None:
+        """`share_reach`: the servers that dispatch share groups; None: only this server does."""
         self.streams = streams
         self.servers = servers
         self.topics = streams.topics
         """The streams, and Kafka's internal topics."""
         self.groups = streams.coordinator
+        self.share_groups = ShareCoordinator(streams.metadata, streams.coordinator.ownership)
+        """The share groups that this server coordinates."""
+        self.shares = Shares(streams.local_shares, streams.metadata.cursors, streams, share_reach or NoReach())
+        """The records of all share groups."""
+        limits = streams.settings.groups.share
+        self.share_sessions = ShareSessions(limits.session_count_max, limits.session_partition_count_max)
         self.patterns = Patterns(self.topics, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop)
         """The topics that match the patterns of consumer groups' members."""
         self.settings = settings

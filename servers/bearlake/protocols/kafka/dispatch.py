@@ -21,6 +21,9 @@ from bearlake.protocols.kafka.handlers import (
     producers,
     quotas,
     sasl,
+    share_fetch,
+    share_groups,
+    share_offsets,
     topics,
     transactions,
     users,
@@ -80,6 +83,13 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.TXN_OFFSET_COMMIT: transactions.commit_offsets,
     ApiKey.DESCRIBE_TRANSACTIONS: transactions.describe,
     ApiKey.LIST_TRANSACTIONS: transactions.list_all,
+    ApiKey.SHARE_GROUP_HEARTBEAT: share_groups.heartbeat,
+    ApiKey.SHARE_GROUP_DESCRIBE: share_groups.describe,
+    ApiKey.SHARE_FETCH: share_fetch.fetch,
+    ApiKey.SHARE_ACKNOWLEDGE: share_fetch.acknowledge,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: share_offsets.describe,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: share_offsets.alter,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: share_offsets.delete,
 }
 """The handler of every API in `apis.APIS`."""
 

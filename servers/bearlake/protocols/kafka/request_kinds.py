@@ -2,7 +2,7 @@
 
 from bearlake.protocols.kafka.codec import ApiKey
 
-WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SHARE_FETCH})
 """Requests that may wait long. They are cancelled when the client disconnects, because the client repeats them."""
 
 LOGIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
@@ -18,6 +18,8 @@ ADMINISTRATIVE = frozenset(
         ApiKey.CREATE_PARTITIONS,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.CREATE_ACLS,

@@ -89,6 +89,13 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     + on(_TOPIC, Operation.READ),
     ApiKey.DESCRIBE_TRANSACTIONS: on(_TRANSACTION, Operation.DESCRIBE),
     ApiKey.LIST_TRANSACTIONS: on(_TRANSACTION, Operation.DESCRIBE),
+    ApiKey.SHARE_GROUP_HEARTBEAT: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.SHARE_GROUP_DESCRIBE: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.SHARE_FETCH: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.READ),
+    ApiKey.SHARE_ACKNOWLEDGE: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.READ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.READ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: on(_GROUP, Operation.DELETE) + on(_TOPIC, Operation.READ),
 }
 """The rights that a request needs: all of them, for the resources that it names (configs: topics, groups, or brokers of the cluster)."""
 

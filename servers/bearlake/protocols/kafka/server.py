@@ -24,6 +24,7 @@ from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers, other_servers
 from bearlake.serving.pacing import ConnectionMeters
 from bearlake.streams.service import Streams
+from bearlake.streams.shares import ShareReach
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -42,10 +43,14 @@ class KafkaServer:
         settings: KafkaSettings,
         listeners: Sequence[Listener],
         logins: Mapping[str, KafkaListenerLogin] | None = None,
+        share_reach: ShareReach | None = None,
     ) -> None:
-        """`listeners` are already bound; the server owns and closes them. `logins`: how clients log in, by endpoint."""
+        """`listeners` are already bound; the server owns and closes them. `logins`: how clients log in, by endpoint.
+
+        `share_reach`: as in `KafkaContext`.
+        """
         self.settings = settings
-        self.context = KafkaContext(streams, servers, settings)
+        self.context = KafkaContext(streams, servers, settings, share_reach)
         self._logins = logins or {}
         self.connections: Connections[Connection] = Connections(
             self.name,

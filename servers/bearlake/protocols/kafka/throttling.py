@@ -50,12 +50,18 @@ from bearlake.streams.quotas.timing import Stopwatch, Timed
 from bearlake.streams.quotas.usage import Usage
 
 _MUTATIONS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
-_BYTES = {ApiKey.PRODUCE.value: (QuotaKey.PRODUCER_BYTE_RATE,), ApiKey.FETCH.value: (QuotaKey.CONSUMER_BYTE_RATE,)}
+_READS = frozenset({ApiKey.FETCH.value, ApiKey.SHARE_FETCH.value})
+_BYTES = {
+    ApiKey.PRODUCE.value: (QuotaKey.PRODUCER_BYTE_RATE,),
+    ApiKey.FETCH.value: (QuotaKey.CONSUMER_BYTE_RATE,),
+    ApiKey.SHARE_FETCH.value: (QuotaKey.CONSUMER_BYTE_RATE,),
+}
 """The rates for which requests wait before they begin."""
 _PRODUCE = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
 _OF_MEMBERS = frozenset(
     {
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
         ApiKey.FIND_COORDINATOR,
         ApiKey.HEARTBEAT,
         ApiKey.JOIN_GROUP,
@@ -67,7 +73,15 @@ _OF_MEMBERS = frozenset(
 )
 _UNHELD = _OF_MEMBERS | LOGIN | {ApiKey.API_VERSIONS}
 """Requests that may begin while time is owed."""
-_JOINED = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+_JOINED = frozenset(
+    {
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.HEARTBEAT,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+    }
+)
 """Requests whose success proves that the client is a member of a group."""
 MEMBER_WAIT_S_MAX = 1.0
 """Longest wait (s) after a request about a group, as Kafka's longest wait for time. The shortest session of a member has six seconds."""
@@ -263,7 +277,9 @@ class Throttling:
             return response
         self._watch.lap()
         wait_s = self._time_wait_s(usage.charge_time(who, 0.0), key) if usage.is_timed else 0.0
-        if key == ApiKey.FETCH:
+        if key == ApiKey.SHARE_FETCH:  # what is acquired is sent, and paid afterwards
+            usage.charge(who, QuotaKey.CONSUMER_BYTE_RATE, fetch.size_of(response))
+        if key in _READS:
             wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE))
         elif key in _MUTATIONS:
             wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONTROLLER_MUTATION_RATE))

@@ -28,7 +28,7 @@ def _rules() -> Operation:
 
 
 def _between_servers() -> Operation:
-    """A request of another server about a group; 202: repeat the request, 409: refused, 412: the sender's view is outdated."""
+    """A request of another server about groups; 202: repeat the request, 409: refused, 412: the sender's view is outdated."""
     return Operation((200, 202), (400, 401, 403, 404, 409, 412, 413, 500, 503), (JSON,), {JSON: _ANY_OBJECT})
 
 
@@ -61,6 +61,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **{
         ("POST", f"/v1/groups/{name}"): _between_servers()
         for name in ("join", "sync", "heartbeat", "leave", "commit", "describe")
+    },
+    **{
+        ("POST", f"/v1/shares/{name}"): _between_servers()
+        for name in ("acquire", "acknowledge", "release", "reset", "forget")
     },
     ("GET", "/openapi.json"): _get(),
     ("GET", "/docs"): Operation((200,), _FAILED, ("text/html",)),

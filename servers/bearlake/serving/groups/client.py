@@ -206,6 +206,10 @@ class GroupClient:
         finally:
             metrics.GROUP_PEER_REQUESTS.labels(verb, outcome).inc()
 
+    async def send(self, url: str, body: bytes, *, waits: bool) -> tuple[int, bytes]:
+        """Send any request to a server's admin API; returns status and content. Raises aiohttp's errors, `TimeoutError`, `OSError`."""
+        return await self._send(url, body, waits)
+
     async def _send(self, url: str, body: bytes, waits: bool) -> tuple[int, bytes]:
         """Return status and content of the response. If a server does not know the newest token yet, try the previous token."""
         found = 401, b""

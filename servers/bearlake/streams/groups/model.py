@@ -25,6 +25,8 @@ class GroupKind(Enum):
     """The leader among the members assigns the partitions."""
     CONSUMER = "consumer"
     """The coordinator assigns the partitions (KIP-848, `streams/groups/consumer`)."""
+    SHARE = "share"
+    """Members may have the same partitions, and acquire single records (KIP-932, `streams/groups/share`)."""
 
 
 class GroupState(Enum):

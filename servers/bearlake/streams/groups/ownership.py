@@ -102,6 +102,8 @@ class Ownership:
 
     async def _delete_unused(self, name: str, owned: Owned) -> None:
         """Delete an empty group without offsets; console consumers create such a group on every run."""
+        if owned.machine.summary().kind is GroupKind.SHARE:  # its state in partitions is kept elsewhere
+            return
         try:
             if not await self._metadata.groups.offsets(name):
                 await self._metadata.groups.delete(name, owned.lease)

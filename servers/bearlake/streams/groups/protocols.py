@@ -18,6 +18,9 @@ from bearlake.streams.groups.owned import Owned
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.rebalance import Rebalancer
 from bearlake.streams.groups.settings import GroupSettings
+from bearlake.streams.groups.share.machine import ShareMachine
+from bearlake.streams.groups.share.model import ShareGroup
+from bearlake.streams.groups.share.settings import ShareGroupSettings
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +42,18 @@ class Protocols:
         self.settings = settings
         self.topics: Topics = NoTopics() if topics is None else topics
         self.configured: Callable[[str], ConsumerGroupSettings] = lambda name: settings.consumer
-        """Returns the settings of a group, with its own configs."""
+        """Returns the settings of a consumer group, with its own configs."""
+        self.configured_share: Callable[[str], ShareGroupSettings] = lambda name: settings.share
+        """Returns the settings of a share group, with its own configs."""
         self._save = save
         self._may_expire = may_expire
 
-    def machine(self, name: str, owned: Owned, group: Group | ConsumerGroup) -> Rebalancer | ConsumerMachine:
+    def machine(
+        self, name: str, owned: Owned, group: Group | ConsumerGroup
+    ) -> Rebalancer | ConsumerMachine | ShareMachine:
         """Return the machine of a group."""
+        if isinstance(group, ShareGroup):
+            return self.share(name, owned, group)
         if isinstance(group, ConsumerGroup):
             return self.consumer(name, owned, group)
         return self.classic(name, owned, group)
@@ -70,6 +79,30 @@ class Protocols:
             may_expire=self._may_expire,
         )
 
+    def share(self, name: str, owned: Owned, group: ShareGroup) -> ShareMachine:
+        """Return the machine of a share group."""
+        return ShareMachine(
+            group,
+            topics=self.topics,
+            settings=lambda: self.configured_share(name),
+            on_save=lambda ticket: self._save(name, owned, ticket),
+            may_expire=self._may_expire,
+        )
+
+    def as_share(self, name: str, owned: Owned, *, may_create: bool) -> ShareMachine:
+        """Return the machine of a share group. With `may_create`, a group that was never used becomes one first.
+
+        Raises `GroupRefusal` (NOT_FOUND).
+        """
+        machine = owned.machine
+        if isinstance(machine, ShareMachine):
+            return machine
+        if not may_create or not machine.summary().is_unused:
+            raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} is not a share group.")
+        machine.close(Problem.REBALANCE_IN_PROGRESS)
+        owned.machine = changed = self.share(name, owned, ShareGroup(name=name))
+        return changed
+
     async def before_beat(self, owned: Owned) -> None:
         """Catch up with the catalog if the request could turn a classic group with members into a consumer group.
 
@@ -90,7 +123,7 @@ class Protocols:
         if isinstance(machine, ConsumerMachine):
             return machine
         group, settings = machine.view(), self.configured(name)
-        if not may_create:
+        if not may_create or isinstance(machine, ShareMachine):
             raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} is not a consumer group.")
         is_empty = group.state is GroupState.EMPTY and not group.pending
         obstacle = None if is_empty else _obstacle(group, settings)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
+from bearlake.streams.groups.share.settings import ShareGroupSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +37,5 @@ class GroupSettings:
     """Joins and syncs of members on this server that wait at one other server at once."""
     consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
     """Groups whose coordinator assigns the partitions (KIP-848)."""
+    share: ShareGroupSettings = field(default_factory=ShareGroupSettings)
+    """Share groups, whose members acquire single records (KIP-932)."""

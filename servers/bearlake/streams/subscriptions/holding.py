@@ -23,6 +23,8 @@ from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.held import HeldPartition
 from bearlake.streams.subscriptions.model import Closed, NotHolder
 from bearlake.streams.subscriptions.saving import SavedCursor, Saver
+from bearlake.streams.subscriptions.share.partition import SharePartition
+from bearlake.streams.subscriptions.share.terms import cursor_name
 from bearlake.streams.subscriptions.subscription import Subscription
 from bearlake.streams.tenure import HeldLease, Tenure
 from bearlake.telemetry import metrics
@@ -112,7 +114,7 @@ class Holdings:
             if bounds is None:
                 raise NotFound(f"no partition {partition}")
             for cursor in await self._cursors.load(partition):
-                held.adopt(cursor, bounds.start)
+                held.adopt_any(cursor, bounds.start)
         except BearlakeError:
             await self._release(partition)
             raise
@@ -171,6 +173,23 @@ class Holdings:
             raise changing(held.partition)
         return found
 
+    async def create_share(self, held: HeldPartition, group: str, mark_delete: int) -> SharePartition:
+        """Return the share group's state in the partition; creates it if needed. Raises as `create`."""
+        drop_count = held.drop_count
+        stored = await create_cursor(self._cursors, held.partition, cursor_name(group), mark_delete, {})
+        if held.drop_count == drop_count:
+            return held.adopt_share(stored, stored.mark_delete)
+        found = await self.find_share(held, group)  # it may be deleted again
+        if found is None:
+            raise changing(held.partition)
+        return found
+
+    async def find_share(self, held: HeldPartition, group: str) -> SharePartition | None:
+        """Return the share group's state if it exists, as `find` does. Raises `Fenced`, `Unavailable`."""
+        if group not in held.shares:
+            await self.adopt_stored(held)
+        return held.shares.get(group)
+
     async def find(self, held: HeldPartition, name: str) -> Subscription | None:
         """Return the subscription if it exists; no pending deletion can remove it afterwards. Raises `Fenced`, `Unavailable`."""
         if name not in held.subscriptions:
@@ -187,7 +206,7 @@ class Holdings:
             if held.drop_count == drop_count:
                 held.open_deletion = None
                 for cursor in stored:
-                    held.adopt(cursor, start)
+                    held.adopt_any(cursor, start)
                 return stored
         raise changing(held.partition)
 
@@ -283,7 +302,7 @@ class Holdings:
         """Release partitions that have had no consumers for long."""
         now = asyncio.get_running_loop().time()
         for held in self.all():
-            if held.consumer_count:
+            if held.is_used:
                 held.last_used = now
             elif (now - held.last_used) * 1000 > self._settings.idle_ms:
                 await self.leave(held, Closed.MOVED)
@@ -338,7 +357,7 @@ class Holdings:
             subscription.stop()
         try:
             for _ in range(LAST_SAVE_COUNT_MAX):
-                dirty = [item.saved for item in held.subscriptions.values() if item.saved and item.saved.is_dirty]
+                dirty = [saved for saved in held.saved_cursors() if saved.is_dirty]
                 if not dirty:
                     break
                 await asyncio.gather(*map(self._saver.flushed, dirty))

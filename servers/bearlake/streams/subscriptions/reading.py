@@ -20,7 +20,13 @@ class Records(Protocol):
     """The part of the stream service that subscriptions use; `streams.service.Streams` implements it."""
 
     async def fetch(
-        self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
+        self,
+        ranges: Sequence[FetchRange],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        wait_ms: int,
+        is_committed: bool | None = None,
     ) -> list[Fetched]:
         """Read batches, as `Streams.fetch` does."""
 

@@ -10,12 +10,11 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bearlake.errors import BearlakeError, Fenced, Overloaded, Unavailable
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import CursorId, CursorSave, CursorStore, CursorUpdate
-from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained, fault
 from bearlake.telemetry.outage import Outage
@@ -45,13 +44,25 @@ class Revisions:
         return self.last
 
 
+class Saveable(Protocol):
+    """What a cursor's owner keeps in memory: a subscription's `AckCursor`, or what a share group has in flight."""
+
+    mark_delete: int
+    """All smaller offsets are acknowledged."""
+    version: int
+    """Grows with every change."""
+
+    def pack(self) -> tuple[bytes, bool]:
+        """Return what the store keeps beside `mark_delete`, and whether it is complete."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class SavedCursor:
     """A durable cursor and the state of its saves."""
 
     partition: PartitionKey
     name: str
-    cursor: AckCursor
+    cursor: Saveable
     lease: Lease
     generation: int
     revisions: Revisions

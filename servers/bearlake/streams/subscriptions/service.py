@@ -39,6 +39,8 @@ from bearlake.streams.subscriptions.model import (
 from bearlake.streams.subscriptions.reading import Records
 from bearlake.streams.subscriptions.saving import Saver
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
+from bearlake.streams.subscriptions.share.terms import NoTerms, TermsSource, refuse_share_name, without_shares
+from bearlake.streams.subscriptions.share_dispatch import LocalShares
 from bearlake.streams.subscriptions.subscription import Subscription, stored_stats
 from bearlake.streams.tenure import Tenure
 from bearlake.telemetry import metrics
@@ -69,18 +71,18 @@ class SubscriptionService(Subscriptions):
         settings: SubscriptionSettings,
         tenure: Tenure,
         is_terminated: Callable[[PartitionKey], bool] = lambda partition: False,
+        share_terms: TermsSource | None = None,
     ) -> None:
         """`is_known` says whether this server knows the partition's stream as active; if not, the service asks the store.
 
         `is_terminated` says whether this server knows the stream as terminated; the caller calls `streams_changed` after changes.
 
-        `tenure` tracks this server's registration: whether another server may have taken its leases.
+        `share_terms`: of share groups. `tenure`: of this server's registration, whether another server may have taken its leases.
         """
         self.settings = settings
         self._server = server
         self._leases = metadata.leases
-        self._cursors = cursor_store
-        self._records = records
+        self._cursors, self._records = cursor_store, records
         self._is_known = is_known
         self._around = Surroundings(records, clock, settings, self._start, lambda partition: True)
         held = self._around._replace(may_deliver=lambda partition: self._holdings.may_deliver(partition))
@@ -93,6 +95,7 @@ class SubscriptionService(Subscriptions):
         )
         self._isolation = Isolation(log, "subscriptions", metadata.log.head)
         self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._isolation)
+        self.shares = LocalShares(self._holdings, self._saver, records, clock, share_terms or NoTerms())
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._group: asyncio.TaskGroup | None = None
@@ -177,6 +180,7 @@ class SubscriptionService(Subscriptions):
     async def _create(
         self, held: HeldPartition, name: str, position: int, properties: Mapping[str, str]
     ) -> Subscription:
+        refuse_share_name(name)
         if len(held.subscriptions) >= self.settings.subscription_per_partition_max:
             raise Overloaded(
                 f"partition {held.partition} has reached its limit of {len(held.subscriptions)} subscriptions"
@@ -267,7 +271,7 @@ class SubscriptionService(Subscriptions):
     @override
     async def names(self, partition: PartitionKey) -> list[str]:
         await self._bounds(partition)
-        return [cursor.name for cursor in await self._cursors.load(partition)]
+        return [cursor.name for cursor in without_shares(await self._cursors.load(partition))]
 
     @override
     async def stats(self, partition: PartitionKey) -> list[SubscriptionStats]:
@@ -285,9 +289,9 @@ class SubscriptionService(Subscriptions):
             holder = await self.holder(partition)
             if holder not in (None, self._server):
                 raise NotHolder(f"another server dispatches partition {partition}", holder)
-            shown = [stored_stats(cursor, bounds) for cursor in await self._cursors.load(partition)]
+            shown = [stored_stats(cursor, bounds) for cursor in without_shares(await self._cursors.load(partition))]
         shown += [item.stats(bounds.last_stable) for item in self._local.values() if item.partition == partition]
-        return sorted(shown, key=_name)
+        return sorted(shown, key=lambda item: item.name)
 
     @override
     async def create(
@@ -394,7 +398,3 @@ def _clamp(offset: int, bounds: PartitionBounds) -> int:
     if offset == LATEST:
         return bounds.last_stable
     return min(max(offset, bounds.start), bounds.end)
-
-
-def _name(stats: SubscriptionStats) -> str:
-    return stats.name

@@ -130,8 +130,10 @@ async def test_every_api_needs_exactly_the_rights_of_the_table(node, key, versio
             and not (key is ApiKey.LIST_GROUPS and rule.resource is Resource.CLUSTER)
         ]
         await replace(node, others)
+        await world.prepare(key)
         assert is_refused(key, await world.client.ask(world.request(key, version)[0], version)), right
     await replace(node, rules)
+    await world.prepare(key)
     request, codes = world.request(key, version)
     answer = await world.client.ask(request, version)
 

@@ -60,13 +60,15 @@ async def test_api_versions_lists_the_served_apis_and_their_features(kafka):
     listed = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
     assert listed == {int(api.key): (api.version_min, api.version_max) for api in apis.APIS}
     assert listed[ApiKey.PRODUCE][0] == 0  # KAFKA-18659
-    assert not set(listed) & {76, 77, 78, 79}  # share groups: not yet
+    assert {76, 77, 78, 79, 90, 91, 92} <= set(listed)  # share groups
     assert {item.name: item.max_version_level for item in answer.finalized_features} == {
         "group.version": 1,
+        "share.version": 1,
         "transaction.version": 2,
     }
     assert {item.name: item.min_version for item in answer.supported_features} == {
         "group.version": 0,
+        "share.version": 0,
         "transaction.version": 0,
     }
 

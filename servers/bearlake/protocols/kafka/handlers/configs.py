@@ -176,7 +176,7 @@ def _broker_configs(context: KafkaContext, name: str) -> list[DescribeConfigsRes
         ("connections.max.idle.ms", str(settings.idle_ms), ConfigType.LONG),
         ("default.replication.factor", "1", ConfigType.INT),
         ("delete.topic.enable", "true", ConfigType.BOOLEAN),
-        *group_configs.broker_configs(groups.consumer),
+        *group_configs.broker_configs(groups),
         ("group.initial.rebalance.delay.ms", str(groups.initial_rebalance_delay_ms), ConfigType.INT),
         ("group.max.session.timeout.ms", str(groups.session_timeout_max_ms), ConfigType.INT),
         ("group.max.size", str(groups.size_max), ConfigType.INT),

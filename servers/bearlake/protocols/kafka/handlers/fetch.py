@@ -17,7 +17,7 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.handlers.list_offsets import find
-from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
+from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse, ShareFetchResponse
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.internal_topics import is_internal
@@ -96,7 +96,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
     return FetchResponse(responses=topics)
 
 
-def size_of(response: FetchResponse) -> int:
+def size_of(response: FetchResponse | ShareFetchResponse) -> int:
     """Return the bytes of records in a response."""
     size = 0
     for topic in response.responses:

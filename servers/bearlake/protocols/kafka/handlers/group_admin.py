@@ -11,6 +11,7 @@ from typing import NamedTuple
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers import share_offsets
 from bearlake.protocols.kafka.handlers.group_codes import code_of
 from bearlake.protocols.kafka.handlers.group_membership import coordinator_for, may_describe
 from bearlake.protocols.kafka.messages import (
@@ -172,6 +173,8 @@ async def delete(context: KafkaContext, caller: Caller, request: DeleteGroupsReq
             continue
         try:
             with context.streams.audit.change(caller.who, Operation.DELETE, Resource.GROUP.value, name):
+                if (await context.groups.describe(name)).kind is GroupKind.SHARE:
+                    await share_offsets.forget_all(context, name)
                 await context.groups.delete(name)
         except GroupRefusal as refusal:
             answer.error_code = code_of(refusal)

@@ -6,16 +6,24 @@ Source: KIP-848 (resource type GROUP); Apache Kafka for sources of values and te
 from collections.abc import Sequence
 
 from bearlake.errors import Denied, Invalid
+from bearlake.protocols.kafka.apis import SERVES_SHARE_GROUPS
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.messages import DescribeConfigsResponse
 from bearlake.protocols.kafka.rights import on_group
 from bearlake.streams.catalog import ConfigDecision
 from bearlake.streams.configs import ConfigType
-from bearlake.streams.groups.consumer import configs
-from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
+from bearlake.streams.groups import configs
+from bearlake.streams.groups.consumer import configs as consumer_configs
+from bearlake.streams.groups.settings import GroupSettings
+from bearlake.streams.groups.share import configs as share_configs
+from bearlake.streams.groups.share.settings import ASSIGNOR
 from bearlake.streams.principal import Operation, Resource
 
 GROUP_CONFIG, DEFAULT_CONFIG = 8, 5
+_WITHOUT_BROKER_CONFIG = frozenset(
+    {"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"}
+)
+"""Configs that no config of servers replaces in Kafka."""
 """Sources of values."""
 
 
@@ -36,27 +44,41 @@ async def describe(
     if group == "":
         raise Invalid("Group name must not be empty")
     own = await context.streams.group_configs.get(group)
-    settings = context.streams.group_configs.settings
     described = []
-    for config in configs.ALL:
-        default = str(config.default(settings))
+    for name, default, kind, doc in _all(context.streams.group_configs.settings):
         synonym = DescribeConfigsResponse.Synonym
-        synonyms = [synonym(name=f"group.{config.name}", value=default, source=DEFAULT_CONFIG)]
-        if config.name in own:
-            synonyms.insert(0, synonym(name=config.name, value=own[config.name], source=GROUP_CONFIG))
+        synonyms = []
+        if name not in _WITHOUT_BROKER_CONFIG:
+            synonyms.append(synonym(name=f"group.{name}", value=default, source=DEFAULT_CONFIG))
+        if name in own:
+            synonyms.insert(0, synonym(name=name, value=own[name], source=GROUP_CONFIG))
         described.append(
             DescribeConfigsResponse.Config(
-                name=config.name,
-                value=own.get(config.name, default),
+                name=name,
+                value=own.get(name, default),
                 read_only=False,
-                config_source=GROUP_CONFIG if config.name in own else DEFAULT_CONFIG,
+                config_source=GROUP_CONFIG if name in own else DEFAULT_CONFIG,
                 is_sensitive=False,
                 synonyms=synonyms if with_synonyms else [],
-                config_type=ConfigType.INT,
-                documentation=config.doc if with_documentation else None,
+                config_type=kind,
+                documentation=doc if with_documentation else None,
             )
         )
     return described
+
+
+def _all(settings: GroupSettings) -> list[tuple[str, str, ConfigType, str]]:
+    """All configs: names, values without the config, types and documentation."""
+    found = [
+        (config.name, str(config.default(settings.consumer)), ConfigType.INT, config.doc)
+        for config in consumer_configs.ALL
+    ]
+    if SERVES_SHARE_GROUPS:
+        found += [
+            (config.name, config.default(settings.share), ConfigType[config.kind], config.doc)
+            for config in share_configs.ALL
+        ]
+    return found
 
 
 async def change(context: KafkaContext, caller: Caller, group: str, decide: ConfigDecision, *, is_trial: bool) -> None:
@@ -68,7 +90,7 @@ async def change(context: KafkaContext, caller: Caller, group: str, decide: Conf
     known = context.streams.group_configs
     changed, unset = decide(await known.get(group))
     for name in unset:
-        if name not in configs.BY_NAME:
+        if not configs.is_config(name):
             raise BadGroupConfig(f"Unknown group config name: {name}")
     details = ", ".join([*(f"{name}={value}" for name, value in changed.items()), *(f"-{name}" for name in unset)])
     if is_trial:
@@ -87,8 +109,9 @@ async def _changed(known: configs.GroupConfigs, group: str, decide: ConfigDecisi
         raise BadGroupConfig(str(error)) from error
 
 
-def broker_configs(settings: ConsumerGroupSettings) -> Sequence[tuple[str, str, ConfigType]]:
-    """The settings of consumer groups under Kafka's names."""
+def broker_configs(groups: GroupSettings) -> Sequence[tuple[str, str, ConfigType]]:
+    """The settings of consumer groups and share groups under Kafka's names."""
+    settings, share = groups.consumer, groups.share
     numbers = {
         "group.consumer.assignment.interval.ms": settings.assignment_interval_ms,
         "group.consumer.heartbeat.interval.ms": settings.heartbeat_interval_ms,
@@ -101,9 +124,34 @@ def broker_configs(settings: ConsumerGroupSettings) -> Sequence[tuple[str, str, 
         "group.consumer.min.session.timeout.ms": settings.session_timeout_min_ms,
         "group.consumer.session.timeout.ms": settings.session_timeout_ms,
     }
+    if SERVES_SHARE_GROUPS:
+        numbers |= {
+            "group.share.assignment.interval.ms": share.assignment_interval_ms,
+            "group.share.delivery.count.limit": share.delivery_count_limit,
+            "group.share.heartbeat.interval.ms": share.heartbeat_interval_ms,
+            "group.share.max.assignment.interval.ms": share.assignment_interval_max_ms,
+            "group.share.max.delivery.count.limit": share.delivery_count_limit_max,
+            "group.share.max.heartbeat.interval.ms": share.heartbeat_interval_max_ms,
+            "group.share.max.partition.max.record.locks": share.partition_record_locks_max,
+            "group.share.max.record.lock.duration.ms": share.record_lock_duration_max_ms,
+            "group.share.max.session.timeout.ms": share.session_timeout_max_ms,
+            "group.share.max.share.sessions": share.session_count_max,
+            "group.share.max.size": share.size_max,
+            "group.share.min.assignment.interval.ms": share.assignment_interval_min_ms,
+            "group.share.min.delivery.count.limit": share.delivery_count_limit_min,
+            "group.share.min.heartbeat.interval.ms": share.heartbeat_interval_min_ms,
+            "group.share.min.partition.max.record.locks": share.partition_record_locks_min,
+            "group.share.min.record.lock.duration.ms": share.record_lock_duration_min_ms,
+            "group.share.min.session.timeout.ms": share.session_timeout_min_ms,
+            "group.share.partition.max.record.locks": share.partition_record_locks,
+            "group.share.record.lock.duration.ms": share.record_lock_duration_ms,
+            "group.share.session.timeout.ms": share.session_timeout_ms,
+        }
+    protocols = "classic,consumer,share" if SERVES_SHARE_GROUPS else "classic,consumer"
     return (
         ("group.consumer.assignors", ",".join(settings.assignors), ConfigType.LIST),
         ("group.consumer.migration.policy", settings.migration_policy, ConfigType.STRING),
         *((name, str(value), ConfigType.INT) for name, value in numbers.items()),
-        ("group.coordinator.rebalance.protocols", "classic,consumer", ConfigType.LIST),
+        ("group.coordinator.rebalance.protocols", protocols, ConfigType.LIST),
+        *((("group.share.assignors", ASSIGNOR, ConfigType.LIST),) if SERVES_SHARE_GROUPS else ()),
     )

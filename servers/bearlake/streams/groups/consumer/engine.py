@@ -150,8 +150,7 @@ class Engine:
     def advance(self, member: ConsumerMember, owned: Collection[PartitionKey] | None, *, is_new: bool = False) -> None:
         """Assign if it is time, then move the member towards its target. `is_new`: its subscription has just changed."""
         group = self.group
-        if self.subscriptions.refresh() or self._is_due:
-            self._bump()
+        self._refresh()
         self._assign()
         assigned, revoking = member.assigned, member.revoking
         is_behind = is_new or group.epoch > group.assignment_epoch
@@ -175,20 +174,20 @@ class Engine:
                 else:
                     self.rebalances.cancel(member.member_id)
 
+    def _refresh(self) -> None:
+        """Begin a new group epoch if members, subscriptions or topics have changed."""
+        if self.subscriptions.refresh() or self._is_due:
+            self._bump()
+
     def _assign(self) -> None:
+        """Compute the target assignment of the group's epoch, if it is time."""
         group, now = self.group, self._loop.time()
         if group.epoch <= group.assignment_epoch:
             return
-        settings = self.settings
-        if self._assigned_at is not None and (now - self._assigned_at) * 1000 < settings.assignment_interval_ms:
+        interval_ms = self.settings.assignment_interval_ms
+        if self._assigned_at is not None and (now - self._assigned_at) * 1000 < interval_ms:
             return
-        name = group.preferred_assignor(settings.assignors[0])
-        group.assignor = name if name in settings.assignors else settings.assignors[0]
-        members = [
-            assignors.Subscriber(member.member_id, _place(member), member.streams) for member in group.members.values()
-        ]
-        topics = {topic.number: topic for topic in group.topics.values()}
-        target = assignors.BY_NAME[group.assignor](members, topics, group.target)
+        target = self._new_target()
         for member_id, keys in target.items():
             if group.target.get(member_id) != keys:
                 group.members[member_id].encoded = None
@@ -196,6 +195,16 @@ class Engine:
         group.assignment_epoch = group.epoch
         self._assigned_at = now
         self.touch()
+
+    def _new_target(self) -> dict[str, frozenset[PartitionKey]]:
+        group, settings = self.group, self.settings
+        name = group.preferred_assignor(settings.assignors[0])
+        group.assignor = name if name in settings.assignors else settings.assignors[0]
+        members = [
+            assignors.Subscriber(member.member_id, _place(member), member.streams) for member in group.members.values()
+        ]
+        topics = {topic.number: topic for topic in group.topics.values()}
+        return assignors.BY_NAME[group.assignor](members, topics, group.target)
 
     # -- sessions ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,233 @@
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets: where share groups are in their partitions.
+
+The group's coordinator answers: it knows in which streams the group has state. Offsets are changed by the partitions' dispatchers, only
+while the group has no members.
+
+Source: KIP-932, KIP-1226 (lag); Apache Kafka 4.3 for codes and texts.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from bearlake.errors import BearlakeError, NotFound
+from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.kafka.codec import UUID_ZERO
+from bearlake.protocols.kafka.context import Caller, KafkaContext
+from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.handlers import group_codes
+from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read
+from bearlake.protocols.kafka.messages import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
+from bearlake.protocols.kafka.rights import on_group
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.principal import Operation, Resource
+
+_UNKNOWN_OFFSET = -1
+_AT_ONCE = 32
+"""Partitions that are changed at once."""
+
+
+async def describe(
+    context: KafkaContext, caller: Caller, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    """The start offsets and lags of each group; -1 for partitions in which it has no state."""
+    return DescribeShareGroupOffsetsResponse(
+        groups=[await _describe(context, caller, group) for group in request.groups]
+    )
+
+
+async def _describe(
+    context: KafkaContext, caller: Caller, asked: DescribeShareGroupOffsetsRequest.Group
+) -> DescribeShareGroupOffsetsResponse.Group:
+    answer = DescribeShareGroupOffsetsResponse.Group(group_id=asked.group_id, topics=[])
+    if not may_describe(context, caller, asked.group_id):
+        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return answer
+    try:
+        group = await context.share_groups.describe(asked.group_id)
+        if asked.topics is None:
+            views = [view for number in sorted(group.known) if (view := context.streams.catalog.peek_number(number))]
+            seen = [view for view in views if context.streams.sees(caller.who, Operation.DESCRIBE, view.name)]
+            topics = [await _positions(context, asked.group_id, view, range(view.partition_count)) for view in seen]
+            answer.topics = [_with_state(topic) for topic in topics]
+        else:
+            answer.topics = [await _topic(context, caller, asked.group_id, topic) for topic in asked.topics]
+    except GroupRefusal as refusal:
+        answer.error_code, answer.error_message = group_codes.code_of(refusal), str(refusal)
+    except BearlakeError as error:
+        answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+    return answer
+
+
+async def _topic(
+    context: KafkaContext, caller: Caller, group: str, topic: DescribeShareGroupOffsetsRequest.Topic
+) -> DescribeShareGroupOffsetsResponse.Topic:
+    found = await _find(context, caller, topic.topic_name, Operation.DESCRIBE)
+    if isinstance(found, StreamView):
+        return await _positions(context, group, found, topic.partitions)
+    return DescribeShareGroupOffsetsResponse.Topic(
+        topic_name=topic.topic_name,
+        topic_id=UUID_ZERO,
+        partitions=[_failed(index, found) for index in topic.partitions],
+    )
+
+
+async def _positions(
+    context: KafkaContext, group: str, view: StreamView, indexes: Sequence[int]
+) -> DescribeShareGroupOffsetsResponse.Topic:
+    keys = {index: view.partition(index) for index in indexes if 0 <= index < view.partition_count}
+    positions = await context.shares.positions(group, list(keys.values()))
+    partitions = []
+    for index in indexes:
+        if index not in keys:
+            partitions.append(_failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            continue
+        position = positions.get(keys[index])
+        partitions.append(
+            DescribeShareGroupOffsetsResponse.Partition(
+                partition_index=index,
+                start_offset=_UNKNOWN_OFFSET if position is None else position.start,
+                lag=-1 if position is None else position.lag,
+            )
+        )
+    return DescribeShareGroupOffsetsResponse.Topic(topic_name=view.name, topic_id=view.id_bytes, partitions=partitions)
+
+
+def _with_state(topic: DescribeShareGroupOffsetsResponse.Topic) -> DescribeShareGroupOffsetsResponse.Topic:
+    topic.partitions = [item for item in topic.partitions if item.start_offset != _UNKNOWN_OFFSET]
+    return topic
+
+
+def _failed(index: int, code: ErrorCode) -> DescribeShareGroupOffsetsResponse.Partition:
+    return DescribeShareGroupOffsetsResponse.Partition(
+        partition_index=index, start_offset=_UNKNOWN_OFFSET, lag=-1, error_code=code
+    )
+
+
+async def _find(context: KafkaContext, caller: Caller, name: str, operation: Operation) -> StreamView | ErrorCode:
+    if not context.streams.may(caller.who, operation, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        return await context.streams.catalog.find(name)
+    except NotFound:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except BearlakeError as error:
+        return code_of(error)
+
+
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+
+async def alter(
+    context: KafkaContext, caller: Caller, request: AlterShareGroupOffsetsRequest
+) -> AlterShareGroupOffsetsResponse:
+    """Set the start offsets of an empty group, which is created if needed."""
+    if not may_read(context, caller, request.group_id):
+        return AlterShareGroupOffsetsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, responses=[])
+    found = {
+        topic.topic_name: await _find(context, caller, topic.topic_name, Operation.READ) for topic in request.topics
+    }
+    views = [view for view in found.values() if isinstance(view, StreamView)]
+    try:
+        await context.share_groups.note_streams(request.group_id, [view.stream.number for view in views])
+    except GroupRefusal as refusal:
+        return AlterShareGroupOffsetsResponse(
+            error_code=group_codes.code_of(refusal), error_message=str(refusal), responses=[]
+        )
+    with context.streams.audit.change(
+        caller.who, Operation.ALTER, Resource.GROUP.value, request.group_id, "share group offsets"
+    ):
+        answers = [
+            await _alter_topic(context, request.group_id, topic, found[topic.topic_name]) for topic in request.topics
+        ]
+    return AlterShareGroupOffsetsResponse(responses=answers)
+
+
+async def _alter_topic(
+    context: KafkaContext, group: str, topic: AlterShareGroupOffsetsRequest.Topic, found: StreamView | ErrorCode
+) -> AlterShareGroupOffsetsResponse.Topic:
+    async def alter_partition(
+        item: AlterShareGroupOffsetsRequest.Partition,
+    ) -> AlterShareGroupOffsetsResponse.Partition:
+        code, message = ErrorCode.NONE, None
+        if isinstance(found, ErrorCode):
+            code = found
+        elif not 0 <= item.partition_index < found.partition_count:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            try:
+                await context.shares.reset(group, found.partition(item.partition_index), item.start_offset)
+            except BearlakeError as error:
+                code, message = code_of(error), str(error)
+        return AlterShareGroupOffsetsResponse.Partition(
+            partition_index=item.partition_index, error_code=code, error_message=message
+        )
+
+    partitions = []
+    for start in range(0, len(topic.partitions), _AT_ONCE):
+        partitions += await asyncio.gather(*map(alter_partition, topic.partitions[start : start + _AT_ONCE]))
+    topic_id = found.id_bytes if isinstance(found, StreamView) else UUID_ZERO
+    return AlterShareGroupOffsetsResponse.Topic(topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions)
+
+
+async def delete(
+    context: KafkaContext, caller: Caller, request: DeleteShareGroupOffsetsRequest
+) -> DeleteShareGroupOffsetsResponse:
+    """Delete what an empty group has in the topics."""
+    if not on_group(context, caller, Operation.DELETE, request.group_id):
+        return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, responses=[])
+    try:
+        known = set((await context.share_groups.check_empty(request.group_id)).known)
+    except GroupRefusal as refusal:
+        return DeleteShareGroupOffsetsResponse(
+            error_code=group_codes.code_of(refusal), error_message=str(refusal), responses=[]
+        )
+    answers = []
+    with context.streams.audit.change(
+        caller.who, Operation.DELETE, Resource.GROUP.value, request.group_id, "share group offsets"
+    ):
+        for topic in request.topics:
+            answer = DeleteShareGroupOffsetsResponse.Topic(topic_name=topic.topic_name, topic_id=UUID_ZERO)
+            answers.append(answer)
+            found = await _find(context, caller, topic.topic_name, Operation.READ)
+            if isinstance(found, ErrorCode):
+                answer.error_code = found
+                continue
+            answer.topic_id = found.id_bytes
+            if found.stream.number not in known:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answer.error_message = "There is no offset information to delete."
+                continue
+            try:
+                await _forget(context, request.group_id, list(found.partitions()))
+                await context.share_groups.forget_stream(request.group_id, found.stream.number)
+            except GroupRefusal as refusal:
+                answer.error_code, answer.error_message = group_codes.code_of(refusal), str(refusal)
+            except BearlakeError as error:
+                answer.error_code, answer.error_message = code_of(error), str(error)
+    return DeleteShareGroupOffsetsResponse(responses=answers)
+
+
+async def forget_all(context: KafkaContext, group: str) -> None:
+    """Delete what an empty group has in all topics, before the group is deleted. Raises `GroupRefusal`."""
+    for number in sorted((await context.share_groups.check_empty(group)).known):
+        view = context.streams.catalog.peek_number(number)
+        if view is None:
+            continue  # its cursors were deleted with the stream
+        try:
+            await _forget(context, group, list(view.partitions()))
+        except BearlakeError as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+
+
+async def _forget(context: KafkaContext, group: str, partitions: Sequence[PartitionKey]) -> None:
+    """Raises as `Shares.forget`."""
+    for start in range(0, len(partitions), _AT_ONCE):
+        await asyncio.gather(*(context.shares.forget(group, key) for key in partitions[start : start + _AT_ONCE]))

@@ -1,0 +1,91 @@
+"""This server's dispatcher for members of share groups that other servers serve: handlers of the admin API (see `packing`)."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from aiohttp import web
+
+from bearlake.errors import BearlakeError, Overloaded, TooLarge
+from bearlake.serving.http.limits import own_limits
+from bearlake.serving.http.models import Reader
+from bearlake.serving.shares import packing
+from bearlake.serving.shares.packing import Document
+from bearlake.streams.subscriptions.share_dispatch import ShareDispatch
+
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
+"""A request acknowledges some 10,000 records one by one with less."""
+REQUEST_COUNT_MAX = 4_096
+"""Concurrent requests of other servers, including waiting ones."""
+
+T = TypeVar("T")
+
+
+class ShareRoutes:
+    """Handlers under `/v1/shares`."""
+
+    def __init__(self, dispatch: ShareDispatch) -> None:
+        self._dispatch = dispatch
+        self._open_count = 0
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        self._add(router, packing.ACQUIRE, self.acquire)
+        self._add(router, packing.ACKNOWLEDGE, self.acknowledge)
+        self._add(router, packing.RELEASE, self.release)
+        self._add(router, packing.RESET, self.reset)
+        self._add(router, packing.FORGET, self.forget)
+
+    def _add(self, router: web.UrlDispatcher, reader: Reader[T], run: Callable[[T], Awaitable[Document]]) -> None:
+        router.add_post(f"/v1/shares/{run.__name__}", own_limits(self._guarded(reader, run)))
+
+    async def acquire(self, asked: packing.Acquire) -> Document:
+        """Acquire records for a member."""
+        return packing.pack_answers(await self._dispatch.acquire(asked.ask()))
+
+    async def acknowledge(self, asked: packing.Acknowledge) -> Document:
+        """Acknowledge records."""
+        await self._dispatch.acknowledge(asked.group, asked.key(), asked.member, asked.all())
+        return {}
+
+    async def release(self, asked: packing.Release) -> Document:
+        """Release what a member holds."""
+        await self._dispatch.release(asked.group, asked.key(), asked.member)
+        return {}
+
+    async def reset(self, asked: packing.Reset) -> Document:
+        """Let a group continue at an offset."""
+        await self._dispatch.reset(asked.group, asked.key(), asked.offset)
+        return {}
+
+    async def forget(self, asked: packing.Forget) -> Document:
+        """Delete a group's state."""
+        await self._dispatch.forget(asked.group, asked.key())
+        return {}
+
+    def _guarded(
+        self, reader: Reader[T], run: Callable[[T], Awaitable[Document]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def guarded(request: web.Request) -> web.Response:
+            if self._open_count >= REQUEST_COUNT_MAX:
+                raise Overloaded("too many concurrent requests; retry later")
+            self._open_count += 1
+            try:
+                asked = reader.read(await _body(request))
+                try:
+                    return web.json_response(await run(asked))
+                except BearlakeError as error:
+                    return web.json_response(packing.pack_problem(error), status=409)
+            finally:
+                self._open_count -= 1
+
+        guarded.__doc__ = run.__doc__  # the OpenAPI document shows it
+        return guarded
+
+
+async def _body(request: web.Request) -> bytes:
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        body += piece
+        if len(body) > REQUEST_BYTES_MAX:
+            raise TooLarge("a request about share groups", size_bytes=len(body), bytes_max=REQUEST_BYTES_MAX)
+    return bytes(body)

@@ -1,0 +1,208 @@
+"""One share group, for its coordinator: the heartbeats of its members (KIP-932).
+
+Source: Apache Kafka 4.3, GroupMetadataManager (order of checks, texts of errors).
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from typing_extensions import override
+
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.groups.consumer import view
+from bearlake.streams.groups.consumer.model import LEAVES, ConsumerMember, Heartbeat, HeartbeatAnswer
+from bearlake.streams.groups.consumer.subscriptions import Topics
+from bearlake.streams.groups.machines import GroupMachine
+from bearlake.streams.groups.model import Group, GroupKind, Joined, JoinRequest, MemberRef, Summary, Synced
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.share import snapshot
+from bearlake.streams.groups.share.engine import ShareEngine, engine_settings
+from bearlake.streams.groups.share.model import ShareGroup
+from bearlake.streams.groups.share.settings import ShareGroupSettings
+
+
+class ShareMachine(GroupMachine):
+    """Runs one group's protocol. Use it from the event loop's thread only."""
+
+    def __init__(
+        self,
+        group: ShareGroup,
+        *,
+        topics: Topics,
+        settings: Callable[[], ShareGroupSettings],
+        on_save: Callable[[int], None],
+        may_expire: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """See `Engine`."""
+        self.group = group
+        self.engine = ShareEngine(
+            group,
+            topics=topics,
+            settings=lambda: engine_settings(settings()),
+            on_save=on_save,
+            may_expire=may_expire,
+            on_expired=lambda member: self.engine.remove(member),
+        )
+
+    # -- members -------------------------------------------------------------------------------------------------
+
+    def beat(self, asked: Heartbeat) -> asyncio.Future[HeartbeatAnswer]:
+        """Join, stay, or leave; the future completes when the group is saved. Raises `GroupRefusal`."""
+        self._check_alive()
+        if asked.epoch == LEAVES:
+            self.engine.remove(self._known(asked.member_id))
+            return self.engine.answered(HeartbeatAnswer(member_id=asked.member_id, epoch=LEAVES))
+        member = self._member(asked)
+        before = member.assigned
+        self._update(member, asked)
+        self.engine.advance(member, None)
+        self.engine.renew(member)
+        self._note_topics(topic.number for topic in self.group.topics.values())
+        has_news = asked.epoch != member.epoch or before.keys() != member.assigned.keys()
+        return self.engine.answered(
+            HeartbeatAnswer(
+                member_id=member.member_id,
+                epoch=member.epoch,
+                heartbeat_interval_ms=self.engine.settings.heartbeat_interval_ms,
+                assigned=tuple(member.assigned) if has_news else None,
+            )
+        )
+
+    def _member(self, asked: Heartbeat) -> ConsumerMember:
+        """Return the member, a new one if it joins."""
+        known = self.group.members.get(asked.member_id)
+        if asked.epoch == 0 and known is None:
+            self.engine.check_size()
+            member = ConsumerMember(member_id=asked.member_id, topics=tuple(sorted(set(asked.topics or ()))))
+            self.engine.add(member)
+            return member
+        member = self._known(asked.member_id)
+        if asked.epoch not in (0, member.epoch, member.previous_epoch):
+            size = "greater" if asked.epoch > member.epoch else "smaller"
+            raise GroupRefusal(
+                Problem.FENCED_MEMBER_EPOCH,
+                f"The share group member has a {size} member epoch ({asked.epoch}) than the one known by the group coordinator"
+                f" ({member.epoch}). The member must abandon all its partitions and rejoin.",
+            )
+        return member
+
+    def _known(self, member_id: str) -> ConsumerMember:
+        member = self.group.members.get(member_id)
+        if member is None:
+            text = f"Member {member_id} is not a member of group {self.group.name}."
+            raise GroupRefusal(Problem.UNKNOWN_MEMBER, text)
+        return member
+
+    def _update(self, member: ConsumerMember, asked: Heartbeat) -> None:
+        rack_id = member.rack_id if asked.rack_id is None else asked.rack_id
+        said = asked.client_id, asked.client_host, rack_id
+        if said != (member.client_id, member.client_host, member.rack_id):
+            member.client_id, member.client_host, member.rack_id = said
+            self.engine.touch(member)
+        if asked.topics is not None:
+            self.engine.subscribe(member, asked.topics, "", frozenset())
+
+    # -- the group -----------------------------------------------------------------------------------------------
+
+    def _note_topics(self, numbers: Iterable[int]) -> None:
+        fresh = set(numbers) - self.group.known
+        if fresh:
+            self.group.known |= fresh
+            self.engine.touch()
+
+    def note_topics(self, numbers: Iterable[int]) -> asyncio.Future[None]:
+        """Record that the group has state in these streams; the future completes when that is saved. Raises `GroupRefusal`."""
+        self._check_alive()
+        if not self.group.epoch:
+            self.group.epoch = self.group.assignment_epoch = 1
+            self.engine.touch()
+        self._note_topics(numbers)
+        return self.engine.answered(None)
+
+    def forget_topic(self, number: int) -> asyncio.Future[None]:
+        """Record that the group has no state in this stream; the future completes when that is saved. Raises `GroupRefusal`."""
+        self._check_alive()
+        if number in self.group.known:
+            self.group.known.discard(number)
+            self.engine.touch()
+        return self.engine.answered(None)
+
+    @override
+    def join(self, request: JoinRequest) -> asyncio.Future[Joined]:
+        self._check_alive()
+        raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL)
+
+    @override
+    def sync(
+        self, ref: MemberRef, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
+    ) -> asyncio.Future[Synced]:
+        self._check_alive()
+        raise GroupRefusal(Problem.UNKNOWN_MEMBER)
+
+    @override
+    def heartbeat(self, ref: MemberRef) -> None:
+        self._check_alive()
+        raise GroupRefusal(Problem.UNKNOWN_MEMBER)
+
+    @override
+    def leave(self, ref: MemberRef) -> str:
+        self._check_alive()
+        raise GroupRefusal(Problem.UNKNOWN_MEMBER)
+
+    @override
+    def check_commit(
+        self, ref: MemberRef, partitions: Collection[PartitionKey] = (), *, knows_epochs: bool = False
+    ) -> None:
+        """A share group has no committed offsets."""
+        self._check_alive()
+        raise GroupRefusal(Problem.NOT_FOUND, f"Group {self.group.name} is not a consumer group.")
+
+    @override
+    def renew_session(self, member_id: str) -> None:
+        member = self.group.members.get(member_id)
+        if member is not None and not self.engine.is_closed:
+            self.engine.renew(member)
+
+    @override
+    def close(self, problem: Problem) -> None:
+        self.engine.close(problem)
+
+    @override
+    def saved(self, ticket: int) -> None:
+        self.engine.saved(ticket)
+
+    @override
+    def save_failed(self, ticket: int) -> None:
+        self.engine.save_failed(ticket)
+
+    @override
+    def encode(self) -> tuple[str, bytes]:
+        return snapshot.PROTOCOL_TYPE, snapshot.encode(self.group)
+
+    @override
+    def view(self) -> Group:
+        return replace(
+            view.classic_view(self.group, self.engine.settings.session_timeout_ms),
+            kind=GroupKind.SHARE,
+            protocol_type=snapshot.PROTOCOL_TYPE,
+        )
+
+    @override
+    def summary(self) -> Summary:
+        group = self.group
+        return Summary(
+            kind=GroupKind.SHARE,
+            protocol_type=snapshot.PROTOCOL_TYPE,
+            state=group.state,
+            generation=group.epoch,
+            member_count=len(group.members),
+        )
+
+    @override
+    def static_id(self, member_id: str) -> str | None:
+        return None
+
+    def _check_alive(self) -> None:
+        if self.engine.is_closed:  # released since the look-up
+            raise GroupRefusal(Problem.NOT_COORDINATOR)

@@ -1,0 +1,32 @@
+"""A share group: a consumer group whose members may have the same partitions.
+
+Source: KIP-932; Apache Kafka 4.3, whose state names clients see.
+"""
+
+from dataclasses import dataclass, field
+
+from typing_extensions import override
+
+from bearlake.streams.groups.consumer.model import ConsumerGroup, ConsumerMember
+from bearlake.streams.groups.model import GroupState
+
+
+@dataclass(slots=True, kw_only=True)
+class ShareGroup(ConsumerGroup):
+    """One group in its coordinator's memory. Nobody owns a partition alone."""
+
+    known: set[int] = field(default_factory=set)
+    """Numbers of the streams in whose partitions the group may have state: those that were ever subscribed or given offsets."""
+
+    @property
+    @override
+    def state(self) -> GroupState:
+        return GroupState.STABLE if self.members else GroupState.EMPTY
+
+    @override
+    def own(self, member: ConsumerMember) -> None:
+        """Do nothing."""
+
+    @override
+    def disown(self, member: ConsumerMember) -> None:
+        """Do nothing."""

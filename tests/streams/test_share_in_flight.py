@@ -1,0 +1,362 @@
+"""The records that a share group has in flight: rules of KIP-932, and a comparison with a model that has one state per offset."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bearlake.errors import BearlakeError, Corrupt, Invalid
+from bearlake.streams.subscriptions.share.in_flight import (
+    AckType,
+    Acquired,
+    Batch,
+    InFlight,
+    InvalidRecordState,
+    RecordState,
+    ShareAck,
+)
+
+LIMIT = 3
+FOREVER = 1e9
+
+
+def acquired(
+    state: InFlight,
+    *batches: Batch,
+    member: str = "a",
+    count: int = 1_000,
+    strict: bool = False,
+    until: float = FOREVER,
+) -> list[Acquired]:
+    offset = state.next_offset(1_000)
+    assert offset is not None
+    return state.acquire(batches, offset, member, until, record_count_max=count, is_strict=strict, count_max=1_000)
+
+
+def acknowledge(state: InFlight, *acks: ShareAck, member: str = "a", until: float | None = FOREVER) -> None:
+    state.acknowledge(acks, member, delivery_count_max=LIMIT, renewed_until=until)
+
+
+def states(state: InFlight) -> list[tuple[int, int, RecordState, int]]:
+    return [(run.start, run.end, run.state, run.delivery_count) for run in state.runs]
+
+
+def test_whole_batches_are_acquired_until_the_limit_of_records_is_reached() -> None:
+    state = InFlight(0)
+
+    assert acquired(state, Batch(0, 4), Batch(4, 8), Batch(8, 12), count=5) == [Acquired(0, 4, 1), Acquired(4, 8, 1)]
+
+
+def test_strict_acquisition_stops_inside_a_batch() -> None:
+    state = InFlight(0)
+
+    assert acquired(state, Batch(0, 4), Batch(4, 8), count=5, strict=True) == [Acquired(0, 4, 1), Acquired(4, 5, 1)]
+    assert state.end == 5
+
+
+def test_no_more_than_the_limit_of_offsets_is_in_flight() -> None:
+    state = InFlight(0)
+
+    found = state.acquire([Batch(0, 10)], 0, "a", FOREVER, record_count_max=100, is_strict=False, count_max=6)
+
+    assert found == [Acquired(0, 6, 1)]
+    assert state.next_offset(6) is None
+    acknowledge(state, ShareAck(2, 4, [AckType.RELEASE]))
+    assert state.next_offset(6) == 2
+
+
+def test_accepted_records_move_the_start_once_all_before_them_are_done() -> None:
+    state = InFlight(5)
+    acquired(state, Batch(5, 10))
+
+    acknowledge(state, ShareAck(6, 10, [AckType.ACCEPT]))
+    assert state.mark_delete == 5
+    acknowledge(state, ShareAck(5, 6, [AckType.ACCEPT]))
+
+    assert (state.mark_delete, state.end, states(state)) == (10, 10, [])
+
+
+def test_one_type_for_each_offset() -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 4))
+
+    acknowledge(state, ShareAck(0, 4, [AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW]))
+
+    assert states(state) == [
+        (1, 2, RecordState.AVAILABLE, 1),
+        (2, 3, RecordState.DONE, 0),
+        (3, 4, RecordState.ACQUIRED, 1),
+    ]
+
+
+def test_a_released_record_is_delivered_again_until_its_limit_and_is_then_done() -> None:
+    state = InFlight(0)
+
+    for count in range(1, LIMIT + 1):
+        assert acquired(state, Batch(0, 1)) == [Acquired(0, 1, count)]
+        acknowledge(state, ShareAck(0, 1, [AckType.RELEASE]))
+
+    assert state.mark_delete == 1
+
+
+def test_an_expired_lock_releases_its_records_only() -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 2), until=10.0)
+    acquired(state, Batch(2, 4), member="b", until=20.0)
+
+    assert state.first_deadline() == 10.0
+    assert state.expire(10.0, delivery_count_max=LIMIT)
+
+    assert states(state) == [(0, 2, RecordState.AVAILABLE, 1), (2, 4, RecordState.ACQUIRED, 1)]
+    assert not state.expire(19.0, delivery_count_max=LIMIT)
+
+
+def test_renewing_moves_the_deadline_and_counts_no_delivery() -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 2), until=10.0)
+
+    acknowledge(state, ShareAck(0, 1, [AckType.RENEW]), until=30.0)
+    state.expire(10.0, delivery_count_max=LIMIT)
+
+    assert states(state) == [(0, 1, RecordState.ACQUIRED, 1), (1, 2, RecordState.AVAILABLE, 1)]
+
+
+def test_renewing_is_refused_where_it_is_not_allowed() -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 2))
+
+    with pytest.raises(Invalid):
+        acknowledge(state, ShareAck(0, 1, [AckType.RENEW]), until=None)
+
+
+def test_who_does_not_hold_the_lock_of_every_record_changes_nothing() -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 2))
+    acquired(state, Batch(2, 4), member="b")
+    before = states(state)
+
+    for member, start, end in (("a", 0, 4), ("c", 0, 1)):
+        with pytest.raises(InvalidRecordState):
+            acknowledge(state, ShareAck(start, end, [AckType.ACCEPT]), member=member)
+
+    assert states(state) == before
+
+
+def test_offsets_before_the_start_are_ignored_and_offsets_never_acquired_are_refused() -> None:
+    state = InFlight(4)
+    acquired(state, Batch(4, 6))
+
+    acknowledge(state, ShareAck(0, 4, [AckType.ACCEPT]))
+    with pytest.raises(Invalid):
+        acknowledge(state, ShareAck(4, 7, [AckType.ACCEPT]))
+
+    assert state.mark_delete == 4
+
+
+@pytest.mark.parametrize(
+    "acks",
+    [
+        [ShareAck(2, 2, [1])],
+        [ShareAck(0, 3, [1, 1])],
+        [ShareAck(0, 1, [])],
+        [ShareAck(0, 1, [7])],
+        [ShareAck(2, 3, [1]), ShareAck(0, 1, [1])],
+        [ShareAck(0, 2, [1]), ShareAck(1, 3, [1])],
+    ],
+)
+def test_malformed_acknowledgements_are_refused(acks: list[ShareAck]) -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 4))
+
+    with pytest.raises(Invalid):
+        acknowledge(state, *acks)
+
+
+def test_offsets_without_records_are_done() -> None:
+    state = InFlight(0)
+
+    found = acquired(state, Batch(2, 4), Batch(4, 6, is_empty=True), Batch(8, 9))
+
+    assert found == [Acquired(2, 4, 1), Acquired(8, 9, 1)]
+    assert state.mark_delete == 2
+    acknowledge(state, ShareAck(2, 4, [AckType.ACCEPT]))
+    assert state.mark_delete == 8
+
+
+def test_a_member_that_goes_releases_what_it_holds() -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 2))
+    acquired(state, Batch(2, 4), member="b")
+
+    assert state.release("a", delivery_count_max=LIMIT)
+
+    assert state.next_offset(1_000) == 0
+    assert not state.release("a", delivery_count_max=LIMIT)
+
+
+def test_a_trim_inside_a_run_keeps_the_rest() -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 6))
+
+    assert state.trim(3)
+    assert not state.trim(2)
+
+    assert states(state) == [(3, 6, RecordState.ACQUIRED, 1)]
+
+
+def test_the_stored_form_keeps_delivery_counts_and_no_locks() -> None:
+    state = InFlight(0)
+    acquired(state, Batch(0, 4))
+    acknowledge(state, ShareAck(1, 2, [AckType.ACCEPT]), ShareAck(2, 3, [AckType.RELEASE]))
+    packed, is_whole = state.pack()
+
+    found = InFlight.unpack(state.mark_delete, packed)
+
+    assert is_whole
+    assert states(found) == [
+        (0, 1, RecordState.AVAILABLE, 1),
+        (1, 2, RecordState.DONE, 0),
+        (2, 4, RecordState.AVAILABLE, 1),
+    ]
+    assert acquired(found, Batch(0, 4), member="b") == [Acquired(0, 1, 2), Acquired(2, 4, 2)]
+
+
+def test_nothing_in_flight_is_stored_as_nothing() -> None:
+    assert InFlight(7).pack() == (b"", True)
+
+
+@pytest.mark.parametrize("packed", [b"\x01\x01\x01", b"\x02\x01", b"\x02\x00\x01", b"\x02\x81", b"\x02\x01\x80"])
+def test_damaged_stored_forms_are_refused(packed: bytes) -> None:
+    with pytest.raises(Corrupt):
+        InFlight.unpack(0, packed)
+
+
+# -- a model with one state per offset --------------------------------------------------------------------------------
+
+
+@dataclass
+class Cell:
+    state: RecordState = RecordState.AVAILABLE
+    count: int = 0
+    member: str = ""
+    deadline: float = 0.0
+
+
+@dataclass
+class Model:
+    """One cell per offset."""
+
+    start: int = 0
+    cells: dict[int, Cell] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.cells)
+
+    def settle(self) -> None:
+        while self.cells and self.cells[self.start].state is RecordState.DONE:
+            del self.cells[self.start]
+            self.start += 1
+
+    def acquire(self, batch: Batch, member: str, deadline: float) -> None:
+        for offset in range(max(batch.start, self.start), batch.end):
+            cell = self.cells.setdefault(offset, Cell())
+            if cell.state is not RecordState.AVAILABLE:
+                continue
+            if batch.is_empty:
+                cell.state, cell.count = RecordState.DONE, 0
+            else:
+                cell.state, cell.member, cell.deadline = RecordState.ACQUIRED, member, deadline
+                cell.count += 1
+        self.settle()
+
+    def acknowledge(self, start: int, end: int, kind: AckType, member: str, deadline: float) -> bool:
+        offsets = range(max(start, self.start), end)
+        if end > self.end:
+            return False
+        if any(self.cells[at].state is not RecordState.ACQUIRED or self.cells[at].member != member for at in offsets):
+            return False
+        for at in offsets:
+            if kind is AckType.RENEW:
+                self.cells[at].deadline = deadline
+            elif kind is AckType.RELEASE:
+                self.release(self.cells[at])
+            else:
+                self.cells[at] = Cell(RecordState.DONE)
+        self.settle()
+        return True
+
+    @staticmethod
+    def release(cell: Cell) -> None:
+        cell.state = RecordState.DONE if cell.count >= LIMIT else RecordState.AVAILABLE
+        cell.count = 0 if cell.state is RecordState.DONE else cell.count
+        cell.member, cell.deadline = "", 0.0
+
+    def release_if(self, is_meant: Callable[[Cell], bool]) -> None:
+        for cell in self.cells.values():
+            if cell.state is RecordState.ACQUIRED and is_meant(cell):
+                self.release(cell)
+        self.settle()
+
+
+def flat(state: InFlight) -> dict[int, Cell]:
+    return {
+        offset: Cell(run.state, run.delivery_count, run.member, run.deadline)
+        for run in state.runs
+        for offset in range(run.start, run.end)
+    }
+
+
+STEP = st.one_of(
+    st.tuples(st.just("acquire"), st.sampled_from("ab"), st.integers(1, 6), st.integers(0, 5), st.booleans()),
+    st.tuples(
+        st.just("acknowledge"), st.sampled_from("ab"), st.integers(0, 20), st.integers(1, 8), st.sampled_from(AckType)
+    ),
+    st.tuples(st.just("release"), st.sampled_from("ab")),
+    st.tuples(st.just("expire")),
+    st.tuples(st.just("restart")),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEP, max_size=25))
+def test_every_sequence_of_requests_gives_the_states_of_a_model_with_one_state_per_offset(steps: list[Any]) -> None:
+    state, model, now = InFlight(0), Model(), 0.0
+    for step in steps:
+        now += 1.0
+        match step:
+            case ("acquire", member, size, lock_s, is_empty):
+                start = state.next_offset(1_000)
+                assert start is not None
+                batch = Batch(start, start + size, is_empty)
+                state.acquire(
+                    [batch], start, member, now + lock_s, record_count_max=1_000, is_strict=False, count_max=1_000
+                )
+                model.acquire(batch, member, now + lock_s)
+            case ("acknowledge", member, start, size, kind):
+                ack = ShareAck(start, start + size, [kind])
+                expected = model.acknowledge(start, start + size, kind, member, now + 9)
+                try:
+                    state.acknowledge([ack], member, delivery_count_max=LIMIT, renewed_until=now + 9)
+                except BearlakeError:
+                    assert not expected
+                else:
+                    assert expected
+            case ("release", member):
+                state.release(member, delivery_count_max=LIMIT)
+                model.release_if(lambda cell, member=member: cell.member == member)
+            case ("expire",):
+                state.expire(now, delivery_count_max=LIMIT)
+                model.release_if(lambda cell, now=now: cell.deadline <= now)
+            case ("restart",):
+                state = InFlight.unpack(state.mark_delete, state.pack()[0])
+                for cell in model.cells.values():
+                    if cell.state is RecordState.ACQUIRED:
+                        cell.state, cell.member, cell.deadline = RecordState.AVAILABLE, "", 0.0
+
+        assert (state.mark_delete, state.end) == (model.start, model.end)
+        assert flat(state) == model.cells
+        assert all(left.end == right.start for left, right in zip(state.runs, state.runs[1:], strict=False))
