@@ -59,6 +59,12 @@ def patched(raw: bytes, at: int, form: str, value: int) -> bytes:
     return bytes(changed)
 
 
+def at_time(timestamp_ms: int) -> bytes:
+    """A record whose time is beyond what our encoder writes."""
+    raw = codec.encode([Record(value=b"v", timestamp=TIME_MS)])
+    return patched(patched(raw, 27, ">q", timestamp_ms), 35, ">q", timestamp_ms)
+
+
 def batches() -> dict[str, bytes]:
     """What a producer may give, by what is hostile about it."""
     headers = tuple((text, text.encode()) for text in TEXTS)
@@ -74,9 +80,9 @@ def batches() -> dict[str, bytes]:
         "many empty records": codec.encode([Record(timestamp=TIME_MS)] * 50_000, codec=Compression.ZSTD),
         "a large value": codec.encode([Record(key=bytes(MIB), value=bytes(2 * MIB), timestamp=TIME_MS)]),
         "a bomb": codec.encode([Record(value=bytes(16 * MIB), timestamp=TIME_MS)], codec=Compression.GZIP),
-        "the earliest time": codec.encode([Record(value=b"v", timestamp=-(2**63))]),
-        "the latest time": codec.encode([Record(value=b"v", timestamp=2**63 - 1)]),
-        "a time of the year 300,000": codec.encode([Record(value=b"v", timestamp=9_300_000_000_000_000)]),
+        "the earliest time": at_time(-(2**63)),
+        "the latest time": at_time(2**63 - 1),
+        "a time of the year 300,000": at_time(9_300_000_000_000_000),
         "an extreme producer": codec.encode(
             [small], producer=Producer(id=2**63 - 1, epoch=32767, base_sequence=2**31 - 1)
         ),
