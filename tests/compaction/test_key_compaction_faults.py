@@ -34,6 +34,24 @@ async def test_a_stream_whose_cleaning_fails_again_and_again_does_not_keep_other
         assert await healthy.read() == healthy.newest()
 
 
+@virtual_time
+async def test_files_that_were_written_without_a_table_are_cleaned_after_the_stream_gets_one() -> None:
+    async with deployment() as stores:
+        scene = await scene_of(stores, "latest", table__enable="false")
+        await scene.produce(1)
+        await scene.work(settings(is_cleaning=False), scene.is_compacted, Life())
+        scene.view = await scene.streams.change(
+            ANONYMOUS, scene.view.stream, lambda present: ({"table.enable": "true"}, [])
+        )
+        without_table = len(scene.sent)
+        await scene.produce(2)
+
+        assert await scene.work(settings(), scene.is_cleaned, Life())
+
+        assert await scene.read() == scene.newest()
+        assert len(await scene.rows()) == len(scene.sent) - without_table
+
+
 def test_stamps_of_files_whose_offsets_alternate_are_all_found() -> None:
     book = StampBook({0: [Stamp(5, 25, 100)]}, {0: [Stamp(12, 15, 100)], 1: [Stamp(7, 7, 50)]})
 
