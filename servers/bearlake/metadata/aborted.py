@@ -26,7 +26,8 @@ class Aborted(NamedTuple):
 
 
 class AbortedTransactions:
-    """Aborted transactions of one partition: 16 bytes each, and up to 500 bytes for each producer. They are added or extended, never removed.
+    """Aborted transactions of one partition: 16 bytes each, and up to 500 bytes for each producer. They are added or
+    extended, never removed.
 
     A reader may keep using an object to which others add. What is added later lies above the reader's last stable offset.
     """
@@ -42,7 +43,7 @@ class AbortedTransactions:
             self.add(item)
 
     def add(self, found: Aborted) -> None:
-        """Add a transaction whose offsets are above those of the producer's earlier ones; extends the last one, if that ends right before."""
+        """Add a transaction whose offsets are above those of the producer's earlier ones, or extend the last one if they follow it."""
         producer_id, first_offset, marker_offset = found
         known = self._of_producer.get(producer_id)
         if known is None:

@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 
 from bearlake.clock import SystemClock
+from bearlake.compaction.cleaned_files import is_cleaned
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.service import Compactor
+from bearlake.compaction.stream_index import read_index
 from bearlake.compaction.workbench import Workbench
 from bearlake.metadata import registering
+from bearlake.metadata.model import Stream
 from fixtures.cleaned_stream import settings
 from fixtures.pulsar_server import Make, PulsarCluster
 from simulator.tables import MemoryTables
 
 pulsar_client = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
+pytestmark = pytest.mark.integration
 
 KEYS = ("a", "b", "a", "c", "b", "a", "d", "a")
 NEWEST = [3, 4, 6, 7]
@@ -38,7 +42,7 @@ def produce(url: str) -> None:
     client.close()
 
 
-def consume(url: str, kind: Any, count: int, *, is_cumulative: bool = False) -> list[int]:
+def consume(url: str, kind: Any, count: int) -> list[int]:
     """Receive and acknowledge as many messages; with -1, until there are no more."""
     client = pulsar_client.Client(url, operation_timeout_seconds=20)
     consumer = client.subscribe("t", "s", consumer_type=kind, initial_position=pulsar_client.InitialPosition.Earliest)
@@ -49,10 +53,7 @@ def consume(url: str, kind: Any, count: int, *, is_cumulative: bool = False) -> 
         except pulsar_client.Timeout:
             break
         found.append(int(message.data()))
-        if is_cumulative:
-            consumer.acknowledge_cumulative(message)
-        else:
-            consumer.acknowledge(message)
+        consumer.acknowledge(message)
     client.close()
     return found
 
@@ -75,18 +76,15 @@ async def clean(cluster: PulsarCluster) -> None:
     )
     work = asyncio.create_task(compactor.run())
     async with asyncio.timeout(60):
-        while not await is_cleaned(cluster, view):
+        while not await _is_clean(cluster, view.stream):  # noqa: ASYNC110 - the worker has no event for that
             await asyncio.sleep(0.05)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
 
 
-async def is_cleaned(cluster: PulsarCluster, view: Any) -> bool:
-    from bearlake.compaction.cleaned_files import is_cleaned as is_clean
-    from bearlake.compaction.stream_index import read_index
-
-    located, bounds = await read_index(view.stream, cluster.metadata)
-    return bool(located) and all(is_clean(found.object_key) for found in located)
+async def _is_clean(cluster: PulsarCluster, stream: Stream) -> bool:
+    located, _ = await read_index(stream, cluster.metadata)
+    return bool(located) and all(is_cleaned(found.object_key) for found in located)
 
 
 @pytest.mark.parametrize("kind", ["Shared", "KeyShared", "Failover", "Exclusive"])
