@@ -35,7 +35,9 @@ from bearlake.table.schema import (
     VALUE,
 )
 from bearlake.table.sparse import SparseFile
+from bearlake.table.value_pages import pages_of
 
+_OTHER_COLUMNS = tuple(name for name in COLUMNS if name != VALUE)
 _MICROSECONDS = 1000
 _LENGTH = Struct(">i")
 _LENGTH_AT = 8
@@ -85,9 +87,11 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
     Raises:
         Corrupt: the rows cannot be decoded, or do not have our format.
     """
-    columns = columns_of(_read(file, footer, group, COLUMNS))
+    pages = _value_pages(file, footer, group)
+    names = COLUMNS if pages is None else _OTHER_COLUMNS
+    columns = columns_of(_read(file, footer, group, names), names)
     try:
-        buffer, batches = kernel.encode_columns(columns, 0, columns.row_count)
+        buffer, batches = kernel.encode_columns(columns, 0, columns.row_count, pages)
     except ValueError as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error
     if any(batch.attributes & COMPRESSION_MASK and batch.length > compressed_bytes_min for batch in batches):
@@ -125,14 +129,14 @@ def first_at(file: SparseFile, footer: Footer, group: int, rows: Rows, timestamp
     return (offsets[at].as_py(), times[at].as_py() // _MICROSECONDS) if at >= 0 else None
 
 
-def columns_of(table: pa.Table) -> kernel.Columns:
-    """Convert columns for the kernel, without a copy if a column is contiguous.
+def columns_of(table: pa.Table, names: Sequence[str] = COLUMNS) -> kernel.Columns:
+    """Convert the columns `names` for the kernel, without a copy if a column is contiguous. Only the values may be missing.
 
     Raises:
         Corrupt: a column does not match `schema.ARROW_SCHEMA`, or rows lack their batch.
     """
     try:
-        pieces = {name: _one_piece(table[name]) for name in COLUMNS}
+        pieces = {name: _one_piece(table[name]) for name in names}
         headers = pieces[HEADERS].values
         batch = {name: pieces[BATCH].field(name) for name in BATCH_FIELDS}
         header_key, header_value = headers.field(HEADER_KEY), headers.field(HEADER_VALUE)
@@ -142,7 +146,7 @@ def columns_of(table: pa.Table) -> kernel.Columns:
         raise Corrupt("data file: rows without the columns that name their batch")
     _, list_offsets, *_ = pieces[HEADERS].buffers()
     key_validity, key_offsets, key_data = pieces[KEY].buffers()
-    value_validity, value_offsets, value_data = pieces[VALUE].buffers()
+    value_validity, value_offsets, value_data = pieces[VALUE].buffers() if VALUE in pieces else (None, None, None)
     _, header_key_offsets, header_key_data = header_key.buffers()
     header_value_validity, header_value_offsets, header_value_data = header_value.buffers()
     return kernel.Columns(
@@ -164,6 +168,18 @@ def columns_of(table: pa.Table) -> kernel.Columns:
         value_validity=_bitmap(value_validity),
         **{name: _values(batch[name]) for name in BATCH_FIELDS},
     )
+
+
+def _value_pages(file: SparseFile, footer: Footer, group: int) -> Sequence[kernel.ValuePage] | None:
+    """The pages of the values; None if Arrow must decode them."""
+    chunk = footer.values(group)
+    if chunk is None:
+        return None
+    file.seek(chunk.start)
+    try:
+        return pages_of(file.read(chunk.end - chunk.start), chunk)
+    except OSError as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
 def _read(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) -> pa.Table:
