@@ -7,6 +7,8 @@ were compressed originally: they are compressed again with the producer's codec.
 Pure functions for a thread: pyarrow releases the GIL while it decodes, the kernel while it encodes. No pyarrow errors escape.
 """
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -49,20 +51,33 @@ _ATTRIBUTES = Struct(">h")
 
 
 class Run(NamedTuple):
-    """Batches with the offsets `[start, end)`, in the bytes `[position, position_end)` of a block."""
+    """Batches with the offsets `[start, end)`: the batches `[first, last)` of a block, in its bytes `[position, position_end)`."""
 
     start: int
     end: int
+    first: int
+    last: int
     position: int
     position_end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """An encoded row group; `runs` by partition index, in offset order."""
+    """An encoded row group; `runs` by partition index, in offset order.
+
+    `bases` and `positions` are of each batch: where a fetch begins is found in them, since to walk the batches themselves would load a line
+    of the processor's cache for each.
+    """
 
     buffer: memoryview
     runs: Mapping[int, Sequence[Run]]
+    bases: "array[int]"
+    positions: "array[int]"
+
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of the batches, and of their index."""
+        return len(self.buffer) + len(self.bases) * self.bases.itemsize + len(self.positions) * self.positions.itemsize
 
     def views(self, partition: int, start: int, end: int) -> Iterator[tuple[int, int, memoryview]]:
         """Yield (start offset, end offset, batches) of the runs with offsets in `[start, end)`, in order.
@@ -74,11 +89,15 @@ class Block:
                 continue
             low, high = run.position, run.position_end
             if run.start < start:
-                low = kernel.seek(self.buffer, low, high, start)
+                low = self._position(run, start)
             if run.end > end:
-                high = kernel.seek(self.buffer, low, high, end)
+                high = self._position(run, end)
             if low < high:
                 yield max(run.start, start), min(run.end, end), self.buffer[low:high]
+
+    def _position(self, run: Run, offset: int) -> int:
+        """Where the batch that holds `offset` begins."""
+        return self.positions[bisect_right(self.bases, offset, run.first, run.last) - 1]
 
 
 def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: int) -> Block:
@@ -96,7 +115,12 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
         raise Corrupt(f"data file, row group {group}: {error}") from error
     if any(batch.attributes & COMPRESSION_MASK and batch.length > compressed_bytes_min for batch in batches):
         buffer, batches = _compress(buffer, batches, compressed_bytes_min)
-    return Block(buffer=memoryview(buffer).toreadonly(), runs=_runs(batches))
+    return Block(
+        buffer=memoryview(buffer).toreadonly(),
+        runs=_runs(batches),
+        bases=array("q", [batch.base_offset for batch in batches]),
+        positions=array("q", [batch.position for batch in batches]),
+    )
 
 
 class Rows(NamedTuple):
@@ -234,13 +258,13 @@ def _compress(
 
 def _runs(batches: Sequence[kernel.EncodedBatch]) -> dict[int, list[Run]]:
     runs: dict[int, list[Run]] = {}
-    partition, start, end, position, position_end = -1, 0, -1, 0, 0
-    for next_partition, base_offset, end_offset, at, length, _, _ in batches:
+    partition, start, end, first, position, position_end = -1, 0, -1, 0, 0, 0
+    for number, (next_partition, base_offset, end_offset, at, length, _, _) in enumerate(batches):
         if next_partition != partition or base_offset != end:
             if partition >= 0:
-                runs.setdefault(partition, []).append(Run(start, end, position, position_end))
-            partition, start, position = next_partition, base_offset, at
+                runs.setdefault(partition, []).append(Run(start, end, first, number, position, position_end))
+            partition, start, first, position = next_partition, base_offset, number, at
         end, position_end = end_offset, at + length
     if partition >= 0:
-        runs.setdefault(partition, []).append(Run(start, end, position, position_end))
+        runs.setdefault(partition, []).append(Run(start, end, first, len(batches), position, position_end))
     return runs
