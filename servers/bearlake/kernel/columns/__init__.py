@@ -2,6 +2,7 @@
 
 builder   decode many batches into one set of columns (C: builder, decode, memory)
 encode    encode columns into batches (C: encode, source)
+pages     values in the pages of a Parquet column, which `encode` takes in place of a column
 """
 
 from enum import IntEnum
