@@ -83,6 +83,13 @@ class RemoteShares(ShareDispatch):
         await self._ask("release", {"group": group, "partition": partition, "member": member})
 
     @override
+    async def give_back(
+        self, group: str, partition: PartitionKey, member: str, ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        packed = [list(offsets) for offsets in ranges]
+        await self._ask("give_back", {"group": group, "partition": partition, "member": member, "ranges": packed})
+
+    @override
     async def reset(self, group: str, partition: PartitionKey, offset: int) -> None:
         await self._ask("reset", {"group": group, "partition": partition, "offset": offset})
 

@@ -4,6 +4,7 @@
                                  → {"answers": [{"partition", "acquired": [[start, end, delivery_count]], "error": null | Problem}]}
     POST /v1/shares/acknowledge  {"group", "partition", "member", "acks": [[start, end, [type]]]}   → {}
     POST /v1/shares/release      {"group", "partition", "member"}                                   → {}
+    POST /v1/shares/give_back    {"group", "partition", "member", "ranges": [[start, end]]}         → {}
     POST /v1/shares/reset        {"group", "partition", "offset"}                                   → {}
     POST /v1/shares/forget       {"group", "partition"}                                             → {}
 
@@ -18,7 +19,7 @@ from bearlake.metadata.model import PartitionKey, ServerRef
 from bearlake.serving.http.models import Meta, OpenModel, Reader
 from bearlake.streams.subscriptions.model import NotHolder
 from bearlake.streams.subscriptions.share.in_flight import Acquired, InvalidRecordState, ShareAck
-from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk
+from bearlake.streams.subscriptions.share.terms import NoState, ShareAnswer, ShareAsk
 
 _Int64 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Int32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -30,6 +31,7 @@ Document = dict[str, Any]
 _KINDS: dict[str, type[BearlakeError]] = {
     "invalid_record_state": InvalidRecordState,
     "invalid": Invalid,
+    "no_state": NoState,
     "not_found": NotFound,
     "fenced": Fenced,
     "overloaded": Overloaded,
@@ -90,6 +92,13 @@ class Release(_OfGroup):
     member: str
 
 
+class GiveBack(_OfGroup):
+    """What a member acquired was not sent to it."""
+
+    member: str
+    ranges: list[tuple[_Int64, _Int64]]
+
+
 class Reset(_OfGroup):
     """The group continues at an offset."""
 
@@ -103,6 +112,7 @@ class Forget(_OfGroup):
 ACQUIRE = Reader[Acquire](Acquire)
 ACKNOWLEDGE = Reader[Acknowledge](Acknowledge)
 RELEASE = Reader[Release](Release)
+GIVE_BACK = Reader[GiveBack](GiveBack)
 RESET = Reader[Reset](Reset)
 FORGET = Reader[Forget](Forget)
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from bearlake.errors import BearlakeError, Invalid, Unavailable
+from bearlake.errors import BearlakeError, Invalid, NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.subscriptions import Cursor
 from bearlake.streams.subscriptions.share.in_flight import Acquired
@@ -16,6 +16,10 @@ CURSOR_PREFIX = "\x01share/"
 
 BY_DURATION = -3
 """`ShareTerms.reset`: the first record that is not older than `reset_ms`. `EARLIEST` and `LATEST` are those of `model.py`."""
+
+
+class NoState(NotFound):
+    """The group does not exist, or has nothing to do with the stream: no member of it has subscribed to the stream."""
 
 
 def cursor_name(group: str) -> str:
@@ -67,6 +71,12 @@ class TermsSource(Protocol):
 
     async def newest(self, group: str) -> ShareTerms:
         """Return the terms as the store has them. Raises `Unavailable`."""
+
+    async def check_state(self, group: str, partition: PartitionKey) -> None:
+        """Raise `NoState` unless the group's coordinator has noted, as of now, that the group has state in the partition's stream.
+
+        Raises `Unavailable`. A source without coordinators allows every group.
+        """
 
 
 class NoTerms(TermsSource):
