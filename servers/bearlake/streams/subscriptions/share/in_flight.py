@@ -214,7 +214,6 @@ class InFlight:
             raise InvalidRecordState("The record cannot be acknowledged. The record is not acquired by the member.")
         if edit is not None:
             self._apply(edit)
-            self._available_from = self.mark_delete
 
     def _pieces(self, acks: Sequence[ShareAck], *, may_renew: bool) -> Iterator[tuple[int, int, AckType]]:
         """Return offset ranges that are in flight, with their type, in order. Raises `Invalid`."""
@@ -251,7 +250,6 @@ class InFlight:
                     edit.put(Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count - 1))
                 else:
                     edit.skip_to(piece.end)
-        self._available_from = self.mark_delete
         return self._apply(edit)
 
     def release(self, member: str, *, delivery_count_max: int) -> bool:
@@ -269,7 +267,6 @@ class InFlight:
                 edit.put(_acknowledged(piece, AckType.RELEASE, delivery_count_max, None))
             else:
                 edit.skip_to(piece.end)
-        self._available_from = self.mark_delete
         return self._apply(edit)
 
     def trim(self, start: int) -> bool:
@@ -322,6 +319,8 @@ class InFlight:
         if not edit.has_changes:
             return False
         edit.apply()
+        if edit.first_available is not None:
+            self._available_from = min(self._available_from, edit.first_available)
         self.end = max(self.end, edit.at)
         self.version += 1
         self._move_start()

@@ -58,56 +58,54 @@ class Run:
 class Edit:
     """Replaces runs in ascending order of offsets. Nothing changes before `apply`: an edit that fails half-way is dropped."""
 
-    __slots__ = ("_at", "_first", "_index", "_new", "_runs", "has_changes")
+    __slots__ = ("_first", "_index", "_new", "_runs", "at", "first_available", "has_changes")
 
     def __init__(self, runs: list[Run], offset: int, end: int) -> None:
         """Begin at `offset`, which is in one of the runs, or at their `end`."""
         self._runs = runs
         self._new: list[Run] = []
         self._first = self._index = index_of(runs, offset) if offset < end else len(runs)
-        self._at = runs[self._index].start if offset < end else end
+        self.at = runs[self._index].start if offset < end else end
+        """The offset that the edit has reached."""
         self.has_changes = False
         """Whether anything was put or added."""
+        self.first_available: int | None = None
+        """The first offset that the edit makes AVAILABLE."""
         self.skip_to(offset)
-
-    @property
-    def at(self) -> int:
-        """The offset that the edit has reached."""
-        return self._at
 
     def skip_to(self, offset: int) -> None:
         """Leave what is before `offset` as it is; goes no further than the end of the runs."""
-        while self._at < offset and self._index < len(self._runs):
+        while self.at < offset and self._index < len(self._runs):
             run = self._runs[self._index]
             self._pass(run, min(run.end, offset))
 
     def piece(self, end: int) -> Run | None:
         """Return the present run from here to `end` at most; None at `end`, and behind the last run."""
-        if self._at >= end or self._index == len(self._runs):
+        if self.at >= end or self._index == len(self._runs):
             return None
         run = self._runs[self._index]
-        return run.part(self._at, min(run.end, end))
+        return run.part(self.at, min(run.end, end))
 
     def put(self, run: Run) -> None:
         """Replace the piece with the run's offsets, and go on behind it."""
-        assert run.start == self._at, "an edit goes forward without gaps"
-        self.has_changes = True
+        assert run.start == self.at, "an edit goes forward without gaps"
+        self._note(run)
         self._pass(run, run.end)
 
     def add(self, run: Run) -> None:
         """Add a run behind all others."""
-        assert run.start == self._at, "runs follow one another"
+        assert run.start == self.at, "runs follow one another"
         assert self._index == len(self._runs), "only the end grows"
-        self.has_changes = True
+        self._note(run)
         self._append(run)
-        self._at = run.end
+        self.at = run.end
 
     def apply(self) -> None:
         """Put the new runs in place."""
         first, behind = self._first, self._index
-        if behind < len(self._runs) and self._at > self._runs[behind].start:
+        if behind < len(self._runs) and self.at > self._runs[behind].start:
             run = self._runs[behind]
-            self._append(run.part(self._at, run.end))
+            self._append(run.part(self.at, run.end))
             behind += 1
         if self._new and first > 0 and self._runs[first - 1].is_like(self._new[0]):
             first -= 1
@@ -117,16 +115,20 @@ class Edit:
             behind += 1
         self._runs[first:behind] = self._new
 
+    def _note(self, run: Run) -> None:
+        self.has_changes = True
+        if run.state is RecordState.AVAILABLE and self.first_available is None:
+            self.first_available = run.start
+
     def _pass(self, run: Run, end: int) -> None:
         """Take `run` from here to `end` into the result."""
-        self._append(run.part(self._at, end))
-        self._at = end
+        self._append(run if run.start == self.at and run.end == end else run.at(self.at, end))
+        self.at = end
         if end == self._runs[self._index].end:
             self._index += 1
 
     def _append(self, run: Run) -> None:
-        last = self._new[-1] if self._new else None
-        if last is not None and last.is_like(run):
+        if self._new and (last := self._new[-1]).is_like(run):
             self._new[-1] = run.at(last.start, run.end)
         else:
             self._new.append(run)
