@@ -16,7 +16,8 @@ from fixtures.share_groups import ACCEPT, Member, member_of, share_settings
 
 @pytest.fixture
 async def cluster(kafka_cluster):
-    return await kafka_cluster(1, streams=share_settings(partition_record_locks_max=2_000, session_partition_count_max=3))
+    limits = share_settings(partition_record_locks=100, partition_record_locks_max=100, session_partition_count_max=3)
+    return await kafka_cluster(1, streams=limits)
 
 
 @pytest.fixture
@@ -106,11 +107,14 @@ async def test_names_that_no_group_can_have_are_refused(cluster, topic_id, group
 
 async def test_more_acknowledgements_than_records_in_flight_are_refused(cluster, topic_id):
     a = await member_of(cluster[0], topic_id)
-    await a.take()
+    await a.client.produce("t", batch_of(*[b"x"] * 298))
+    for start in (0, 100, 200):
+        assert (await a.take())[0] == [(start, start + 99, 1)]
+        assert await a.acknowledge((start, start + 99, [ACCEPT])) == 0
 
-    assert await a.acknowledge(*[(0, 0, [ACCEPT])] * 2_001) == ErrorCode.INVALID_REQUEST
-    assert await a.acknowledge((0, 4_999, [ACCEPT] * 5_000)) == ErrorCode.INVALID_REQUEST
-    assert await a.acknowledge((0, 0, [ACCEPT]), (1, 1, [ACCEPT])) == 0
+    assert await a.acknowledge((0, 299, [ACCEPT] * 300)) == ErrorCode.INVALID_REQUEST
+    assert await a.acknowledge(*[(index, index, [ACCEPT]) for index in range(300)]) == ErrorCode.INVALID_REQUEST
+    assert await a.acknowledge(*[(index, index, [ACCEPT]) for index in range(100)]) == 0  # as many as can be in flight
 
 
 async def test_longer_lists_than_those_of_a_session_are_refused_and_not_kept(cluster, topic_id):
