@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import Fenced, Invalid, Overloaded
+from bearlake.errors import Fenced, Invalid, Overloaded, Unavailable
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
-from bearlake.streams.subscriptions.share.in_flight import AckType, ShareAck
+from bearlake.streams.subscriptions.share.in_flight import AckType, InFlight, ShareAck
 from bearlake.streams.subscriptions.share.terms import NoState, ShareAnswer
 from bearlake.streams.subscriptions.share_dispatch import LocalShares
 from fixtures.deployment import append, batch_of
@@ -283,3 +283,69 @@ async def test_a_damaged_batch_does_not_hold_back_those_before_it() -> None:
         s.records.fetch = damaged  # type: ignore[method-assign]
 
         assert await s.take(record_count_max=1) == [(0, 1, 1)]
+
+
+@virtual_time
+async def test_an_acknowledgement_that_could_not_be_saved_may_be_repeated() -> None:
+    async with scene() as s:
+        await s.write(b"x", b"y")
+        await s.take()
+        await asyncio.sleep(1)
+        s.lake.cursors.fail_with = Unavailable("away")
+        with pytest.raises(Unavailable):
+            await s.shares.acknowledge("g", s.key(), "a", accepted(1, 2))
+        assert await s.take(member="b") == []
+
+        s.lake.cursors.fail_with = None
+        await s.shares.acknowledge("g", s.key(), "a", accepted(1, 2))
+        await asyncio.sleep(60)
+
+        assert await s.take(member="b") == [(0, 1, 2)]
+
+
+@virtual_time
+async def test_a_record_whose_acknowledgement_failed_is_delivered_again() -> None:
+    async with scene() as s:
+        await s.write(b"x")
+        await s.take()
+        await asyncio.sleep(1)
+        s.lake.cursors.is_late = True
+        with pytest.raises(Unavailable):
+            await s.shares.acknowledge("g", s.key(), "a", accepted(0, 1))
+        s.lake.cursors.is_late = False
+        await asyncio.sleep(60)
+        await s.lake.cursors.arrive()
+
+        assert await s.take(member="b") == [(0, 1, 2)]
+        await asyncio.sleep(1)
+        (cursor,) = await s.lake.cursors.load(s.key())
+        assert InFlight.unpack(cursor.mark_delete, cursor.acknowledged).next_offset(10) == 0
+
+
+@virtual_time
+async def test_a_member_that_leaves_while_its_acknowledgement_is_saved_has_acknowledged() -> None:
+    async with scene() as s:
+        await s.write(b"x")
+        await s.take()
+        working = asyncio.create_task(s.shares.acknowledge("g", s.key(), "a", accepted(0, 1)))
+        await asyncio.sleep(0)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await s.shares.release("g", s.key(), "a")
+        await asyncio.sleep(60)
+
+        assert await s.take(member="b") == []
+        assert await s.take(member="a") == []
+
+
+@virtual_time
+async def test_a_reset_while_an_acknowledgement_is_saved_wins() -> None:
+    async with scene() as s:
+        await s.write(b"x")
+        await s.take()
+        working = asyncio.create_task(s.shares.acknowledge("g", s.key(), "a", accepted(0, 1)))
+        await asyncio.sleep(0)
+        await s.shares.reset("g", s.key(), 0)
+        await working
+
+        assert await s.take(member="b") == [(0, 1, 1)]

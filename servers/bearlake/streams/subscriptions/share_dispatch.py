@@ -6,7 +6,8 @@ records are delivered again with the same delivery count.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from typing_extensions import override
@@ -25,6 +26,9 @@ from bearlake.streams.subscriptions.share.in_flight import ShareAck
 from bearlake.streams.subscriptions.share.partition import SharePartition
 from bearlake.streams.subscriptions.share.terms import BY_DURATION, ShareAnswer, ShareAsk, ShareTerms, TermsSource
 from bearlake.streams.subscriptions.share_states import ShareStates
+from bearlake.telemetry.containment import noticed
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -232,8 +236,18 @@ class LocalShares(ShareDispatch):
         found = await self._states.find(held, group)
         if found is None:
             raise Invalid("The last offset in the batch was never acquired.")
-        found.acknowledge(member, acks, self.terms_of(group))
-        await self._saver.flushed(found.saved)
+        finish = found.acknowledge(member, acks, self.terms_of(group))
+        saving = asyncio.get_running_loop().create_task(self._saved(found, finish))
+        saving.add_done_callback(noticed(log, "save acknowledgements"))
+        await asyncio.shield(saving)  # a caller that gives up does not learn the result, but the records do
+
+    async def _saved(self, item: SharePartition, finish: Callable[[bool], None]) -> None:
+        try:
+            await self._saver.flushed(item.saved)
+        except BearlakeError:
+            finish(False)
+            raise
+        finish(True)
 
     @override
     async def release(self, group: str, partition: PartitionKey, member: str) -> None:

@@ -8,6 +8,8 @@ Runs of equal offsets cover `[start, end)` without gaps. The first run is never 
 - Acquiring counts a delivery and locks the records for one member. Who acknowledges must hold the lock; otherwise nothing of the
   request is applied.
 - A record that is released, or whose lock expires, is AVAILABLE again, unless it was delivered `delivery_count_max` times: then it is DONE.
+- What a member accepts or rejects is DONE once that is saved: the stored form shows it as DONE at once, and the lock stays until the
+  result is known. If it cannot be saved, the member may say it again, or the lock expires.
 - Offsets without records (gaps of the log, markers, aborted batches) are DONE as soon as a read shows them.
 
 The stored form keeps delivery counts: a record that is ACQUIRED when its server dies counts as AVAILABLE with the count of that delivery.
@@ -16,6 +18,7 @@ Source: KIP-932, KIP-1222 (renew); Apache Kafka 4.3, SharePartition.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -116,7 +119,7 @@ class InFlight:
 
     def first_deadline(self) -> float | None:
         """Return the time at which the first lock expires; None without locks."""
-        return min((run.deadline for run in self._runs if run.state is RecordState.ACQUIRED), default=None)
+        return min((run.deadline for run in self._runs if run.is_locked), default=None)
 
     # -- acquiring -----------------------------------------------------------------------------------------------
 
@@ -188,11 +191,18 @@ class InFlight:
     # -- giving back ---------------------------------------------------------------------------------------------
 
     def acknowledge(
-        self, acks: Sequence[ShareAck], member: str, *, delivery_count_max: int, renewed_until: float | None
-    ) -> None:
+        self,
+        acks: Sequence[ShareAck],
+        member: str,
+        *,
+        delivery_count_max: int,
+        renewed_until: float | None,
+        awaits_save: bool = False,
+    ) -> list[tuple[int, int]]:
         """Apply all acknowledgements, or none. Offsets below `mark_delete` are ignored.
 
-        `renewed_until`: the new deadline of records with RENEW; None: renewing is not allowed.
+        `renewed_until`: the new deadline of records with RENEW; None: renewing is not allowed. `awaits_save`: what is accepted or rejected
+        ends with `finish`, to which the caller gives the offset ranges that this returns.
 
         Raises:
             Invalid: malformed acknowledgements, or offsets that were never acquired.
@@ -200,20 +210,47 @@ class InFlight:
         """
         edit: Edit | None = None
         problem = False
+        ending: list[tuple[int, int]] = []
         for start, end, kind in self._pieces(acks, may_renew=renewed_until is not None):
             if start >= end or problem:
                 continue
             edit = edit or Edit(self._runs, start, self.end)
             edit.skip_to(start)
             while (piece := edit.piece(end)) is not None:
-                if piece.state is not RecordState.ACQUIRED or piece.member != member:
+                if not piece.is_locked or piece.member != member:
                     problem = True  # malformed acknowledgements behind it are reported first
                     break
-                edit.put(_acknowledged(piece, kind, delivery_count_max, renewed_until))
+                run = _acknowledged(piece, kind, delivery_count_max, renewed_until)
+                if awaits_save and kind not in (AckType.RENEW, AckType.RELEASE):
+                    ending.append((piece.start, piece.end))
+                    run = replace(piece, is_ending=True)
+                edit.put(run)
         if problem:
             raise InvalidRecordState("The record cannot be acknowledged. The record is not acquired by the member.")
         if edit is not None:
             self._apply(edit)
+        return ending
+
+    def finish(self, ending: Sequence[tuple[int, int]], reset_count: int, *, is_saved: bool) -> None:
+        """What `acknowledge` has returned is saved, or it is not known to be; `reset_count`: as of then.
+
+        If it is not, the member holds the locks again: what it says next, or the end of the locks, replaces what may be stored.
+        """
+        if reset_count != self.reset_count:
+            return
+        edit = self._edit_of(ending)
+        for start, end in ending:
+            edit.skip_to(start)
+            while (piece := edit.piece(end)) is not None:
+                if piece.is_ending:
+                    done = Run(piece.start, piece.end, RecordState.DONE)
+                    edit.put(done if is_saved else replace(piece, is_ending=False))
+                else:
+                    edit.skip_to(piece.end)
+        version = self.version
+        self._apply(edit)
+        if is_saved:
+            self.version = version  # the stored form says the same
 
     def _pieces(self, acks: Sequence[ShareAck], *, may_renew: bool) -> Iterator[tuple[int, int, AckType]]:
         """Return offset ranges that are in flight, with their type, in order. Raises `Invalid`."""
@@ -237,16 +274,16 @@ class InFlight:
                     yield max(start, self.mark_delete), end, kind
                     start = end
 
-    def give_back(self, ranges: Iterable[tuple[int, int]], member: str) -> bool:
+    def give_back(self, ranges: Sequence[tuple[int, int]], member: str) -> bool:
         """Make what `member` acquired but was not sent available as before: that delivery does not count.
 
         `ranges`: offsets `[start, end)`, ascending. Returns whether the member held any of them.
         """
-        edit = Edit(self._runs, self.mark_delete, self.end)
+        edit = self._edit_of(ranges)
         for start, end in ranges:
             edit.skip_to(start)
             while (piece := edit.piece(end)) is not None:
-                if piece.state is RecordState.ACQUIRED and piece.member == member:
+                if piece.is_locked and piece.member == member:
                     edit.put(Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count - 1))
                 else:
                     edit.skip_to(piece.end)
@@ -263,7 +300,7 @@ class InFlight:
     def _release_if(self, is_meant: Callable[[Run], bool], delivery_count_max: int) -> bool:
         edit = Edit(self._runs, self.mark_delete, self.end)
         while (piece := edit.piece(self.end)) is not None:
-            if piece.state is RecordState.ACQUIRED and is_meant(piece):
+            if piece.is_locked and is_meant(piece):
                 edit.put(_acknowledged(piece, AckType.RELEASE, delivery_count_max, None))
             else:
                 edit.skip_to(piece.end)
@@ -295,7 +332,7 @@ class InFlight:
     def pack(self) -> tuple[bytes, bool]:
         """Return the stored form (`packing.py`), and True: it is complete, because `count_max` bounds it."""
         return packing.pack(
-            (run.start, run.end, packing.DONE if run.state is RecordState.DONE else run.delivery_count)
+            (run.start, run.end, packing.DONE if run.is_ending or run.state is RecordState.DONE else run.delivery_count)
             for run in self._runs
         ), True
 
@@ -313,6 +350,11 @@ class InFlight:
         return found
 
     # -- changes -------------------------------------------------------------------------------------------------
+
+    def _edit_of(self, ranges: Sequence[tuple[int, int]]) -> Edit:
+        """Begin an edit of these offset ranges, which ascend."""
+        start = ranges[0][0] if ranges else self.end
+        return Edit(self._runs, max(start, self.mark_delete), self.end)
 
     def _apply(self, edit: Edit) -> bool:
         """Put an edit in place; returns whether it changes anything."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 from bearlake.errors import Corrupt
@@ -74,24 +75,38 @@ class SharePartition:
             self._expire_at(deadline)
         return joined(acquired), batches_of(acquired, seen)
 
-    def acknowledge(self, member: str, acks: Sequence[ShareAck], terms: ShareTerms) -> None:
-        """Apply acknowledgements. Raises `Invalid`, `InvalidRecordState`."""
+    def acknowledge(self, member: str, acks: Sequence[ShareAck], terms: ShareTerms) -> Callable[[bool], None]:
+        """Apply acknowledgements. The caller calls what this returns when they are saved, or when that has failed.
+
+        Raises `Invalid`, `InvalidRecordState`.
+        """
         self._delivery_count_max = terms.delivery_count_max
         before = self.state.next_offset(terms.count_max)
         deadline = self._loop.time() + terms.lock_ms / 1000
-        self.state.acknowledge(
+        ending = self.state.acknowledge(
             acks,
             member,
             delivery_count_max=terms.delivery_count_max,
             renewed_until=deadline if terms.may_renew else None,
+            awaits_save=True,
         )
         self._on_moved(self)
         if terms.may_renew:
             self._expire_at(deadline)
         if self.state.next_offset(terms.count_max) != before:
             self.wake()
+        return partial(self._finish, ending, self.state.reset_count, terms.count_max)
 
-    def give_back(self, ranges: Iterable[tuple[int, int]], member: str) -> None:
+    def _finish(self, ending: Sequence[tuple[int, int]], reset_count: int, count_max: int, is_saved: bool) -> None:
+        before = self.state.next_offset(count_max)
+        self.state.finish(ending, reset_count, is_saved=is_saved)
+        if not is_saved:
+            self._on_moved(self)
+            self._expire_first()
+        if self.state.next_offset(count_max) != before:
+            self.wake()
+
+    def give_back(self, ranges: Sequence[tuple[int, int]], member: str) -> None:
         """Make what the member acquired but was not sent available, as `InFlight.give_back`."""
         if self.state.give_back(ranges, member):
             self._moved()
@@ -144,6 +159,9 @@ class SharePartition:
         self._timer = None
         if self.state.expire(self._loop.time(), delivery_count_max=self._delivery_count_max):
             self._moved()
+        self._expire_first()
+
+    def _expire_first(self) -> None:
         deadline = self.state.first_deadline()
         if deadline is not None:
             self._expire_at(deadline)

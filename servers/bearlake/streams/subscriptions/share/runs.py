@@ -36,6 +36,13 @@ class Run:
     delivery_count: int = 0
     member: str = ""
     deadline: float = 0.0
+    is_ending: bool = False
+    """ACQUIRED: the member has accepted or rejected the records, which is not saved yet. The lock stays until the result is known."""
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the records are acquired, and their member has not said yet what became of them."""
+        return self.state is RecordState.ACQUIRED and not self.is_ending
 
     def is_like(self, other: "Run") -> bool:
         """Whether the two runs differ only in their offsets."""
@@ -44,6 +51,7 @@ class Run:
             and self.delivery_count == other.delivery_count
             and self.member == other.member
             and self.deadline == other.deadline
+            and self.is_ending is other.is_ending
         )
 
     def part(self, start: int, end: int) -> "Run":
@@ -52,7 +60,7 @@ class Run:
 
     def at(self, start: int, end: int) -> "Run":
         """Return a run of other offsets in the same state."""
-        return Run(start, end, self.state, self.delivery_count, self.member, self.deadline)
+        return Run(start, end, self.state, self.delivery_count, self.member, self.deadline, self.is_ending)
 
 
 class Edit:
