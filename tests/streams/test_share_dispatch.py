@@ -349,3 +349,17 @@ async def test_a_reset_while_an_acknowledgement_is_saved_wins() -> None:
         await working
 
         assert await s.take(member="b") == [(0, 1, 1)]
+
+
+@virtual_time
+async def test_a_member_that_leaves_one_server_keeps_what_it_acquired_through_another() -> None:
+    async with scene() as s:
+        await s.write(b"x")
+        await s.write(b"y")
+        await s.take(record_count_max=1, via="1/1")
+        await s.take(record_count_max=1, via="2/1")
+
+        await s.shares.release("g", s.key(), "a", "1/1")
+
+        assert await s.take(member="b") == [(0, 1, 2)]
+        await s.shares.acknowledge("g", s.key(), "a", accepted(1, 2))

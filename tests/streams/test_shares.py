@@ -37,7 +37,7 @@ class Dispatch(ShareDispatch):
         raise AssertionError
 
     @override
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str | None = None) -> None:
         raise AssertionError
 
     @override

@@ -208,9 +208,9 @@ class Shares:
         """
         await self._at_dispatcher(partition, lambda dispatch: dispatch.acknowledge(group, partition, member, acks))
 
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
-        """Make what the member holds available to others. Raises as `acknowledge`."""
-        await self._at_dispatcher(partition, lambda dispatch: dispatch.release(group, partition, member))
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str) -> None:
+        """Make what the member has acquired `via` a server available to others. Raises as `acknowledge`."""
+        await self._at_dispatcher(partition, lambda dispatch: dispatch.release(group, partition, member, via))
 
     # -- administration ------------------------------------------------------------------------------------------
 

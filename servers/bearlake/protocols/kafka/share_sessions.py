@@ -4,16 +4,21 @@ A session belongs to a connection, and ends with it. Each request names the next
 that find no session here, because another server had it, open a new one.
 """
 
+import binascii
+from base64 import urlsafe_b64decode
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.streams.groups.share.settings import ShareGroupSettings
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2**31 - 1
+_UUID_DIGITS = 22
+"""Length of a UUID in base64."""
 
 TopicPartition = tuple[bytes, int]
 """Topic id and partition index."""
@@ -123,3 +128,14 @@ class ShareSessions:
         """Close the sessions of a connection that has ended; returns them."""
         keys = list(self._by_peer.get(peer, ()))
         return [(key, session) for key in keys if (session := self.close(key)) is not None]
+
+
+def is_member_id(text: str) -> bool:
+    """Whether the text is a UUID as Kafka writes it: 16 bytes in URL-safe base64, with or without padding."""
+    digits = text.rstrip("=")
+    if len(digits) != _UUID_DIGITS or len(text) > _UUID_DIGITS + 2:
+        return False
+    try:
+        return len(urlsafe_b64decode(digits + "==")) == len(UUID_ZERO)
+    except (ValueError, binascii.Error):
+        return False

@@ -79,8 +79,8 @@ class RemoteShares(ShareDispatch):
         await self._ask("acknowledge", {"group": group, "partition": partition, "member": member, "acks": packed})
 
     @override
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
-        await self._ask("release", {"group": group, "partition": partition, "member": member})
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str | None = None) -> None:
+        await self._ask("release", {"group": group, "partition": partition, "member": member, "via": via})
 
     @override
     async def give_back(

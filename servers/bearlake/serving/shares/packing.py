@@ -1,9 +1,10 @@
 """The JSON format of messages between servers about share groups.
 
-    POST /v1/shares/acquire      {"group", "member", "partitions": [partition], "bytes_max", "record_count_max", "is_strict", "wait_ms"}
+    POST /v1/shares/acquire      {"group", "member", "partitions": [partition], "bytes_max", "record_count_max", "is_strict", "wait_ms",
+                                  "via"}
                                  → {"answers": [{"partition", "acquired": [[start, end, delivery_count]], "error": null | Problem}]}
     POST /v1/shares/acknowledge  {"group", "partition", "member", "acks": [[start, end, [type]]]}   → {}
-    POST /v1/shares/release      {"group", "partition", "member"}                                   → {}
+    POST /v1/shares/release      {"group", "partition", "member", "via": null | server}             → {}
     POST /v1/shares/give_back    {"group", "partition", "member", "ranges": [[start, end]]}         → {}
     POST /v1/shares/reset        {"group", "partition", "offset"}                                   → {}
     POST /v1/shares/forget       {"group", "partition"}                                             → {}
@@ -50,6 +51,7 @@ class Acquire(OpenModel):
     record_count_max: _Int32
     is_strict: bool
     wait_ms: _Int32
+    via: str = ""
 
     def ask(self) -> ShareAsk:
         """Return the request."""
@@ -61,6 +63,7 @@ class Acquire(OpenModel):
             record_count_max=max(self.record_count_max, 1),
             is_strict=self.is_strict,
             wait_ms=self.wait_ms,
+            via=self.via,
         )
 
 
@@ -90,6 +93,7 @@ class Release(_OfGroup):
     """What a member holds becomes available."""
 
     member: str
+    via: str | None = None
 
 
 class GiveBack(_OfGroup):
@@ -127,6 +131,7 @@ def pack_ask(ask: ShareAsk) -> Document:
         "record_count_max": ask.record_count_max,
         "is_strict": ask.is_strict,
         "wait_ms": ask.wait_ms,
+        "via": ask.via,
     }
 
 

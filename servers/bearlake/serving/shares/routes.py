@@ -50,7 +50,7 @@ class ShareRoutes:
 
     async def release(self, asked: packing.Release) -> Document:
         """Release what a member holds."""
-        await self._dispatch.release(asked.group, asked.key(), asked.member)
+        await self._dispatch.release(asked.group, asked.key(), asked.member, asked.via)
         return {}
 
     async def give_back(self, asked: packing.GiveBack) -> Document:

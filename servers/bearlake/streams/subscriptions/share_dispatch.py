@@ -52,8 +52,8 @@ class ShareDispatch(Protocol):
     async def acknowledge(self, group: str, partition: PartitionKey, member: str, acks: Sequence[ShareAck]) -> None:
         """Apply a member's acknowledgements; they are saved when this returns. Raises `Invalid`, `InvalidRecordState`."""
 
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
-        """Make what the member holds available to others."""
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str | None = None) -> None:
+        """Make what the member has acquired available to others: `via` one server, or all."""
 
     async def give_back(
         self, group: str, partition: PartitionKey, member: str, ranges: Sequence[tuple[int, int]]
@@ -250,10 +250,10 @@ class LocalShares(ShareDispatch):
         finish(True)
 
     @override
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str | None = None) -> None:
         found = self._states.present(group, partition)
         if found is not None:
-            found.release(member, self.terms_of(group))
+            found.release(member, self.terms_of(group), via)
 
     @override
     async def give_back(

@@ -7,14 +7,11 @@ Source: KIP-932, KIP-1206 (acquire mode), KIP-1222 (renew); Apache Kafka 4.3 for
 """
 
 import asyncio
-import binascii
-from base64 import urlsafe_b64decode
 from collections.abc import Coroutine, Mapping, Sequence
 
 from bearlake.errors import BearlakeError, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.names import is_name
-from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.handlers.fetch import room
@@ -32,6 +29,7 @@ from bearlake.protocols.kafka.share_sessions import (
     SessionProblem,
     ShareSession,
     TopicPartition,
+    is_member_id,
 )
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups.shares import NAME_BYTES_MAX
@@ -44,8 +42,6 @@ from bearlake.telemetry import metrics
 
 _RECORD_LIMIT = 1
 """Acquire mode: never more records than asked for."""
-_UUID_DIGITS = 22
-"""Length of a UUID in base64."""
 _AT_ONCE = 64
 """Partitions whose acknowledgements are applied at once."""
 _ACKS_AT_ONCE = 2_000
@@ -134,14 +130,14 @@ async def acknowledge(
 
 
 async def release(context: KafkaContext, key: SessionKey, session: ShareSession) -> None:
-    """Make what the member holds in the session's partitions available to others; what cannot be released is so after its lock expires."""
+    """Make what the member has acquired here, in the session's partitions, available to others; or else its locks expire."""
 
     async def release_partition(item: TopicPartition) -> None:
         view = context.streams.catalog.peek_id(item[0])
         if view is None or not 0 <= item[1] < view.partition_count:
             return
         try:
-            await context.shares.release(key.group, view.partition(item[1]), key.member)
+            await context.shares.release(key.group, view.partition(item[1]), key.member, _via(context))
         except BearlakeError:
             metrics.KAFKA_ERRORS.labels("SHARE_FETCH", ErrorCode.KAFKA_STORAGE_ERROR.name).inc()
 
@@ -165,20 +161,9 @@ def _key(context: KafkaContext, caller: Caller, group: str | None, member: str |
         raise _Refused(ErrorCode.INVALID_REQUEST)
     if not may_read(context, caller, group):
         raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if not member or not _is_uuid(member):
+    if not member or not is_member_id(member):
         raise _Refused(ErrorCode.INVALID_REQUEST, "The member id is not a UUID.")
     return SessionKey(group, member)
-
-
-def _is_uuid(text: str) -> bool:
-    """Whether the text is a UUID as Kafka writes it: 16 bytes in URL-safe base64, with or without padding."""
-    digits = text.rstrip("=")
-    if len(digits) != _UUID_DIGITS or len(text) > _UUID_DIGITS + 2:
-        return False
-    try:
-        return len(urlsafe_b64decode(digits + "==")) == len(UUID_ZERO)
-    except (ValueError, binascii.Error):
-        return False
 
 
 def _check_counts(
@@ -215,6 +200,12 @@ def _session(context: KafkaContext, caller: Caller, request: ShareFetchRequest, 
             [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions],
         )
     return session
+
+
+def _via(context: KafkaContext) -> str:
+    """Return this server's name for the locks of its members."""
+    server = context.streams.server
+    return f"{server.node_id}/{server.epoch}"
 
 
 def _find(context: KafkaContext, caller: Caller, item: TopicPartition) -> PartitionKey | ErrorCode:
@@ -355,6 +346,7 @@ async def _acquire(
         record_count_max=request.max_records,
         is_strict=request.share_acquire_mode == _RECORD_LIMIT,
         wait_ms=0 if has_errors else max(request.max_wait_ms, 0),
+        via=_via(context),
     )
     for found in await context.shares.acquire(ask):
         _fill(answers, asked[found.partition], found)

@@ -133,15 +133,18 @@ class InFlight:
         record_count_max: int,
         is_strict: bool,
         count_max: int,
+        via: str = "",
     ) -> list[Acquired]:
         """Lock what is available in `batches`, which were read from `offset` on (at most `end`); returns it in order.
 
-        `record_count_max` (>= 1): stop with the batch that reaches it, or, with `is_strict`, at it. `count_max`: offsets in flight.
-        Batches without records and offsets between batches become DONE. Takes no more batches from the iterator than it needs.
+        `record_count_max` (>= 1): stop with the batch that reaches it, or, with `is_strict`, at it. `count_max`: offsets in flight. `via`:
+        the server that the member asked. Batches without records and offsets between batches become DONE. Takes no more batches from the
+        iterator than it needs.
         """
         found: list[Acquired] = []
         left = record_count_max
         limit = max(self.end, self.mark_delete + count_max)
+        lock = Run(0, 0, RecordState.ACQUIRED, 1, member, deadline, via=via)
         edit = Edit(self._runs, max(offset, self.mark_delete), self.end)
         for batch in batches:
             self._skip(edit, batch.start)
@@ -149,7 +152,7 @@ class InFlight:
                 self._skip(edit, batch.end)
                 continue
             count = left if is_strict else batch.end - batch.start
-            taken = self._take(edit, min(batch.end, limit), member, deadline, count)
+            taken = self._take(edit, min(batch.end, limit), lock, count)
             found += taken
             left -= sum(item.end - item.start for item in taken)
             if left <= 0 or edit.at < batch.end:
@@ -169,19 +172,19 @@ class InFlight:
             edit.add(Run(edit.at, end, RecordState.DONE))
 
     @staticmethod
-    def _take(edit: Edit, end: int, member: str, deadline: float, left: int) -> list[Acquired]:
-        """Acquire what is available from here to `end`, at most `left` offsets."""
+    def _take(edit: Edit, end: int, lock: Run, left: int) -> list[Acquired]:
+        """Lock what is available from here to `end`, at most `left` offsets, as `lock` for other offsets."""
         found: list[Acquired] = []
         while left > 0 and edit.at < end:
             piece = edit.piece(end)
             if piece is None:
                 last = min(end, edit.at + left)
                 found.append(Acquired(edit.at, last, 1))
-                edit.add(Run(edit.at, last, RecordState.ACQUIRED, 1, member, deadline))
+                edit.add(lock.at(edit.at, last))
             elif piece.state is RecordState.AVAILABLE:
                 last, count = min(piece.end, edit.at + left), piece.delivery_count + 1
                 found.append(Acquired(edit.at, last, count))
-                edit.put(Run(edit.at, last, RecordState.ACQUIRED, count, member, deadline))
+                edit.put(replace(lock, start=edit.at, end=last, delivery_count=count))
             else:
                 edit.skip_to(piece.end)
                 continue
@@ -289,9 +292,9 @@ class InFlight:
                     edit.skip_to(piece.end)
         return self._apply(edit)
 
-    def release(self, member: str, *, delivery_count_max: int) -> bool:
-        """Release all records that the member has acquired; returns whether there were any."""
-        return self._release_if(lambda run: run.member == member, delivery_count_max)
+    def release(self, member: str, *, delivery_count_max: int, via: str | None = None) -> bool:
+        """Release all records that the member has acquired, `via` one server or any; returns whether there were any."""
+        return self._release_if(lambda run: run.member == member and via in (None, run.via), delivery_count_max)
 
     def expire(self, now: float, *, delivery_count_max: int) -> bool:
         """Release all records whose lock has expired; returns whether there were any."""
@@ -379,7 +382,7 @@ def _acknowledged(piece: Run, kind: AckType, delivery_count_max: int, renewed_un
     """Return what becomes of acquired records."""
     if kind is AckType.RENEW:
         assert renewed_until is not None, "renewing is allowed"
-        return Run(piece.start, piece.end, RecordState.ACQUIRED, piece.delivery_count, piece.member, renewed_until)
+        return replace(piece, deadline=renewed_until)
     if kind is AckType.RELEASE and piece.delivery_count < delivery_count_max:
         return Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count)
     return Run(piece.start, piece.end, RecordState.DONE)

@@ -69,6 +69,7 @@ class SharePartition:
             record_count_max=record_count_max,
             is_strict=ask.is_strict,
             count_max=terms.count_max,
+            via=ask.via,
         )
         self._on_moved(self)
         if acquired:
@@ -111,9 +112,9 @@ class SharePartition:
         if self.state.give_back(ranges, member):
             self._moved()
 
-    def release(self, member: str, terms: ShareTerms) -> None:
-        """Release what the member holds."""
-        if self.state.release(member, delivery_count_max=terms.delivery_count_max):
+    def release(self, member: str, terms: ShareTerms, via: str | None) -> None:
+        """Release what the member has acquired, as `InFlight.release`."""
+        if self.state.release(member, delivery_count_max=terms.delivery_count_max, via=via):
             self._moved()
 
     def trim(self, start: int) -> bool:

@@ -38,6 +38,8 @@ class Run:
     deadline: float = 0.0
     is_ending: bool = False
     """ACQUIRED: the member has accepted or rejected the records, which is not saved yet. The lock stays until the result is known."""
+    via: str = ""
+    """The server that the member asked."""
 
     @property
     def is_locked(self) -> bool:
@@ -52,6 +54,7 @@ class Run:
             and self.member == other.member
             and self.deadline == other.deadline
             and self.is_ending is other.is_ending
+            and self.via == other.via
         )
 
     def part(self, start: int, end: int) -> "Run":
@@ -60,7 +63,7 @@ class Run:
 
     def at(self, start: int, end: int) -> "Run":
         """Return a run of other offsets in the same state."""
-        return Run(start, end, self.state, self.delivery_count, self.member, self.deadline, self.is_ending)
+        return Run(start, end, self.state, self.delivery_count, self.member, self.deadline, self.is_ending, self.via)
 
 
 class Edit:

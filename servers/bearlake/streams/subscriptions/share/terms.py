@@ -90,6 +90,10 @@ class NoTerms(TermsSource):
     async def newest(self, group: str) -> ShareTerms:
         return self.known(group)
 
+    @override
+    async def check_state(self, group: str, partition: PartitionKey) -> None:
+        self.known(group)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareAsk:
@@ -105,6 +109,8 @@ class ShareAsk:
     is_strict: bool
     wait_ms: int
     """Longest wait (ms) for the first record."""
+    via: str = ""
+    """The server that the member asked. When the member leaves this server, what it has acquired through others stays locked."""
 
 
 @dataclass(slots=True, kw_only=True)
