@@ -110,10 +110,11 @@ class Shares:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + ask.wait_ms / 1000
-        attempts = 0
+        attempts = round_count = 0
         while True:
             wait_ms = max(0, int((end - loop.time()) * 1000))
-            answers = await self._acquire_once(replace(ask, wait_ms=wait_ms))
+            answers = await self._acquire_once(replace(ask, wait_ms=wait_ms), round_count)
+            round_count += 1
             found = {answer.partition: answer for answer in answers}
             attempts += 1
             has_moved = self._learn(answers) and attempts < ATTEMPTS_MAX
@@ -143,15 +144,27 @@ class Shares:
         if holder is not None:
             self._known[partition] = holder
 
-    async def _acquire_once(self, ask: ShareAsk) -> list[ShareAnswer]:
+    async def _acquire_once(self, ask: ShareAsk, round_count: int) -> list[ShareAnswer]:
+        """Ask all dispatchers of the partitions, or, if the member wants fewer records than there are, some of them in turn."""
         by_server: dict[ServerRef | None, list[PartitionKey]] = {}
         for partition in ask.partitions:
             by_server.setdefault(self._known.get(partition), []).append(partition)
-        if len(by_server) > 1:
-            count = max(1, ask.record_count_max // len(by_server))
-            ask = replace(ask, wait_ms=min(ask.wait_ms, SPLIT_WAIT_MS), record_count_max=count)
-        asked = [self._ask(server, replace(ask, partitions=keys)) for server, keys in by_server.items()]
-        return [answer for answers in await asyncio.gather(*asked) for answer in answers]
+        servers = list(by_server)
+        count = len(servers)
+        if count > 1:
+            first = round_count % count
+            servers = (servers[first:] + servers[:first])[: ask.record_count_max]
+            ask = replace(
+                ask,
+                wait_ms=min(ask.wait_ms, SPLIT_WAIT_MS),
+                record_count_max=ask.record_count_max // len(servers),
+                bytes_max=ask.bytes_max // len(servers),
+            )
+        asked = [self._ask(server, replace(ask, partitions=by_server[server])) for server in servers]
+        answers = [answer for answers in await asyncio.gather(*asked) for answer in answers]
+        for server in by_server.keys() - servers:
+            answers += [ShareAnswer(partition=partition) for partition in by_server[server]]
+        return answers
 
     async def _ask(self, server: ServerRef | None, ask: ShareAsk) -> list[ShareAnswer]:
         if server is None:
