@@ -50,6 +50,8 @@ BEHIND_MS = 1_000
 """Longest wait (ms) until this server knows records that another one has acquired."""
 KNOWN_COUNT_MAX = 50_000
 """Partitions whose dispatcher on another server is remembered."""
+LOAD_COUNT = 32
+"""Partitions whose state is read concurrently for a description."""
 ATTEMPTS_MAX = 3
 """Servers asked for one partition before the client must try again: the dispatcher may move meanwhile."""
 
@@ -239,10 +241,12 @@ class Shares:
         """Return where the group is in these partitions, as saved; partitions without state are left out. Raises `Unavailable`."""
         bounds = await self._records.bounds(partitions)
         found: dict[PartitionKey, SharePosition] = {}
-        for partition in partitions:
-            stored = await self._stored(group, partition)
-            if stored is not None and partition in bounds:
-                found[partition] = SharePosition.of(stored, bounds[partition])
+        for start in range(0, len(partitions), LOAD_COUNT):
+            part = partitions[start : start + LOAD_COUNT]
+            cursors = await asyncio.gather(*(self._stored(group, partition) for partition in part))
+            for partition, stored in zip(part, cursors, strict=True):
+                if stored is not None and partition in bounds:
+                    found[partition] = SharePosition.of(stored, bounds[partition])
         return found
 
     async def _stored(self, group: str, partition: PartitionKey) -> Cursor | None:

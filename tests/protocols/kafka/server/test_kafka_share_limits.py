@@ -7,11 +7,14 @@ import pytest
 from bearlake.errors import Invalid
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers import share_offsets
 from bearlake.protocols.kafka.share_sessions import SessionKey, SessionProblem, ShareSessions
 from bearlake.streams.groups.share.configs import parse_reset
 from bearlake.streams.groups.share.settings import ShareGroupSettings
+from bearlake.streams.turns import AT_ONCE
 from fixtures.kafka_server import batch_of
 from fixtures.share_groups import ACCEPT, Member, member_of, share_settings
+from fixtures.turns import CountingTurns
 
 
 @pytest.fixture
@@ -128,6 +131,37 @@ async def test_longer_lists_than_those_of_a_session_are_refused_and_not_kept(clu
     assert (await a.fetch(indexes=(0, 1, 2))).error_code == 0
     assert (await a.fetch(indexes=(3,))).error_code == ErrorCode.INVALID_REQUEST
     assert sessions.partition_count == 3
+
+
+async def test_a_session_of_many_partitions_is_walked_in_turns(kafka_cluster):
+    node = (await kafka_cluster(1, streams=share_settings()))[0]
+    a = await member_of(node, await node.create("t"))
+    await a.join()
+    turns = node.streams.authorizer = CountingTurns()
+
+    answer = await a.fetch(indexes=tuple(range(1, 2_501)))
+
+    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2_500
+    assert turns.most <= AT_ONCE + 10
+
+
+async def test_offsets_of_many_partitions_are_described_in_turns(cluster, topic_id, monkeypatch):
+    r = m.DescribeShareGroupOffsetsRequest
+    a = await member_of(cluster[0], topic_id)
+    await a.take()
+    turns, failed = CountingTurns(), share_offsets._failed  # noqa: SLF001 - called once for each of these partitions
+
+    def counted(*arguments: Any) -> Any:
+        turns.tick()
+        return failed(*arguments)
+
+    monkeypatch.setattr(share_offsets, "_failed", counted)
+    many = list(range(1, 5_001))
+    topics = [r.Topic(topic_name="t", partitions=many), r.Topic(topic_name="u", partitions=many)]
+    answer = await a.client.ask(r(groups=[r.Group(group_id="g", topics=topics)]), 1)
+
+    assert [len(topic.partitions) for topic in answer.groups[0].topics] == [5_000, 5_000]
+    assert turns.most <= AT_ONCE + 10
 
 
 # -- sessions and settings, without a server ------------------------------------------------------------------------
