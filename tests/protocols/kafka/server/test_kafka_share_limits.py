@@ -1,5 +1,7 @@
 """Share groups over the wire: groups that do not exist, and requests and sessions without end."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,12 +11,14 @@ from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import share_offsets
 from bearlake.protocols.kafka.share_sessions import SessionKey, SessionProblem, ShareSessions
+from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.groups.share.configs import parse_reset
 from bearlake.streams.groups.share.settings import ShareGroupSettings
 from bearlake.streams.turns import AT_ONCE
 from fixtures.kafka_server import batch_of
 from fixtures.share_groups import ACCEPT, Member, member_of, share_settings
 from fixtures.turns import CountingTurns
+from fixtures.waiting import WAIT_S
 
 
 @pytest.fixture
@@ -162,6 +166,16 @@ async def test_offsets_of_many_partitions_are_described_in_turns(cluster, topic_
 
     assert [len(topic.partitions) for topic in answer.groups[0].topics] == [5_000, 5_000]
     assert turns.most <= AT_ONCE + 10
+
+
+async def test_a_fetch_waits_no_longer_than_the_server_lets_it(kafka_cluster):
+    settings = replace(share_settings(), reader=ReaderSettings(wait_max_ms=20))
+    node = (await kafka_cluster(1, streams=settings))[0]
+    a = await member_of(node, await node.create("t"))
+
+    answer = await asyncio.wait_for(a.fetch(wait_ms=2**31 - 1), WAIT_S)
+
+    assert (answer.error_code, codes(answer)) == (0, [])
 
 
 # -- sessions and settings, without a server ------------------------------------------------------------------------
