@@ -14,8 +14,10 @@ from bearlake.protocols.kafka.share_sessions import SessionKey, SessionProblem, 
 from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.groups.share.configs import parse_reset
 from bearlake.streams.groups.share.settings import ShareGroupSettings
+from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.turns import AT_ONCE
 from fixtures.kafka_server import batch_of
+from fixtures.late_follower import delay, wait_for_question
 from fixtures.share_groups import ACCEPT, Member, member_of, share_settings
 from fixtures.turns import CountingTurns
 from fixtures.waiting import WAIT_S
@@ -102,6 +104,34 @@ async def test_a_member_does_not_bring_back_offsets_that_were_deleted(cluster, t
 
     assert codes(await a.fetch()) == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert await cursors(cluster, topic_id) == []
+
+
+@pytest.mark.parametrize("is_group", [True, False])
+async def test_state_in_partitions_that_the_coordinator_has_not_heard_of_is_deleted(kafka_cluster, is_group):
+    cluster = await kafka_cluster(2, streams=share_settings())
+    topic_id = await cluster[0].create("t")
+    view = await cluster[1].streams.catalog.find("t")
+    a = await member_of(cluster[0], topic_id)
+    await a.take()
+    late = delay(cluster[0].streams)
+    view = await cluster[1].streams.add_partitions(ANONYMOUS, view.stream, 2)
+    b = await stranger(cluster, topic_id)
+    b.client = await cluster[1].client()
+    assert codes(await b.fetch(indexes=(1,))) == []
+    assert len(await cluster.metadata.cursors.load(view.partition(1))) == 1
+    await a.beat(member_epoch=-1)
+
+    r = m.DeleteShareGroupOffsetsRequest
+    request = m.DeleteGroupsRequest(groups_names=["g"])
+    if not is_group:
+        request = r(group_id="g", topics=[r.Topic(topic_name="t")])
+    deleting = asyncio.create_task((await cluster[0].client()).ask(request, 2 if is_group else 0))
+    await wait_for_question(cluster[0].streams)
+    late.opened.set()
+
+    answer = await asyncio.wait_for(deleting, WAIT_S)
+    assert (answer.results if is_group else answer.responses)[0].error_code == 0
+    assert await cluster.metadata.cursors.load(view.partition(1)) == []
 
 
 @pytest.mark.parametrize("group", ["g\0", "g" * 1_001, ""])

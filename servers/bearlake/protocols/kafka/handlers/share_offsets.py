@@ -199,9 +199,14 @@ async def delete(
         return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, responses=[])
     try:
         known = set((await context.share_groups.check_empty(request.group_id)).known)
+        await context.streams.catalog.catch_up()  # another server may have added partitions
     except GroupRefusal as refusal:
         return DeleteShareGroupOffsetsResponse(
             error_code=group_codes.code_of(refusal), error_message=str(refusal), responses=[]
+        )
+    except BearlakeError as error:
+        return DeleteShareGroupOffsetsResponse(
+            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=str(error), responses=[]
         )
     answers = []
     with context.streams.audit.change(
@@ -237,6 +242,10 @@ async def delete(
 async def delete_group(context: KafkaContext, group: str) -> None:
     """Delete an empty group, and what it has in all topics. Raises `GroupRefusal`."""
     numbers = sorted((await context.share_groups.check_empty(group)).known)
+    try:
+        await context.streams.catalog.catch_up()  # another server may have added partitions
+    except BearlakeError as error:
+        raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
     await _forget_streams(context, group, numbers)  # what fails here is found again: the group still has the streams
     await context.groups.delete(group)
     await _forget_streams(context, group, numbers)  # what a late request has created meanwhile
