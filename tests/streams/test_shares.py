@@ -138,25 +138,25 @@ async def test_a_damaged_record_is_an_error_and_what_was_acquired_is_given_back(
 
 
 async def test_a_member_that_wants_one_record_gets_one_although_two_servers_have_some() -> None:
-    one, other = Dispatch(), Dispatch()
-    one.has_records = False
-    both = Shares(Elsewhere(), None, Log(), Reach(one, other))  # type: ignore[arg-type]
+    first, second = Dispatch(), Dispatch()
+    first.has_records = False
+    both = Shares(Elsewhere(), None, Log(), Reach(first, second))  # type: ignore[arg-type]
     keys = KEY, PartitionKey(KEY + 1)
     await both.acquire(ask_of(*keys, wait_ms=1))  # learns who dispatches the partitions
-    one.asks.clear()
-    other.asks.clear()
+    first.asks.clear()
+    second.asks.clear()
 
     await both.acquire(ask_of(*keys, wait_ms=60_000, record_count_max=1, is_strict=True))
 
-    assert [ask.record_count_max for ask in one.asks + other.asks] == [1, 1]
-    assert [ask.partitions for ask in one.asks + other.asks] == [[keys[0]], [keys[1]]]
+    assert [ask.record_count_max for ask in first.asks + second.asks] == [1, 1]
+    assert [ask.partitions for ask in first.asks + second.asks] == [[keys[0]], [keys[1]]]
 
 
 async def test_what_several_servers_answer_together_is_no_larger_than_what_a_member_asks_for() -> None:
-    one, other = Dispatch(), Dispatch()
-    both = Shares(Elsewhere(), None, Log(), Reach(one, other))  # type: ignore[arg-type]
+    first, second = Dispatch(), Dispatch()
+    both = Shares(Elsewhere(), None, Log(), Reach(first, second))  # type: ignore[arg-type]
     keys = KEY, PartitionKey(KEY + 1)
 
     await both.acquire(ask_of(*keys, record_count_max=11, bytes_max=1_001))
 
-    assert [(ask.record_count_max, ask.bytes_max) for ask in one.asks + other.asks] == [(5, 500), (5, 500)]
+    assert [(ask.record_count_max, ask.bytes_max) for ask in first.asks + second.asks] == [(5, 500), (5, 500)]

@@ -38,7 +38,6 @@ from bearlake.streams.subscriptions.share.terms import (
     cursor_name,
 )
 from bearlake.streams.subscriptions.share_dispatch import LocalShares, ShareDispatch
-from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +186,10 @@ class Shares:
         answer.views = batches_of(answer.acquired, entries)
         unread = [(max(run.start, end), run.end) for run in acquired if run.end > end]
         if unread:
-            metrics.SHARE_UNREAD.inc(sum(last - first for first, last in unread))
+            log.info(
+                "a server is behind: it gives records of a share group back",
+                extra={"partition": answer.partition, "error": repr(answer.error)},
+            )
             try:
                 await dispatch.give_back(ask.group, answer.partition, ask.member, unread)
             except BearlakeError as error:  # then it is available again when its lock has expired

@@ -217,16 +217,16 @@ def items(*indexes: int) -> list[tuple[bytes, int]]:
 
 def test_the_partitions_of_all_sessions_have_a_limit() -> None:
     sessions = ShareSessions(ShareGroupSettings(session_partition_count_max=3, session_partition_total_max=4))
-    one, other = sessions.open(SessionKey("g", "a"), "peer"), sessions.open(SessionKey("g", "b"), "peer")
-    sessions.change(one, items(0, 1, 2), ())
+    first, second = sessions.open(SessionKey("g", "a"), "peer"), sessions.open(SessionKey("g", "b"), "peer")
+    sessions.change(first, items(0, 1, 2), ())
 
     with pytest.raises(SessionProblem) as refused:
-        sessions.change(other, items(0, 1), ())
+        sessions.change(second, items(0, 1), ())
 
     assert refused.value.code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    assert list(other.partitions) == []
-    sessions.change(one, items(0), items(1))
-    sessions.change(other, items(0, 1), ())
+    assert list(second.partitions) == []
+    sessions.change(first, items(0), items(1))
+    sessions.change(second, items(0, 1), ())
     sessions.close(SessionKey("g", "a"))
     assert sessions.partition_count == 2
 
