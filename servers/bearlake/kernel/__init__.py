@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         WriteBuffer,
         admit_plain,
         batches,
+        check_batch,
         check_records,
         crc32c,
         decode_entry,
@@ -97,6 +98,7 @@ else:
     WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
     batches = _implementation.batches
+    check_batch = _implementation.check_batch
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
     decode_entry = _implementation.decode_entry
@@ -158,6 +160,7 @@ __all__ = [
     "WriteBuffer",
     "admit_plain",
     "batches",
+    "check_batch",
     "check_records",
     "crc32c",
     "decode_entry",
