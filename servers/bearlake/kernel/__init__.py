@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         WriteBuffer,
         admit_plain,
         batches,
+        check_batch,
         check_records,
         crc32c,
         decode_entry,
@@ -98,6 +99,7 @@ else:
     WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
     batches = _implementation.batches
+    check_batch = _implementation.check_batch
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
     decode_entry = _implementation.decode_entry
@@ -160,6 +162,7 @@ __all__ = [
     "WriteBuffer",
     "admit_plain",
     "batches",
+    "check_batch",
     "check_records",
     "crc32c",
     "decode_entry",
