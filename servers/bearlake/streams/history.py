@@ -9,7 +9,7 @@
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
@@ -201,7 +201,7 @@ class History:
         self._segments.learn(partition, located)
         return located.bounds, located.slices
 
-    async def _pieces(self, located: LocatedSlice, offset: int) -> Sequence[Piece]:
+    async def _pieces(self, located: LocatedSlice, offset: int) -> Iterable[Piece]:
         if located.kind is not ObjectKind.PARQUET:
             return [TailSlice(located.slice, located.object)]
         return _blocks_of(located, await self._footer(located.object), offset)
@@ -313,8 +313,8 @@ def empty_batch(base_offset: int, count: int) -> memoryview:
     return memoryview(_PREFIX.pack(base_offset, length, NO_LEADER_EPOCH, 2, kernel.crc32c(fields)) + fields)
 
 
-def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[BlockPiece]:
-    """Return the segment's row groups, starting with the one that may hold `offset`.
+def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> Iterator[BlockPiece]:
+    """Yield the segment's row groups, starting with the one that may hold `offset`. Most fetches need one of the many in a file.
 
     A row group shared with other partitions may end before the offset. Such a piece counts as zero bytes if another piece follows, so
     that a plan never ends with it.
@@ -329,10 +329,10 @@ def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[Blo
         not groups and piece.position == NO_ROW
     ):  # in any row group there is no row of it, so all of it becomes empty batches
         about = Slice(piece.partition, start, end - start, 0, HEADER_BYTES, piece.max_timestamp)
-        return [BlockPiece(about, located.object, footer, 0, end, ())]
+        yield BlockPiece(about, located.object, footer, 0, end, ())
+        return
     if not groups:
         raise Corrupt(f"data file {located.object_key} has no rows of the segment {piece}")
-    found = []
     for at, number in enumerate(groups):
         group = footer.groups[number]
         base, next_base, length = start, end, 0
@@ -342,8 +342,7 @@ def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[Blo
             length = group.size_bytes * min(piece.record_count, group.row_end - group.row_start)
             length //= group.row_end - group.row_start
         about = Slice(piece.partition, base, next_base - base, 0, length, piece.max_timestamp)
-        found.append(BlockPiece(about, located.object, footer, number, end, groups[at + 1 :]))
-    return found
+        yield BlockPiece(about, located.object, footer, number, end, groups[at + 1 :])
 
 
 def _load_bytes(footer: "Footer", group: int) -> int:
