@@ -71,6 +71,9 @@ class HistorySettings:
     """Bytes of parsed footers kept in memory; a data file of 128 MiB takes about 50 KiB."""
     read_ahead_count: int = 1
     """Row groups that are read ahead of a consumer, per partition; 0: none. More row groups help if the object store is slow."""
+    read_ahead_bytes_max: int = 64 * 1024 * 1024
+    """Bytes of row groups that are read ahead, of all partitions, and that no consumer has read yet; with that many, further row groups are
+    read when a consumer needs them. More than half of `block_bytes_max` may evict row groups before they are read."""
     files: DataFileSettings = field(default_factory=DataFileSettings)
     """How data files are read."""
 
@@ -141,6 +144,7 @@ class History:
         self._blocks: ValueCache[tuple[str, int], Block] = ValueCache(
             bytes_max=settings.block_bytes_max,
             loading_bytes_max=settings.decoding_bytes_max,
+            ahead_bytes_max=settings.read_ahead_bytes_max,
             size_of=lambda block: block.memory_bytes,
             on_lookup=_count_lookup,
             on_evicted=metrics.HISTORY_EVICTED_BYTES.inc,
@@ -150,6 +154,11 @@ class History:
     def block_bytes(self) -> int:
         """Bytes of decoded row groups in memory."""
         return self._blocks.size_bytes
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Bytes of row groups that were read ahead and that no consumer has read yet."""
+        return self._blocks.ahead_bytes
 
     @property
     def piece_count(self) -> int:
@@ -248,7 +257,8 @@ class History:
         while left > 0:
             for group in groups[:left]:
                 load = partial(self._read, ref, footer, group)
-                self._blocks.read_ahead((ref.key, group), _load_bytes(footer, group), load)
+                size_bytes = footer.groups[group].size_bytes
+                self._blocks.read_ahead((ref.key, group), _load_bytes(footer, group), load, size_bytes=size_bytes)
             left -= len(groups)
             found = self._segments.find(piece.slice.partition, end, limit=1)
             if left <= 0 or not found or found[0].kind is not ObjectKind.PARQUET:
