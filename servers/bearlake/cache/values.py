@@ -33,8 +33,8 @@ class ValueCache(Generic[K, V]):
         """Keep at most `bytes_max` bytes, measured by `size_of` (a single larger value is allowed).
 
         Loads in progress take at most `loading_bytes_max` bytes, as declared to `get`. Values that were read ahead and not used yet take at
-        most `ahead_bytes_max` bytes, as declared to `read_ahead` (None: no limit; a single larger value is allowed). `on_lookup` is called for every look-up (True for a
-        hit), `on_evicted` with the size of each evicted value.
+        most `ahead_bytes_max` bytes, as declared to `read_ahead` (None: no limit; a single larger value is allowed). `on_lookup` is called
+        for every look-up (True for a hit), `on_evicted` with the size of each evicted value.
         """
         self._bytes_max = bytes_max
         self._size_of = size_of
