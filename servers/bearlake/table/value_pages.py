@@ -64,7 +64,13 @@ def _pages(chunk: memoryview, column: ColumnChunk) -> Sequence[ValuePage]:
         count = _number(of_data, _VALUE_COUNT)
         end = at + compressed_size
         room -= size  # a damaged header must not make us take more memory than the footer announces
-        if not 0 < count <= column.row_count - row_count or compressed_size < 0 or size < 0 or room < 0 or end > len(chunk):
+        if (
+            not 0 < count <= column.row_count - row_count
+            or compressed_size < 0
+            or size < 0
+            or room < 0
+            or end > len(chunk)
+        ):
             raise _Unknown
         pages.append((_decompressed(chunk[at:end], size), count))
         at, row_count = end, row_count + count
