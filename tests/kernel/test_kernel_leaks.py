@@ -424,14 +424,11 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.ColumnBuilder().append(0, 0, BATCH, 0, len(BATCH), [buffer, buffer]),
         lambda: native.encode_columns((1, *[buffer] * 20), 0, 1),
         lambda: native.encode_columns((1, buffer, *[b""] * 19), 0, 1),
-<<<<<<< HEAD
         lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (buffer, 3)]),
         lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (7, 3)]),
-=======
         lambda: native.decode_avro(NODES, buffer, buffer, buffer, 0, 1, 0, 0, 0),
         lambda: native.decode_avro(NODES, None, ENDS, buffer, 0, 1, 0, 0, 10**6),
         lambda: native.encode_avro(NODES, [TypedSource(0, 1, buffer, buffer, buffer)] * 6, buffer),
->>>>>>> avro
     ):
         repeat(call, 3)
 

@@ -181,16 +181,13 @@ __all__ = [
     "SendEntry",
     "SendIds",
     "SliceLike",
-<<<<<<< HEAD
-    "ValuePage",
-=======
     "TypedKind",
     "TypedNode",
     "TypedOutcome",
     "TypedSchema",
     "TypedSlots",
     "TypedSource",
->>>>>>> avro
+    "ValuePage",
     "WriteBuffer",
     "admit_plain",
     "batches",
