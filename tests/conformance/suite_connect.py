@@ -1,4 +1,6 @@
-"""Kafka Connect with the file connectors: lines of a file → topic → another file. Standalone; `connect_distributed.py` has the other worker.
+"""Kafka Connect with the file connectors: lines of a file → topic → another file.
+
+`connect_distributed.py` has the distributed worker; the others are standalone.
 
 20,000 lines make the round trip; then the worker is started again after 1,000 more lines were appended, and only those
 may be sent: source offsets come from Connect's own file, sink offsets from the sink's consumer group.
