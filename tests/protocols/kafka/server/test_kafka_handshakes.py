@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import struct
 import subprocess
 
 import pytest
@@ -68,6 +69,32 @@ async def test_connections_in_a_handshake_count(kafka_cluster, tls):
     await client.close()
     await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 1)
     hanging[1][1].close()
+
+
+async def test_handshakes_of_one_address_leave_connections_to_others(kafka_cluster, tls):
+    """Each silent connection has ten seconds, so that one address could take all connections again and again."""
+    listener, context = tls
+    settings = KafkaSettings(connections_max=4, address_connections_max=2)
+    node = (await kafka_cluster(1, listeners=[listener], settings=settings))[0]
+    hanging = [await silent(node) for _ in range(2)]
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 2)
+
+    more = [await silent(node) for _ in range(2)]
+    for reader, _ in more:
+        assert await is_closed(reader)
+    place = {"local_addr": ("127.0.0.2", 0), "ssl": context, "server_hostname": "localhost"}
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port, **place)
+    writer.write(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+    assert len(await asyncio.wait_for(reader.readexactly(4), WAIT_S)) == 4
+    hanging[0][1].close()
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 2)
+    client = await node.client(tls=context)
+    assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+
+    await client.close()
+    for _, closing in [*hanging, *more, (reader, writer)]:
+        closing.close()
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 0)
 
 
 async def test_a_handshake_has_a_time_limit(kafka_cluster, tls):
