@@ -14,7 +14,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from bearlake.serving.addresses import AddressCounts, address_of
-from bearlake.serving.handshakes import TlsAcceptor
+from bearlake.serving.handshakes import HandshakeLine, TlsAcceptor, first_record
 from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
@@ -64,6 +64,7 @@ class Connections(Generic[C]):
         self._open: dict[C, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._line = HandshakeLine()
         self._handshakes: dict[C, str] = {}
         """Connections in a TLS handshake, with their addresses, which count them already."""
         meters.open.set_function(lambda: self._count)
@@ -177,15 +178,21 @@ class Connections(Generic[C]):
             return
         connection = connect()
         self._handshakes[connection] = address
-        self.run(self._shake_hands(tls, connection, accepted))
+        self.run(self._shake_hands(tls, connection, accepted, address))
 
-    async def _shake_hands(self, tls: ssl.SSLContext, connection: C, accepted: socket.socket) -> None:
+    async def _shake_hands(self, tls: ssl.SSLContext, connection: C, accepted: socket.socket, address: str) -> None:
+        ends_s = self.loop.time() + self._tls_handshake_s
+        is_begun = False
         try:
+            async with asyncio.timeout_at(ends_s):
+                await first_record(accepted)
+                await self._line.enter(address)
+            is_begun = True
             await self.loop.connect_accepted_socket(
                 lambda: BufferedTlsProtocol(connection),
                 accepted,
                 ssl=tls,
-                ssl_handshake_timeout=self._tls_handshake_s,
+                ssl_handshake_timeout=max(ends_s - self.loop.time(), 0.001),
             )
         except (
             OSError
@@ -197,6 +204,10 @@ class Connections(Generic[C]):
             accepted.close()
         finally:
             self._end_handshake(connection)
+            if is_begun:
+                self._line.leave(address)
+            else:
+                accepted.close()
 
     def _end_handshake(self, connection: C) -> None:
         """Count a connection as one in a handshake no more. Safe to repeat."""
