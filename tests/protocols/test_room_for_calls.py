@@ -26,7 +26,7 @@ BINARY = {"Content-Type": "application/octet-stream"}
 async def check_the_budget(
     streams: Streams, store: HeldStore, calls: Sequence[Awaitable[Any]], refused: Sequence[object] | None = None
 ) -> list[Any]:
-    """Let calls run that write 1 MiB each; return their answers. `refused`: the calls that the server refuses while the store is held."""
+    """Let calls run that write 1 MiB each; return their answers. `refused`: the calls that the server has refused."""
     writer = streams._writer  # noqa: SLF001
     most = 0
     is_over = False
@@ -40,7 +40,7 @@ async def check_the_budget(
     watching = asyncio.create_task(watch())
     answers = asyncio.gather(*calls)
     waiting = lambda: len(writer.reservations) + len(writer.relief)  # noqa: E731
-    await until(lambda: refused or (refused is None and waiting() > COUNT // 2) or most > 2 * BUDGET_BYTES)
+    await until(lambda: refused or waiting() > COUNT // 2 or most > 2 * BUDGET_BYTES)
     store.go.set()
     found = await answers
     is_over = True
@@ -102,7 +102,7 @@ async def test_grpc_messages_that_wait_together_stay_within_the_budget_or_are_re
 
     answers = await check_the_budget(node.streams, store, [call() for _ in range(COUNT)], refused)
 
-    assert set(refused) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert set(refused) <= {grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert sorted(offset for offset in answers if offset is not None) == list(range(COUNT - len(refused)))
 
 
