@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from bearlake.errors import BearlakeError, Corrupt
 from bearlake.kernel import TypedKind, TypedNode, TypedOutcome, TypedSource, fallback
+from bearlake.kernel.typed.avro_reader import AvroReader
 from bearlake.table.typed import mapping
 from bearlake.table.typed.model import SchemaType, TypedColumns
 from fixtures.avro_cases import CASES, NANS
@@ -118,6 +119,31 @@ def test_both_decode_spoiled_values_alike(native: ModuleType) -> None:
         agree(
             native, nodes, values, skip=random.choice((0, 0, 1)), limit=random.choice((BYTES_MAX, BYTES_MAX, 300, 3000))
         )
+
+
+@pytest.mark.parametrize("row_count", [1, 63, 64, 65, 66, 130, 131])
+def test_both_prove_every_row_of_long_columns(native: ModuleType, row_count: int) -> None:
+    nodes = columns_of({"type": "array", "items": ["null", "string"]}).nodes
+    values: list[bytes | None] = [
+        b"\2\2\2a\0" if at % 3 else b"\2\0\2\0\0" if at % 2 else b"\3" for at in range(row_count)
+    ]
+
+    statuses = agree(native, nodes, values)
+
+    expected = (TypedOutcome.EXACT, TypedOutcome.FORM, TypedOutcome.TRUNCATED)
+    assert [status & 255 for status in statuses] == [
+        expected[0 if at % 3 else 1 if at % 2 else 2] for at in range(row_count)
+    ]
+
+
+def test_the_proof_does_not_trust_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = columns_of({"type": "string", "logicalType": "uuid"}).nodes
+    value = b"\x48a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    right = vars(AvroReader)["_uuid"]
+    monkeypatch.setattr(AvroReader, "_uuid", lambda reader, index: right(reader, index)[::-1])
+
+    assert decoded(fallback, nodes, [value], is_verified=0)[0] == bytes(4)
+    assert decoded(fallback, nodes, [value], is_verified=1)[0] == bytes([TypedOutcome.FORM, 0, 0, 0])
 
 
 def spoil(random: Random, content: bytes | None) -> bytes | None:

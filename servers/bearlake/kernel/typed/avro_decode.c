@@ -1,6 +1,8 @@
 /* The call that decodes values: arguments, rows, and the proof. Contract: avro_decode.py. */
 #include "typed/avro_reader.h"
 
+#define VERIFIED_ROWS 64 /* rows that are decoded, then encoded: few enough to stay in the cache */
+
 /* The values of one call. */
 typedef struct {
     Decoder decoder;
@@ -31,34 +33,6 @@ static Step decode_value(Decoding *decoding, Node *root)
     return STEP_OK;
 }
 
-static Step decode_rows(Decoding *decoding)
-{
-    Decoder *decoder = &decoding->decoder;
-    Node *root = &decoding->tree.nodes[0];
-    const uint8_t *content = decoding->content.buf, *validity = decoding->validity.obj != NULL ? decoding->validity.buf : NULL;
-    if (!column_reserve(&decoding->statuses, 0, 4 * (size_t)decoding->row_count) || !reserve_slots(root, decoding->row_count))
-        return STEP_NO_MEMORY;
-    int32_t *statuses = (int32_t *)decoding->statuses.bytes;
-    decoder->slack = decoding->content.len < COPY_SLACK ? content : content + decoding->content.len - COPY_SLACK;
-    for (int64_t row = 0; row < decoding->row_count; row++) {
-        const int64_t place = decoding->start + row;
-        decoder->status = OUTCOME_EXACT;
-        if (validity != NULL && !bit_at(validity, place)) {
-            decoder->status = OUTCOME_NULL;
-            add_null(root);
-        } else {
-            decoder->at = content + offset_at(decoding->offsets.buf, place) + decoding->skip;
-            decoder->end = content + offset_at(decoding->offsets.buf, place + 1);
-            decoder->credit = decoder->end - decoder->at;
-            const Step step = decode_value(decoding, root);
-            if (step != STEP_OK)
-                return step;
-        }
-        statuses[row] = decoder->status;
-    }
-    return STEP_OK;
-}
-
 /* Lets the nodes read the columns that they have. */
 static void read_own(Tree *tree)
 {
@@ -73,23 +47,57 @@ static void read_own(Tree *tree)
     }
 }
 
-/* Encodes the exact rows and compares them with their values. */
-static Step verify_rows(Decoding *decoding)
+/* Encodes the exact rows of [start, end) and compares them with their values. */
+static Step verify_rows(Decoding *decoding, int64_t start, int64_t end)
 {
     const uint8_t *content = decoding->content.buf;
     int32_t *statuses = (int32_t *)decoding->statuses.bytes;
     read_own(&decoding->tree);
-    for (int64_t row = 0; row < decoding->row_count; row++) {
+    for (int64_t row = start; row < end; row++) {
         if (statuses[row] != OUTCOME_EXACT)
             continue;
         const uint8_t *value = content + offset_at(decoding->offsets.buf, decoding->start + row) + decoding->skip;
-        const uint8_t *end = content + offset_at(decoding->offsets.buf, decoding->start + row + 1);
+        const uint8_t *value_end = content + offset_at(decoding->offsets.buf, decoding->start + row + 1);
         int64_t size = 0;
         const Step step = encode_avro_row(&decoding->tree.nodes[0], row, &decoding->decoder.scratch, &size);
         if (step == STEP_NO_MEMORY)
             return step;
-        if (step != STEP_OK || size != end - value || (size > 0 && memcmp(decoding->decoder.scratch.bytes, value, (size_t)size) != 0))
+        if (step != STEP_OK || size != value_end - value || (size > 0 && memcmp(decoding->decoder.scratch.bytes, value, (size_t)size) != 0))
             statuses[row] = OUTCOME_FORM;
+    }
+    return STEP_OK;
+}
+
+static Step decode_rows(Decoding *decoding)
+{
+    Decoder *decoder = &decoding->decoder;
+    Node *root = &decoding->tree.nodes[0];
+    const uint8_t *content = decoding->content.buf, *validity = decoding->validity.obj != NULL ? decoding->validity.buf : NULL;
+    if (!column_reserve(&decoding->statuses, 0, 4 * (size_t)decoding->row_count) || !reserve_slots(root, decoding->row_count))
+        return STEP_NO_MEMORY;
+    int32_t *statuses = (int32_t *)decoding->statuses.bytes;
+    decoder->slack = decoding->content.len < COPY_SLACK ? content : content + decoding->content.len - COPY_SLACK;
+    for (int64_t row = 0, block = 0; row < decoding->row_count; row++) {
+        const int64_t place = decoding->start + row;
+        decoder->status = OUTCOME_EXACT;
+        if (validity != NULL && !bit_at(validity, place)) {
+            decoder->status = OUTCOME_NULL;
+            add_null(root);
+        } else {
+            decoder->at = content + offset_at(decoding->offsets.buf, place) + decoding->skip;
+            decoder->end = content + offset_at(decoding->offsets.buf, place + 1);
+            decoder->credit = decoder->end - decoder->at;
+            const Step step = decode_value(decoding, root);
+            if (step != STEP_OK)
+                return step;
+        }
+        statuses[row] = decoder->status;
+        if (decoding->is_verified && (row - block == VERIFIED_ROWS || row + 1 == decoding->row_count)) {
+            const Step step = verify_rows(decoding, block, row + 1);
+            if (step != STEP_OK)
+                return step;
+            block = row + 1;
+        }
     }
     return STEP_OK;
 }
@@ -126,13 +134,9 @@ static PyObject *decode_all(KernelState *state, Decoding *decoding)
     if (step == STEP_OK || decoding->row_count == 1) {
         if (decoding->content.len < RELEASE_COLUMN_BYTES) {
             step = decode_rows(decoding);
-            if (step == STEP_OK && decoding->is_verified)
-                step = verify_rows(decoding);
         } else {
             Py_BEGIN_ALLOW_THREADS
             step = decode_rows(decoding);
-            if (step == STEP_OK && decoding->is_verified)
-                step = verify_rows(decoding);
             Py_END_ALLOW_THREADS
         }
     }
