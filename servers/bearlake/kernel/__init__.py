@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, RecordFields, SliceLike
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
+from bearlake.kernel.columns.pages import ValuePage
 from bearlake.kernel.files import FILE_PARTS_MAX
 from bearlake.kernel.kafka import FetchAnswer, FetchEntry, PlainRules, ProduceEntry, ProducePlace, ProduceResult
 from bearlake.kernel.log import (
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         WriteBuffer,
         admit_plain,
         batches,
+        check_batch,
         check_records,
         crc32c,
         decode_avro,
@@ -113,6 +115,7 @@ else:
     WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
     batches = _implementation.batches
+    check_batch = _implementation.check_batch
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
     decode_avro = _implementation.decode_avro
@@ -184,9 +187,11 @@ __all__ = [
     "TypedSchema",
     "TypedSlots",
     "TypedSource",
+    "ValuePage",
     "WriteBuffer",
     "admit_plain",
     "batches",
+    "check_batch",
     "check_records",
     "crc32c",
     "decode_avro",
