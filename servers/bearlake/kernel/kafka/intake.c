@@ -327,7 +327,7 @@ KERNEL_FUNCTION(kernel_take_produces)
     Intake intake = {.state = state};
     if (check_arguments("take_produces", count, ARGUMENTS, ARGUMENTS) < 0 || to_int64(arguments[VERSION], &version) < 0
         || to_int64(arguments[SIZE_MAX_], &intake.size_max) < 0 || to_int64(arguments[COUNT_MAX], &intake.count_max) < 0
-        || to_int64(arguments[CHECK_MAX], &intake.check_left) < 0        || to_int64(arguments[SEEN], &seen) < 0)
+        || to_int64(arguments[CHECK_MAX], &intake.check_left) < 0 || to_int64(arguments[SEEN], &seen) < 0)
         return NULL;
     if (version < 3 || version > 13)
         return PyErr_Format(state->unsupported, "Produce version %S; supported: 3-13", arguments[VERSION]);
