@@ -9,6 +9,7 @@ defines the types that both take and return:
     kafka      Produce and Fetch requests and responses
     pulsar     Pulsar entries
     files      durable files
+    typed      values of a schema as typed columns, and back
 
 `.importlinter` defines which folder may import which; C includes follow the same rule. Other packages import only this module.
 
@@ -40,6 +41,20 @@ from bearlake.kernel.log import (
 )
 from bearlake.kernel.log.rows import CommitRows, Rows
 from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
+from bearlake.kernel.typed import (
+    CHECKED_KINDS,
+    DECIMAL_DIGITS_MAX,
+    FIXED_BYTES_MAX,
+    OUTCOME_BITS,
+    TypedKind,
+    TypedNode,
+    TypedOutcome,
+    TypedSchema,
+    TypedSlots,
+    TypedSource,
+)
+from bearlake.kernel.typed.avro_decode import decode_avro
+from bearlake.kernel.typed.avro_encode import encode_avro
 
 IS_NATIVE = False
 
@@ -123,9 +138,13 @@ else:
 __all__ = [
     "BATCH_CONTROL",
     "BATCH_NAMED",
+    "CHECKED_KINDS",
+    "DECIMAL_DIGITS_MAX",
     "FILE_PARTS_MAX",
+    "FIXED_BYTES_MAX",
     "HEADER_BYTES",
     "IS_NATIVE",
+    "OUTCOME_BITS",
     "PARTITION_BITS",
     "RECORDS_MAX",
     "Append",
@@ -155,14 +174,22 @@ __all__ = [
     "SendEntry",
     "SendIds",
     "SliceLike",
+    "TypedKind",
+    "TypedNode",
+    "TypedOutcome",
+    "TypedSchema",
+    "TypedSlots",
+    "TypedSource",
     "WriteBuffer",
     "admit_plain",
     "batches",
     "check_records",
     "crc32c",
+    "decode_avro",
     "decode_entry",
     "decode_part",
     "decode_records",
+    "encode_avro",
     "encode_columns",
     "encode_entry",
     "encode_fetch",
