@@ -53,8 +53,6 @@ from bearlake.kernel.typed import (
     TypedSlots,
     TypedSource,
 )
-from bearlake.kernel.typed.avro_decode import decode_avro
-from bearlake.kernel.typed.avro_encode import encode_avro
 
 IS_NATIVE = False
 
@@ -69,9 +67,11 @@ if TYPE_CHECKING:
         batches,
         check_records,
         crc32c,
+        decode_avro,
         decode_entry,
         decode_part,
         decode_records,
+        encode_avro,
         encode_columns,
         encode_entry,
         encode_fetch,
@@ -114,9 +114,11 @@ else:
     batches = _implementation.batches
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
+    decode_avro = _implementation.decode_avro
     decode_entry = _implementation.decode_entry
     decode_part = _implementation.decode_part
     decode_records = _implementation.decode_records
+    encode_avro = _implementation.encode_avro
     encode_columns = _implementation.encode_columns
     encode_entry = _implementation.encode_entry
     encode_fetch = _implementation.encode_fetch

@@ -25,6 +25,8 @@ from bearlake.kernel.pulsar.encode import encode_entry
 from bearlake.kernel.pulsar.messages import encode_messages
 from bearlake.kernel.pulsar.routing import entry_routing
 from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
+from bearlake.kernel.typed.avro_decode import decode_avro
+from bearlake.kernel.typed.avro_encode import encode_avro
 
 __all__ = [
     "ColumnBuilder",
@@ -36,9 +38,11 @@ __all__ = [
     "batches",
     "check_records",
     "crc32c",
+    "decode_avro",
     "decode_entry",
     "decode_part",
     "decode_records",
+    "encode_avro",
     "encode_columns",
     "encode_entry",
     "encode_fetch",

@@ -5,6 +5,7 @@
 #include "kafka/kafka.h"
 #include "log/write_buffer.h"
 #include "pulsar/pulsar.h"
+#include "typed/typed.h"
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))kernel_##name, METH_FASTCALL, "Native twin of bearlake.kernel.fallback." #name "."}
 
@@ -13,9 +14,11 @@ static PyMethodDef functions[] = {
     FUNCTION(batches),
     FUNCTION(check_records),
     FUNCTION(crc32c),
+    FUNCTION(decode_avro),
     FUNCTION(decode_entry),
     FUNCTION(decode_part),
     FUNCTION(decode_records),
+    FUNCTION(encode_avro),
     FUNCTION(encode_columns),
     FUNCTION(encode_entry),
     FUNCTION(encode_fetch),
@@ -75,6 +78,7 @@ static int module_exec(PyObject *module)
         || (state->produce_results_type = make_produce_results_type(module)) == NULL
         || (state->rows_type = import_name("bearlake.kernel.log.rows", "Rows")) == NULL
         || (state->commit_rows_type = import_name("bearlake.kernel.log.rows", "CommitRows")) == NULL
+        || (state->typed_slots_type = import_tuple_type("bearlake.kernel.typed", "TypedSlots")) == NULL
         || (state->offset_assignment_type = make_offset_assignment_type(module)) == NULL || intern_names(state) < 0
         || PyModule_AddObjectRef(module, "OffsetAssignment", state->offset_assignment_type) < 0
         || PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type) < 0
@@ -104,6 +108,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->rows_type);
     Py_VISIT(state->commit_rows_type);
     Py_VISIT(state->offset_assignment_type);
+    Py_VISIT(state->typed_slots_type);
     return 0;
 }
 
@@ -127,6 +132,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->rows_type);
     Py_CLEAR(state->commit_rows_type);
     Py_CLEAR(state->offset_assignment_type);
+    Py_CLEAR(state->typed_slots_type);
     for (int at = 0; at < NAME_COUNT; at++)
         Py_CLEAR(state->names[at]);
     return 0;

@@ -37,6 +37,7 @@ typedef struct {
     PyObject *rows_type;        /* bearlake.kernel.log.rows.Rows */
     PyObject *commit_rows_type; /* bearlake.kernel.log.rows.CommitRows */
     PyObject *offset_assignment_type;
+    PyObject *typed_slots_type; /* bearlake.kernel.typed.TypedSlots */
     PyObject *names[NAME_COUNT]; /* interned */
 } KernelState;
 
@@ -102,6 +103,9 @@ PyTypeObject *to_tuple_type(PyObject *value); /* borrowed; NULL with an exceptio
 /* The packed bytes of Rows (log/rows.py) with that many fields, as a new reference: 1; 0 if the value is none; -1 with an exception set. */
 int to_packed(KernelState *state, PyObject *value, Py_ssize_t width, PyObject **packed);
 int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_out, Py_ssize_t *end_out);
+
+/* Raises TooLarge; returns NULL. */
+PyObject *raise_too_large(KernelState *state, const char *what, int64_t size, int64_t most);
 
 /* imports.c: each returns a new reference, or NULL with an exception set */
 PyObject *import_name(const char *module_name, const char *name);

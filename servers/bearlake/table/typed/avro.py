@@ -21,6 +21,7 @@ A logical type that does not fit its type is ignored, as the specification says.
 deepest levels become binary columns, so that the others fit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -57,7 +58,7 @@ _NODES_PER_COLUMN = 16
 
 def columns_of(
     text: str,
-    references: "list[str] | tuple[str, ...]" = (),
+    references: Sequence[str] = (),
     *,
     levels_max: int = LEVELS_MAX,
     columns_max: int = COLUMNS_MAX,
