@@ -177,7 +177,9 @@ def intake_calls(native: ModuleType) -> list[Callable[[], Any]]:
     def taken(admission: Any, hold: Any = None, memory: Any = TOGETHER, version: int = 3, times: int = 1) -> Any:
         buffer, call = native.WriteBuffer(10**6), native.ProduceResults(OUTCOME)
         for _ in range(times):
-            native.take_produces(buffer, call, memory, hold, 0, len(memory), version, b"\0\0", 1000, 10, admission, 0)
+            native.take_produces(
+                buffer, call, memory, hold, 0, len(memory), version, b"\0\0", 1000, 10, 1 << 20, admission, 0
+            )
         return buffer, call
 
     def answered(verdict: int) -> None:

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         WriteBuffer,
         admit_plain,
         batches,
+        check_batch,
         check_records,
         crc32c,
         decode_avro,
@@ -114,6 +115,7 @@ else:
     WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
     batches = _implementation.batches
+    check_batch = _implementation.check_batch
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
     decode_avro = _implementation.decode_avro
@@ -189,6 +191,7 @@ __all__ = [
     "WriteBuffer",
     "admit_plain",
     "batches",
+    "check_batch",
     "check_records",
     "crc32c",
     "decode_avro",

@@ -6,6 +6,7 @@ contract of both. Positions outside a buffer are a bug of the caller and raise `
 
 from bearlake.kernel.batch.batches import batches, find_run, inspect, rebase, seek
 from bearlake.kernel.batch.checksum import crc32c
+from bearlake.kernel.batch.compressed import check_batch
 from bearlake.kernel.batch.records import check_records, decode_part, decode_records, find_timestamp
 from bearlake.kernel.columns.builder import ColumnBuilder
 from bearlake.kernel.columns.encode import encode_columns
@@ -36,6 +37,7 @@ __all__ = [
     "WriteBuffer",
     "admit_plain",
     "batches",
+    "check_batch",
     "check_records",
     "crc32c",
     "decode_avro",

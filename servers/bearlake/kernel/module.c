@@ -1,5 +1,6 @@
 /* The extension module bearlake.kernel._native: the same functions as bearlake.kernel.fallback, in C. */
 #include "batch/batch.h"
+#include "batch/compressed.h"
 #include "columns/columns.h"
 #include "files/files.h"
 #include "kafka/kafka.h"
@@ -12,6 +13,7 @@
 static PyMethodDef functions[] = {
     FUNCTION(admit_plain),
     FUNCTION(batches),
+    FUNCTION(check_batch),
     FUNCTION(check_records),
     FUNCTION(crc32c),
     FUNCTION(decode_avro),
@@ -71,6 +73,7 @@ static int module_exec(PyObject *module)
         || (state->corrupt = import_name("bearlake.errors", "Corrupt")) == NULL
         || (state->unsupported = import_name("bearlake.errors", "Unsupported")) == NULL
         || (state->too_large = import_name("bearlake.errors", "TooLarge")) == NULL
+        || (state->decompress_zstd = import_name("bearlake.kernel.batch.compressed", "decompress_zstd")) == NULL
         || (state->column_memory_type = make_column_memory_type(module)) == NULL
         || (state->column_builder_type = make_column_builder_type(module)) == NULL
         || (state->results_type = make_results_type(module)) == NULL
@@ -95,6 +98,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->corrupt);
     Py_VISIT(state->unsupported);
     Py_VISIT(state->too_large);
+    Py_VISIT(state->decompress_zstd);
     Py_VISIT(state->columns_type);
     Py_VISIT(state->encoded_batch_type);
     Py_VISIT(state->decode_statuses);
@@ -119,6 +123,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->corrupt);
     Py_CLEAR(state->unsupported);
     Py_CLEAR(state->too_large);
+    Py_CLEAR(state->decompress_zstd);
     Py_CLEAR(state->columns_type);
     Py_CLEAR(state->encoded_batch_type);
     Py_CLEAR(state->decode_statuses);
@@ -138,6 +143,12 @@ static int module_clear(PyObject *module)
     return 0;
 }
 
+static void module_free(void *module)
+{
+    module_clear(module);
+    scratches_free(state_of(module));
+}
+
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)module_exec},
     {0, NULL},
@@ -152,6 +163,7 @@ static PyModuleDef definition = {
     .m_slots = slots,
     .m_traverse = module_traverse,
     .m_clear = module_clear,
+    .m_free = module_free,
 };
 
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

@@ -19,11 +19,14 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
 enum { ATTRIBUTES(NAME_OF_ATTRIBUTE) NAME_COUNT };
 #undef NAME_OF_ATTRIBUTE
 
+typedef struct Scratch Scratch;
+
 typedef struct {
     PyObject *header_type;        /* bearlake.kernel.batch.BatchHeader */
     PyObject *corrupt;            /* bearlake.errors.Corrupt */
     PyObject *unsupported;        /* bearlake.errors.Unsupported */
     PyObject *too_large;          /* bearlake.errors.TooLarge */
+    PyObject *decompress_zstd;    /* bearlake.kernel.batch.compressed.decompress_zstd */
     PyObject *columns_type;       /* bearlake.kernel.columns.Columns */
     PyObject *encoded_batch_type; /* bearlake.kernel.columns.EncodedBatch */
     PyObject *decode_statuses;    /* the members of bearlake.kernel.columns.DecodeStatus, in order */
@@ -39,6 +42,8 @@ typedef struct {
     PyObject *offset_assignment_type;
     PyObject *typed_slots_type; /* bearlake.kernel.typed.TypedSlots */
     PyObject *names[NAME_COUNT]; /* interned */
+    Scratch *scratches;          /* batch/compressed.c: memory that no check uses now */
+    int scratch_count;
 } KernelState;
 
 static inline KernelState *state_of(PyObject *module) { return (KernelState *)PyModule_GetState(module); }

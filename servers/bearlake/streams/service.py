@@ -189,7 +189,7 @@ class Streams(Management):
             settings.subscriptions,
             tenure,
             self._is_terminated,
-            ConfiguredTerms(self.group_configs),
+            ConfiguredTerms(self.group_configs, metadata.groups),
         )
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
@@ -379,6 +379,8 @@ class Streams(Management):
         metrics.CACHE_BYTES.set_function(lambda: self._cache.size_bytes)
         metrics.HISTORY_BYTES_MAX.set(settings.history.block_bytes_max)
         metrics.HISTORY_BYTES.set_function(lambda: self._history.block_bytes)
+        metrics.HISTORY_AHEAD_BYTES_MAX.set(settings.history.read_ahead_bytes_max)
+        metrics.HISTORY_AHEAD_BYTES.set_function(lambda: self._history.ahead_bytes)
         metrics.HISTORY_PIECES_MAX.set(settings.history.piece_count_max)
         metrics.HISTORY_PIECES.set_function(lambda: self._history.piece_count)
 

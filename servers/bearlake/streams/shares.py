@@ -7,25 +7,30 @@ So clients need not find a partition's dispatcher, and nobody is redirected.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
-from bearlake.errors import Unavailable
-from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
+from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.metadata import GroupStore
+from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef, stream_number
 from bearlake.metadata.subscriptions import Cursor, CursorStore
 from bearlake.streams.fetched import FetchRange
 from bearlake.streams.groups.configs import GroupConfigs
+from bearlake.streams.groups.share import snapshot
 from bearlake.streams.groups.share.configs import parse_reset
 from bearlake.streams.groups.share.settings import ShareGroupSettings
+from bearlake.streams.subscriptions.consumers import StoredEntry
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, NotHolder
 from bearlake.streams.subscriptions.reading import Records, entries_of
 from bearlake.streams.subscriptions.share.in_flight import InFlight, ShareAck
 from bearlake.streams.subscriptions.share.partition import batches_of
 from bearlake.streams.subscriptions.share.terms import (
     BY_DURATION,
+    NoState,
     ShareAnswer,
     ShareAsk,
     ShareTerms,
@@ -34,12 +39,18 @@ from bearlake.streams.subscriptions.share.terms import (
 )
 from bearlake.streams.subscriptions.share_dispatch import LocalShares, ShareDispatch
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 SPLIT_WAIT_MS = 250
 """Longest wait (ms) for records while a member's partitions are dispatched by several servers; then all are asked again."""
+BEHIND_MS = 1_000
+"""Longest wait (ms) until this server knows records that another one has acquired."""
 KNOWN_COUNT_MAX = 50_000
 """Partitions whose dispatcher on another server is remembered."""
+LOAD_COUNT = 32
+"""Partitions whose state is read concurrently for a description."""
 ATTEMPTS_MAX = 3
 """Servers asked for one partition before the client must try again: the dispatcher may move meanwhile."""
 
@@ -100,10 +111,11 @@ class Shares:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + ask.wait_ms / 1000
-        attempts = 0
+        attempts = round_count = 0
         while True:
             wait_ms = max(0, int((end - loop.time()) * 1000))
-            answers = await self._acquire_once(replace(ask, wait_ms=wait_ms))
+            answers = await self._acquire_once(replace(ask, wait_ms=wait_ms), round_count)
+            round_count += 1
             found = {answer.partition: answer for answer in answers}
             attempts += 1
             has_moved = self._learn(answers) and attempts < ATTEMPTS_MAX
@@ -117,31 +129,43 @@ class Shares:
         """Note which servers dispatch the partitions; returns whether a partition's dispatcher is another one than was asked."""
         has_moved = False
         for answer in answers:
-            if answer.error is None:
-                continue
-            before = self._known.pop(answer.partition, None)
+            before = self._known.get(answer.partition)
             if isinstance(answer.error, NotHolder):
                 self._note(answer.partition, answer.error.holder)
                 has_moved = has_moved or answer.error.holder not in (None, before)
-            elif before is not None:
+            elif isinstance(answer.error, Fenced | Unavailable) and before is not None:
+                del self._known[answer.partition]
                 has_moved = True  # perhaps nobody dispatches the partition now
         return has_moved
 
     def _note(self, partition: PartitionKey, holder: ServerRef | None) -> None:
+        self._known.pop(partition, None)
         if len(self._known) >= KNOWN_COUNT_MAX:
             self._known.clear()
         if holder is not None:
             self._known[partition] = holder
 
-    async def _acquire_once(self, ask: ShareAsk) -> list[ShareAnswer]:
+    async def _acquire_once(self, ask: ShareAsk, round_count: int) -> list[ShareAnswer]:
+        """Ask all dispatchers of the partitions, or, if the member wants fewer records than there are, some of them in turn."""
         by_server: dict[ServerRef | None, list[PartitionKey]] = {}
         for partition in ask.partitions:
             by_server.setdefault(self._known.get(partition), []).append(partition)
-        if len(by_server) > 1:
-            count = max(1, ask.record_count_max // len(by_server))
-            ask = replace(ask, wait_ms=min(ask.wait_ms, SPLIT_WAIT_MS), record_count_max=count)
-        asked = [self._ask(server, replace(ask, partitions=keys)) for server, keys in by_server.items()]
-        return [answer for answers in await asyncio.gather(*asked) for answer in answers]
+        servers = list(by_server)
+        count = len(servers)
+        if count > 1:
+            first = round_count % count
+            servers = (servers[first:] + servers[:first])[: ask.record_count_max]
+            ask = replace(
+                ask,
+                wait_ms=min(ask.wait_ms, SPLIT_WAIT_MS),
+                record_count_max=ask.record_count_max // len(servers),
+                bytes_max=ask.bytes_max // len(servers),
+            )
+        asked = [self._ask(server, replace(ask, partitions=by_server[server])) for server in servers]
+        answers = [answer for answers in await asyncio.gather(*asked) for answer in answers]
+        for server in by_server.keys() - servers:
+            answers += [ShareAnswer(partition=partition) for partition in by_server[server]]
+        return answers
 
     async def _ask(self, server: ServerRef | None, ask: ShareAsk) -> list[ShareAnswer]:
         if server is None:
@@ -151,27 +175,48 @@ class Shares:
             error = Unavailable("the server that dispatches the partition is not known to be live")
             return [ShareAnswer(partition=partition, error=error) for partition in ask.partitions]
         answers = await dispatch.acquire(ask)
-        await asyncio.gather(*(self._fill(answer, ask) for answer in answers if answer.acquired))
+        await asyncio.gather(*(self._fill(dispatch, answer, ask) for answer in answers if answer.acquired))
         return answers
 
-    async def _fill(self, answer: ShareAnswer, ask: ShareAsk) -> None:
-        """Read the batches of what another server acquired; what cannot be read is left out, and its lock expires."""
+    async def _fill(self, dispatch: ShareDispatch, answer: ShareAnswer, ask: ShareAsk) -> None:
+        """Read the batches of what another server acquired. What cannot be read is given back: nobody was sent it."""
+        acquired = answer.acquired
+        entries, end, answer.error = await self._read(answer, ask)
+        answer.acquired = [run._replace(end=min(run.end, end)) for run in acquired if run.start < end]
+        answer.views = batches_of(answer.acquired, entries)
+        unread = [(max(run.start, end), run.end) for run in acquired if run.end > end]
+        if unread:
+            log.info(
+                "a server is behind: it gives records of a share group back",
+                extra={"partition": answer.partition, "error": repr(answer.error)},
+            )
+            try:
+                await dispatch.give_back(ask.group, answer.partition, ask.member, unread)
+            except BearlakeError as error:  # then it is available again when its lock has expired
+                log.info("cannot give back records of a share group", extra={"error": repr(error)})
+
+    async def _read(self, answer: ShareAnswer, ask: ShareAsk) -> tuple[list[StoredEntry], int, BearlakeError | None]:
+        """Read all that was acquired; returns the entries, the offset behind what was read, and why that is not all.
+
+        This server may not have heard of the newest records yet, and waits for them.
+        """
+        offset, last = answer.acquired[0].start, answer.acquired[-1].end
         is_committed = self.terms_of(ask.group).is_committed
-        last = answer.acquired[-1].end
-        offset = answer.acquired[0].start
-        entries = []
+        entries: list[StoredEntry] = []
         while offset < last:
             ranges = [FetchRange(answer.partition, offset, max(ask.bytes_max, 1))]
             (found,) = await self._records.fetch(
-                ranges, bytes_min=0, bytes_max=ask.bytes_max, wait_ms=0, is_committed=is_committed
+                ranges, bytes_min=1, bytes_max=ask.bytes_max, wait_ms=BEHIND_MS, is_committed=is_committed
             )
-            read = [] if found.error is not None else entries_of(found)
+            try:
+                read = [] if found.error is not None else entries_of(found)
+            except BearlakeError as error:
+                return entries, offset, error
             if not read:
-                break
+                return entries, offset, found.error
             entries += read
             offset = read[-1].end
-        answer.acquired = [run for run in answer.acquired if run.end <= offset]
-        answer.views = batches_of(answer.acquired, entries)
+        return entries, last, None
 
     async def acknowledge(self, group: str, partition: PartitionKey, member: str, acks: Sequence[ShareAck]) -> None:
         """Apply a member's acknowledgements; they are saved when this returns.
@@ -180,9 +225,9 @@ class Shares:
         """
         await self._at_dispatcher(partition, lambda dispatch: dispatch.acknowledge(group, partition, member, acks))
 
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
-        """Make what the member holds available to others. Raises as `acknowledge`."""
-        await self._at_dispatcher(partition, lambda dispatch: dispatch.release(group, partition, member))
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str) -> None:
+        """Make what the member has acquired `via` a server available to others. Raises as `acknowledge`."""
+        await self._at_dispatcher(partition, lambda dispatch: dispatch.release(group, partition, member, via))
 
     # -- administration ------------------------------------------------------------------------------------------
 
@@ -198,10 +243,12 @@ class Shares:
         """Return where the group is in these partitions, as saved; partitions without state are left out. Raises `Unavailable`."""
         bounds = await self._records.bounds(partitions)
         found: dict[PartitionKey, SharePosition] = {}
-        for partition in partitions:
-            stored = await self._stored(group, partition)
-            if stored is not None and partition in bounds:
-                found[partition] = SharePosition.of(stored, bounds[partition])
+        for start in range(0, len(partitions), LOAD_COUNT):
+            part = partitions[start : start + LOAD_COUNT]
+            cursors = await asyncio.gather(*(self._stored(group, partition) for partition in part))
+            for partition, stored in zip(part, cursors, strict=True):
+                if stored is not None and partition in bounds:
+                    found[partition] = SharePosition.of(stored, bounds[partition])
         return found
 
     async def _stored(self, group: str, partition: PartitionKey) -> Cursor | None:
@@ -231,8 +278,9 @@ class Shares:
 class ConfiguredTerms(TermsSource):
     """The terms that the configs of groups set."""
 
-    def __init__(self, configs: GroupConfigs) -> None:
+    def __init__(self, configs: GroupConfigs, groups: GroupStore) -> None:
         self._configs = configs
+        self._groups = groups
 
     @override
     def known(self, group: str) -> ShareTerms:
@@ -242,6 +290,15 @@ class ConfiguredTerms(TermsSource):
     async def newest(self, group: str) -> ShareTerms:
         await self._configs.get(group)
         return self.known(group)
+
+    @override
+    async def check_state(self, group: str, partition: PartitionKey) -> None:
+        stored = await self._groups.load(group)
+        is_share = stored is not None and stored.protocol_type == snapshot.PROTOCOL_TYPE
+        if stored is None or not is_share or stream_number(partition) not in snapshot.known_in(group, stored.state):
+            raise NoState(
+                f"share group {group!r} has no state in partition {partition}: no member has subscribed to it"
+            )
 
 
 def terms_of(settings: ShareGroupSettings) -> ShareTerms:

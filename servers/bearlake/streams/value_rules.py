@@ -10,6 +10,10 @@ from bearlake.streams.schemas import names
 from bearlake.streams.schemas.problems import InvalidSubject
 
 
+SUBJECT_COUNT_MAX = 100
+"""Subjects of one stream: each compaction task reads all of them."""
+
+
 class ValueMode(Enum):
     """What the table has for a value. Source: decision 213."""
 
@@ -34,9 +38,12 @@ class ValueRules:
 
 
 def check_subjects(configs: Mapping[str, str]) -> None:
-    """Raise `Invalid`, naming the config, unless the subjects are valid and of one context, whose ids values name."""
+    """Raise `Invalid`, naming the config, unless the subjects are few, valid and of one context, whose ids values name."""
+    subjects = _subjects(configs)
+    if len(subjects) > SUBJECT_COUNT_MAX:
+        raise Invalid(f"table.value.subjects: {len(subjects)} subjects; expected at most {SUBJECT_COUNT_MAX}")
     try:
-        contexts = {names.parse(subject).context for subject in _subjects(configs)}
+        contexts = {names.parse(subject).context for subject in subjects}
     except InvalidSubject as error:
         raise Invalid(f"table.value.subjects: {error}") from error
     if len(contexts) > 1:

@@ -105,7 +105,7 @@ class _Adapter(HTTPAdapter):
 
     @override
     def init_poolmanager(self, *arguments: Any, **named: Any) -> None:  # Any: passed on as they are
-        super().init_poolmanager(*arguments, **named)  # type: ignore[no-untyped-call]
+        super().init_poolmanager(*arguments, **named)
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
 
     @override
@@ -117,7 +117,7 @@ class _Adapter(HTTPAdapter):
         with exchange:
             response = super().send(request, *arguments, **named)
             response._content = self._body(response)
-            response._content_consumed = True  # type: ignore[attr-defined]
+            response._content_consumed = True
         if exchange.is_late:
             raise ReadTimeout("the catalog's answer takes too long", request=request)
         return response

@@ -116,6 +116,22 @@ def records(data: bytes) -> object:
     return bad, found is None
 
 
+def compressed(data: bytes) -> object:
+    """Check the records of a whole batch; what the native kernel knows as good, its twin knows with the same size."""
+    choices = Choices(data)
+    size_max, body = choices.of((LIMIT, LIMIT, 1000, 100)), choices.rest
+    found = native.check_batch(exact(body), size_max)
+    if found >= 0:
+        assert found == fallback.check_batch(body, size_max)
+    return body[22] & 7 if len(body) > 22 else -1, found >= 0, found > 100
+
+
+def _compressed_seeds() -> list[bytes]:
+    long = [Record(key=bytes([at]) * 9, value=b"%d, " % at * at, timestamp=at) for at in range(60)]
+    made = [encode(long, codec=codec) for codec in (Compression.LZ4, Compression.ZSTD)]
+    return [b"\0" + batch for batch in (*made, *batches())]
+
+
 def _plain(columns: Columns) -> list[Any]:
     return [part if part is None or isinstance(part, int) else bytes(part) for part in columns]
 
@@ -235,6 +251,13 @@ TARGETS = [
         seeds=lambda: _with(bytes([6, 0, 0, 0, 5]), [batch_bytes[HEADER_BYTES:] for batch_bytes in batches()]),
         run=records,
         share=2,
+    ),
+    Target(
+        name="kernel compressed batches",
+        seeds=_compressed_seeds,
+        run=compressed,
+        change=_lead(1),
+        memory_bytes=4 * 1024 * 1024,  # the twin decompresses into 1 MiB
     ),
     Target(
         name="kernel columns",

@@ -33,7 +33,7 @@ class OpenServices:
         self._server = server
         self._receiving = _Receiving(node)
 
-    def add_generic_rpc_handlers(self, handlers: "Sequence[grpc.GenericRpcHandler[Any, Any]]") -> None:
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Called by generated code."""
         self._server.add_generic_rpc_handlers(tuple(_Limited(handler, self._receiving) for handler in handlers))
 
@@ -66,10 +66,10 @@ class _Receiving:
         return message
 
 
-class _Limited(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the stubs only
+class _Limited(grpc.GenericRpcHandler):
     """The handlers of one service; Any: their message types differ."""
 
-    def __init__(self, handlers: "grpc.GenericRpcHandler[Any, Any]", receiving: _Receiving) -> None:
+    def __init__(self, handlers: grpc.GenericRpcHandler, receiving: _Receiving) -> None:
         self._handlers = handlers
         self._receiving = receiving
 

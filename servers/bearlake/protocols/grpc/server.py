@@ -77,12 +77,11 @@ class GrpcServer:
             streams, servers, self._settings, random_source or random.SystemRandom(), login, self._revocations
         )
         self._server.add_generic_rpc_handlers(_handlers(self._node))
-        open_services = OpenServices(self._server, self._node)
+        open_services: Any = OpenServices(self._server, self._node)  # Any: in place of a server
         health_pb2_grpc.add_HealthServicer_to_server(self._health, open_services)
         names = [*methods.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            reflection.aio.ReflectionServicer(names), open_services
-        )
+        register: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server  # untyped
+        register(reflection.aio.ReflectionServicer(names), open_services)
         for name in ("", *methods.SERVICES):
             await self._health.set(name, _SERVING)
         await self._server.start()

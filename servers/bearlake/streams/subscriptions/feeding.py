@@ -190,9 +190,11 @@ class Feeder:
             await self._read_again(want)
         elif isinstance(want, Read):
             await self._read_on(want.offset)
+        elif (wait_s := self._wait_s()) is None:  # the usual case; a timeout takes as long as the wait itself
+            await self._wake.wait()
         else:
             try:
-                async with asyncio.timeout(self._wait_s()):
+                async with asyncio.timeout(wait_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass  # an entry is due

@@ -23,20 +23,18 @@ declare
     firsts bigint[];
 begin
     perform from bearlake.transactional_id t where t.producer_id = any (p_state_producers) order by t.producer_id for no key update;
-    -- The kinds of transactions.may_write; 0: the batch is admitted.
-    with added as (
-        select t.producer_id, u.partition from bearlake.transactional_id t, lateral unnest(t.partitions) u (partition)
-         where t.producer_id = any (p_state_producers) and t.state = 1
-    ), decided as (
+    -- The kinds of transactions.may_write; 0: the batch is admitted. Arrays are not joined: their length is unknown to the planner, which
+    -- would compare each element with each. The condition "in" builds a hash table.
+    with decided as (
         select b.k, case when b.way = 0 then 0
                          when t.producer_id is null or b.epoch > t.epoch then 9
                          when b.epoch < t.epoch then 3
-                         when b.way = 2 or a.partition is not null then 0
+                         when b.way = 2 or (t.producer_id, b.partition) in (
+                             select a.producer_id, u.partition from bearlake.transactional_id a, lateral unnest(a.partitions) u (partition)
+                              where a.producer_id = any (p_state_producers) and a.state = 1) then 0
                          else 9 end as refusal
           from unnest(p_transactional, p_partitions, p_states, p_epochs) with ordinality b (way, partition, state, epoch, k)
-          left join unnest(p_state_producers) with ordinality s (producer, number) on s.number = b.state
-          left join bearlake.transactional_id t on t.producer_id = s.producer and b.way > 0
-          left join added a on a.producer_id = t.producer_id and a.partition = b.partition
+          left join bearlake.transactional_id t on t.producer_id = p_state_producers[b.state] and b.way > 0
     )
     select array_agg(d.refusal order by d.k), coalesce(array_agg(d.k::integer order by d.k) filter (where d.refusal = 0), '{}')
       into refusals, admitted from decided d;
@@ -59,9 +57,8 @@ begin
         update bearlake.object o set outcomes = commit_transactional.outcomes where o.key = p_token;
     end if;
     with accepted as materialized (
-        select b.partition, s.producer, outcomes[3 * b.k - 1] as base
+        select b.partition, p_state_producers[b.state] as producer, outcomes[3 * b.k - 1] as base
           from unnest(p_transactional, p_partitions, p_states) with ordinality b (way, partition, state, k)
-          join unnest(p_state_producers) with ordinality s (producer, number) on s.number = b.state
          where b.way > 0 and outcomes[3 * b.k - 2] = 0
     ), opened as (
         insert into bearlake.open_transaction (partition, producer_id, first_offset)
@@ -76,7 +73,9 @@ begin
            set transactions = (
                select array_agg(f.cell order by o.i, f.field)
                  from unnest(places, begun, firsts) with ordinality o (partition, producer, first, i),
-                      lateral unnest(array[0, o.partition, o.producer, o.first, -1, bearlake.open_offset(o.partition)])
+                      lateral unnest(array[
+                          0, o.partition, o.producer, o.first, -1,
+                          (select min(x.first_offset) from bearlake.open_transaction x where x.partition = o.partition)])
                       with ordinality f (cell, field))
          where l.position = log_position;
     end if;
