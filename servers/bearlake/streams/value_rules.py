@@ -9,7 +9,6 @@ from bearlake.streams import configs as stream_configs
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.problems import InvalidSubject
 
-
 SUBJECT_COUNT_MAX = 100
 """Subjects of one stream: each compaction task reads all of them."""
 
