@@ -50,4 +50,4 @@ def _typed(columns: pa.Schema) -> Iterator[Leaf]:
 
 
 def _is_integral(found: pa.DataType) -> bool:
-    return pa.types.is_integer(found) or pa.types.is_timestamp(found) or pa.types.is_date(found)
+    return bool(pa.types.is_integer(found) or pa.types.is_timestamp(found) or pa.types.is_date(found))
