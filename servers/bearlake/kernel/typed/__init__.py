@@ -1,8 +1,10 @@
 """Values of a schema as typed columns in Arrow's layout: decode values, prove that the columns give the same bytes back, and encode them.
 
-    avro_decode   Avro values to columns (C: avro_decode, avro_verify)
-    avro_encode   columns to Avro values (C: avro_encode)
-    slots         the growing columns of a decoder (C: slots, nodes)
+    avro_decode   Avro values to columns: the call, and the proof
+    avro_values   one value after the other, appended to the columns
+    avro_reader   numbers, texts, blocks, and values below OPAQUE nodes
+    avro_encode   columns to Avro values (C: also sources, which checks the columns)
+    slots         the growing columns of a decoder (C: also nodes, which reads the schema)
 
 A schema is a tuple of `TypedNode`s; `table/typed` makes it from the schema's text. Node 0 is a RECORD. The nodes that are reached from it
 are a tree; each has a column, except a NULL that is a branch of a UNION. The columns are in the order of a walk through the tree, parents

@@ -85,6 +85,9 @@ static int read_node(Node *node, PyObject *item)
     node->size = (int32_t)(is_sized ? numbers[FIELD_SIZE] : 0);
     node->precision = (int32_t)(is_decimal ? numbers[FIELD_PRECISION] : 0);
     node->width = kind == KIND_FIXED ? node->size : kinds[kind].width;
+    node->limit = 1;
+    for (int32_t digit = 0; digit < node->precision; digit++)
+        node->limit *= 10;
     node->child_count = (int32_t)child_count;
     node->symbols = symbols;
     return check_symbols(symbols);

@@ -63,6 +63,7 @@ struct Node {
     Node **children;
     PyObject *symbols; /* a borrowed tuple of bytes, which the caller of the function holds */
     int64_t slot_bytes;
+    unsigned __int128 limit; /* of a decimal: 10 to the power of `precision` */
     /* the column that grows */
     int64_t length, null_count, content_size;
     Column validity, offsets, content;
@@ -88,6 +89,10 @@ void add_null(Node *node);                     /* there is room */
 void cut_slots(Node *node, int64_t length);
 PyObject *take_slots(KernelState *state, Tree *tree); /* a list of TypedSlots; NULL with an exception set */
 
+/* sources.c: lets a node and those below it read their columns, a tuple of TypedSources; `*next` counts them, and each has three buffers
+   that the caller releases. 0, or -1 with an exception set. */
+int open_sources(Node *node, PyObject *columns, Py_buffer *buffers, int32_t *next);
+
 /* avro_encode.c: appends the row to `out`, which has `*size` bytes in use. */
 Step encode_avro_row(const Node *root, int64_t row, Column *out, int64_t *size);
 
@@ -112,6 +117,17 @@ static inline void put_bit(Column *bitmap, int64_t index, bool is_set)
 }
 
 static inline bool is_plain_null(const Node *node) { return node->kind == KIND_NULL && node->null_branch < 0; }
+
+#define COPY_SLACK 16 /* bytes that `copy_short` may read and write beyond the end */
+
+/* Copies `size` bytes; `has_slack`: both sides have COPY_SLACK more. A call of memcpy costs more than a short text. */
+static inline void copy_short(uint8_t *to, const uint8_t *from, int64_t size, bool has_slack)
+{
+    if (has_slack && size <= COPY_SLACK)
+        memcpy(to, from, COPY_SLACK);
+    else if (size > 0)
+        memcpy(to, from, (size_t)size);
+}
 
 /* Ends a slot of a column whose content, and whose slots in other columns, are there. */
 static inline void end_slot(Node *node, bool is_valid)
