@@ -222,6 +222,7 @@ class Turns:
         "access",
         "quotas",
         "transactions",
+        "table_columns",
     )
 
     def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:

@@ -33,6 +33,7 @@ DIGESTS = {
     20: "bac181869a9f05e8a5511aa2191e2a8733d142a37236737b80ce92605c1f62db",
     21: "bac181869a9f05e8a5511aa2191e2a8733d142a37236737b80ce92605c1f62db",  # only the meaning changed
     22: "f33be1336bc01da6eee28d321a00efe10b86ffac2e3f01c5e21f59317ff75bd7",
+    23: "a8b124241fa1d66fd9e7fa7a5eb944acd9e8154bb560c69a69f1ec9032059210",
 }
 """Digest of the files of each layout. A line of a released layout never changes."""
 

@@ -285,6 +285,7 @@ class RemoteMetadata(Metadata):
         self.access: Any = noun("access")
         self.quotas: Any = noun("quotas")
         self.transactions: Any = noun("transactions")
+        self.table_columns: Any = noun("table_columns")
         self._inner = inner
 
     @override

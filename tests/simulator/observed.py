@@ -198,6 +198,7 @@ class ObservedMetadata:
         self.access: Any = inner.access
         self.quotas: Any = inner.quotas
         self.transactions: Any = _Transactions(inner.transactions, truth, inner.log)
+        self.table_columns: Any = inner.table_columns
         self.cluster_id = inner.cluster_id
         self.now_ms = inner.now_ms
         self.close = inner.close

@@ -17,7 +17,7 @@ Rules that hold for every method:
 The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions, defaults, users, access rules and quotas have values
 and Protocols in `metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py`, `metadata/defaults.py`, `metadata/users.py`,
 `metadata/access_rules.py`, `metadata/quotas.py` and `metadata/transactions.py`. The Protocol for producers is in
-`metadata/producer_ids.py`.
+`metadata/producer_ids.py`, that for typed columns in `metadata/table_columns.py`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -50,6 +50,7 @@ from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.table_columns import TableColumnsStore
 from bearlake.metadata.transactions import Transactions
 from bearlake.metadata.users import UserStore
 
@@ -368,6 +369,7 @@ class Metadata(Protocol):
     access: AccessRules
     quotas: Quotas
     transactions: Transactions
+    table_columns: TableColumnsStore
 
     async def cluster_id(self) -> str:
         """Return the deployment's id: 22 characters of URL-safe base64 (a UUID), created when the store is first opened."""

@@ -36,6 +36,7 @@ from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.table_columns import TableColumnsStore
 from bearlake.metadata.transactions import Transactions
 from bearlake.metadata.users import UserStore
 
@@ -100,6 +101,7 @@ class FaultyMetadata(Metadata):
         self.access: AccessRules = cast("AccessRules", FaultyNoun(inner.access, self._line))
         self.quotas: Quotas = cast("Quotas", FaultyNoun(inner.quotas, self._line))
         self.transactions: Transactions = cast("Transactions", FaultyNoun(inner.transactions, self._line))
+        self.table_columns: TableColumnsStore = cast("TableColumnsStore", FaultyNoun(inner.table_columns, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
         """Use these faults from now on."""

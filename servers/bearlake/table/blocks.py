@@ -37,6 +37,7 @@ from bearlake.table.schema import (
     VALUE,
 )
 from bearlake.table.sparse import SparseFile
+from bearlake.table.typed_rows import TypedFooter, file_schema, restored
 from bearlake.table.value_pages import pages_of
 
 _OTHER_COLUMNS = tuple(name for name in COLUMNS if name != VALUE)
@@ -106,9 +107,14 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
     Raises:
         Corrupt: the rows cannot be decoded, or do not have our format.
     """
-    pages = _value_pages(file, footer, group)
-    names = COLUMNS if pages is None else _OTHER_COLUMNS
-    columns = columns_of(_read(file, footer, group, names), names)
+    typed = footer.typed
+    pages: Sequence[kernel.ValuePage] | None = None
+    if typed is not None and not typed.has_values(group):
+        columns = columns_of(_complete(file, footer, typed, group))
+    else:
+        pages = _value_pages(file, footer, group)
+        names = COLUMNS if pages is None else _OTHER_COLUMNS
+        columns = columns_of(_read(file, footer, group, names), names)
     try:
         buffer, batches = kernel.encode_columns(columns, 0, columns.row_count, pages)
     except ValueError as error:
@@ -192,6 +198,15 @@ def columns_of(table: pa.Table, names: Sequence[str] = COLUMNS) -> kernel.Column
         value_validity=_bitmap(value_validity),
         **{name: _values(batch[name]) for name in BATCH_FIELDS},
     )
+
+
+def _complete(file: SparseFile, footer: Footer, typed: TypedFooter, group: int) -> pa.Table:
+    """Read our columns of a row group, with the values that the file leaves out."""
+    rows = _read(file, footer, group, file_schema(typed.columns.book).names)
+    try:
+        return restored(rows, typed, group)
+    except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
 def _value_pages(file: SparseFile, footer: Footer, group: int) -> Sequence[kernel.ValuePage] | None:

@@ -15,7 +15,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-VERSION = 34
+VERSION = 35
 """The layout that these files make."""
 
 OLDEST = 26

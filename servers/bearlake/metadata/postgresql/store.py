@@ -35,6 +35,7 @@ from bearlake.metadata.postgresql.schemas import PostgresqlSchemas
 from bearlake.metadata.postgresql.servers import PostgresqlLeases, PostgresqlServers
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.streams import PostgresqlStreams
+from bearlake.metadata.postgresql.table_columns import PostgresqlTableColumns
 from bearlake.metadata.postgresql.tasks import PostgresqlTasks
 from bearlake.metadata.postgresql.transactions import PostgresqlTransactions
 from bearlake.metadata.postgresql.users import PostgresqlUsers
@@ -43,6 +44,7 @@ from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.table_columns import TableColumnsStore
 from bearlake.metadata.transactions import Transactions
 from bearlake.metadata.users import UserStore
 
@@ -69,6 +71,7 @@ class PostgresqlMetadata(Metadata):
         self.schemas: SchemaStore = PostgresqlSchemas(self._database)
         self.cursors: CursorStore = PostgresqlCursors(self._database)
         self.defaults: DefaultsStore = PostgresqlDefaults(self._database)
+        self.table_columns: TableColumnsStore = PostgresqlTableColumns(self._database)
         self.users: UserStore = PostgresqlUsers(self._database)
         self.access: AccessRules = PostgresqlAccessRules(self._database, self._watch)
         self.quotas: Quotas = PostgresqlQuotas(self._database, self._watch)

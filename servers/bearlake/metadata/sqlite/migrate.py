@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 
 from bearlake.errors import Unavailable, Unsupported
 
-VERSION = 22
+VERSION = 23
 """The layout that `schema/` makes."""
 
 OLDEST = 16

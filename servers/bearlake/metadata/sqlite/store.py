@@ -38,11 +38,13 @@ from bearlake.metadata.sqlite.schemas import SqliteSchemas
 from bearlake.metadata.sqlite.servers import SqliteLeases, SqliteServers
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.streams import SqliteStreams
+from bearlake.metadata.sqlite.table_columns import SqliteTableColumns
 from bearlake.metadata.sqlite.tasks import SqliteTasks
 from bearlake.metadata.sqlite.transactions import SqliteTransactions
 from bearlake.metadata.sqlite.upgrade import upgrade
 from bearlake.metadata.sqlite.users import SqliteUsers
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.table_columns import TableColumnsStore
 from bearlake.metadata.transactions import Transactions
 from bearlake.metadata.users import UserStore
 
@@ -69,6 +71,7 @@ class SqliteMetadata(Metadata):
         self.schemas: SchemaStore = SqliteSchemas(self._database)
         self.cursors: CursorStore = SqliteCursors(self._database, self._log, clock)
         self.defaults: DefaultsStore = SqliteDefaults(self._database)
+        self.table_columns: TableColumnsStore = SqliteTableColumns(self._database)
         self.users: UserStore = SqliteUsers(self._database)
         self.access: AccessRules = SqliteAccessRules(self._database, self._log)
         self.quotas: Quotas = SqliteQuotas(self._database, self._log)
