@@ -189,7 +189,7 @@ class Streams(Management):
             settings.subscriptions,
             tenure,
             self._is_terminated,
-            ConfiguredTerms(self.group_configs),
+            ConfiguredTerms(self.group_configs, metadata.groups),
         )
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions

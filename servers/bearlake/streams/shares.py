@@ -7,25 +7,30 @@ So clients need not find a partition's dispatcher, and nobody is redirected.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
-from bearlake.errors import Unavailable
-from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
+from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.metadata import GroupStore
+from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef, stream_number
 from bearlake.metadata.subscriptions import Cursor, CursorStore
 from bearlake.streams.fetched import FetchRange
 from bearlake.streams.groups.configs import GroupConfigs
+from bearlake.streams.groups.share import snapshot
 from bearlake.streams.groups.share.configs import parse_reset
 from bearlake.streams.groups.share.settings import ShareGroupSettings
+from bearlake.streams.subscriptions.consumers import StoredEntry
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, NotHolder
 from bearlake.streams.subscriptions.reading import Records, entries_of
 from bearlake.streams.subscriptions.share.in_flight import InFlight, ShareAck
 from bearlake.streams.subscriptions.share.partition import batches_of
 from bearlake.streams.subscriptions.share.terms import (
     BY_DURATION,
+    NoState,
     ShareAnswer,
     ShareAsk,
     ShareTerms,
@@ -33,11 +38,16 @@ from bearlake.streams.subscriptions.share.terms import (
     cursor_name,
 )
 from bearlake.streams.subscriptions.share_dispatch import LocalShares, ShareDispatch
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 SPLIT_WAIT_MS = 250
 """Longest wait (ms) for records while a member's partitions are dispatched by several servers; then all are asked again."""
+BEHIND_MS = 1_000
+"""Longest wait (ms) until this server knows records that another one has acquired."""
 KNOWN_COUNT_MAX = 50_000
 """Partitions whose dispatcher on another server is remembered."""
 ATTEMPTS_MAX = 3
@@ -117,17 +127,17 @@ class Shares:
         """Note which servers dispatch the partitions; returns whether a partition's dispatcher is another one than was asked."""
         has_moved = False
         for answer in answers:
-            if answer.error is None:
-                continue
-            before = self._known.pop(answer.partition, None)
+            before = self._known.get(answer.partition)
             if isinstance(answer.error, NotHolder):
                 self._note(answer.partition, answer.error.holder)
                 has_moved = has_moved or answer.error.holder not in (None, before)
-            elif before is not None:
+            elif isinstance(answer.error, Fenced | Unavailable) and before is not None:
+                del self._known[answer.partition]
                 has_moved = True  # perhaps nobody dispatches the partition now
         return has_moved
 
     def _note(self, partition: PartitionKey, holder: ServerRef | None) -> None:
+        self._known.pop(partition, None)
         if len(self._known) >= KNOWN_COUNT_MAX:
             self._known.clear()
         if holder is not None:
@@ -151,27 +161,45 @@ class Shares:
             error = Unavailable("the server that dispatches the partition is not known to be live")
             return [ShareAnswer(partition=partition, error=error) for partition in ask.partitions]
         answers = await dispatch.acquire(ask)
-        await asyncio.gather(*(self._fill(answer, ask) for answer in answers if answer.acquired))
+        await asyncio.gather(*(self._fill(dispatch, answer, ask) for answer in answers if answer.acquired))
         return answers
 
-    async def _fill(self, answer: ShareAnswer, ask: ShareAsk) -> None:
-        """Read the batches of what another server acquired; what cannot be read is left out, and its lock expires."""
+    async def _fill(self, dispatch: ShareDispatch, answer: ShareAnswer, ask: ShareAsk) -> None:
+        """Read the batches of what another server acquired. What cannot be read is given back: nobody was sent it."""
+        acquired = answer.acquired
+        entries, end, answer.error = await self._read(answer, ask)
+        answer.acquired = [run._replace(end=min(run.end, end)) for run in acquired if run.start < end]
+        answer.views = batches_of(answer.acquired, entries)
+        unread = [(max(run.start, end), run.end) for run in acquired if run.end > end]
+        if unread:
+            metrics.SHARE_UNREAD.inc(sum(last - first for first, last in unread))
+            try:
+                await dispatch.give_back(ask.group, answer.partition, ask.member, unread)
+            except BearlakeError as error:  # then it is available again when its lock has expired
+                log.info("cannot give back records of a share group", extra={"error": repr(error)})
+
+    async def _read(self, answer: ShareAnswer, ask: ShareAsk) -> tuple[list[StoredEntry], int, BearlakeError | None]:
+        """Read all that was acquired; returns the entries, the offset behind what was read, and why that is not all.
+
+        This server may not have heard of the newest records yet, and waits for them.
+        """
+        offset, last = answer.acquired[0].start, answer.acquired[-1].end
         is_committed = self.terms_of(ask.group).is_committed
-        last = answer.acquired[-1].end
-        offset = answer.acquired[0].start
-        entries = []
+        entries: list[StoredEntry] = []
         while offset < last:
             ranges = [FetchRange(answer.partition, offset, max(ask.bytes_max, 1))]
             (found,) = await self._records.fetch(
-                ranges, bytes_min=0, bytes_max=ask.bytes_max, wait_ms=0, is_committed=is_committed
+                ranges, bytes_min=1, bytes_max=ask.bytes_max, wait_ms=BEHIND_MS, is_committed=is_committed
             )
-            read = [] if found.error is not None else entries_of(found)
+            try:
+                read = [] if found.error is not None else entries_of(found)
+            except BearlakeError as error:
+                return entries, offset, error
             if not read:
-                break
+                return entries, offset, found.error
             entries += read
             offset = read[-1].end
-        answer.acquired = [run for run in answer.acquired if run.end <= offset]
-        answer.views = batches_of(answer.acquired, entries)
+        return entries, last, None
 
     async def acknowledge(self, group: str, partition: PartitionKey, member: str, acks: Sequence[ShareAck]) -> None:
         """Apply a member's acknowledgements; they are saved when this returns.
@@ -180,9 +208,9 @@ class Shares:
         """
         await self._at_dispatcher(partition, lambda dispatch: dispatch.acknowledge(group, partition, member, acks))
 
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
-        """Make what the member holds available to others. Raises as `acknowledge`."""
-        await self._at_dispatcher(partition, lambda dispatch: dispatch.release(group, partition, member))
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str) -> None:
+        """Make what the member has acquired `via` a server available to others. Raises as `acknowledge`."""
+        await self._at_dispatcher(partition, lambda dispatch: dispatch.release(group, partition, member, via))
 
     # -- administration ------------------------------------------------------------------------------------------
 
@@ -231,8 +259,9 @@ class Shares:
 class ConfiguredTerms(TermsSource):
     """The terms that the configs of groups set."""
 
-    def __init__(self, configs: GroupConfigs) -> None:
+    def __init__(self, configs: GroupConfigs, groups: GroupStore) -> None:
         self._configs = configs
+        self._groups = groups
 
     @override
     def known(self, group: str) -> ShareTerms:
@@ -242,6 +271,15 @@ class ConfiguredTerms(TermsSource):
     async def newest(self, group: str) -> ShareTerms:
         await self._configs.get(group)
         return self.known(group)
+
+    @override
+    async def check_state(self, group: str, partition: PartitionKey) -> None:
+        stored = await self._groups.load(group)
+        is_share = stored is not None and stored.protocol_type == snapshot.PROTOCOL_TYPE
+        if stored is None or not is_share or stream_number(partition) not in snapshot.known_in(group, stored.state):
+            raise NoState(
+                f"share group {group!r} has no state in partition {partition}: no member has subscribed to it"
+            )
 
 
 def terms_of(settings: ShareGroupSettings) -> ShareTerms:

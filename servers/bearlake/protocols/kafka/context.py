@@ -47,8 +47,7 @@ class KafkaContext:
         """The share groups that this server coordinates."""
         self.shares = Shares(streams.local_shares, streams.metadata.cursors, streams, share_reach or NoReach())
         """The records of all share groups."""
-        limits = streams.settings.groups.share
-        self.share_sessions = ShareSessions(limits.session_count_max, limits.session_partition_count_max)
+        self.share_sessions = ShareSessions(streams.settings.groups.share)
         self.patterns = Patterns(self.topics, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop)
         """The topics that match the patterns of consumer groups' members."""
         self.settings = settings

@@ -79,8 +79,15 @@ class RemoteShares(ShareDispatch):
         await self._ask("acknowledge", {"group": group, "partition": partition, "member": member, "acks": packed})
 
     @override
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
-        await self._ask("release", {"group": group, "partition": partition, "member": member})
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str | None = None) -> None:
+        await self._ask("release", {"group": group, "partition": partition, "member": member, "via": via})
+
+    @override
+    async def give_back(
+        self, group: str, partition: PartitionKey, member: str, ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        packed = [list(offsets) for offsets in ranges]
+        await self._ask("give_back", {"group": group, "partition": partition, "member": member, "ranges": packed})
 
     @override
     async def reset(self, group: str, partition: PartitionKey, offset: int) -> None:

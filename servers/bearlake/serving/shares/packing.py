@@ -1,9 +1,11 @@
 """The JSON format of messages between servers about share groups.
 
-    POST /v1/shares/acquire      {"group", "member", "partitions": [partition], "bytes_max", "record_count_max", "is_strict", "wait_ms"}
+    POST /v1/shares/acquire      {"group", "member", "partitions": [partition], "bytes_max", "record_count_max", "is_strict", "wait_ms",
+                                  "via"}
                                  → {"answers": [{"partition", "acquired": [[start, end, delivery_count]], "error": null | Problem}]}
     POST /v1/shares/acknowledge  {"group", "partition", "member", "acks": [[start, end, [type]]]}   → {}
-    POST /v1/shares/release      {"group", "partition", "member"}                                   → {}
+    POST /v1/shares/release      {"group", "partition", "member", "via": null | server}             → {}
+    POST /v1/shares/give_back    {"group", "partition", "member", "ranges": [[start, end]]}         → {}
     POST /v1/shares/reset        {"group", "partition", "offset"}                                   → {}
     POST /v1/shares/forget       {"group", "partition"}                                             → {}
 
@@ -18,7 +20,7 @@ from bearlake.metadata.model import PartitionKey, ServerRef
 from bearlake.serving.http.models import Meta, OpenModel, Reader
 from bearlake.streams.subscriptions.model import NotHolder
 from bearlake.streams.subscriptions.share.in_flight import Acquired, InvalidRecordState, ShareAck
-from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk
+from bearlake.streams.subscriptions.share.terms import NoState, ShareAnswer, ShareAsk
 
 _Int64 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Int32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -30,6 +32,7 @@ Document = dict[str, Any]
 _KINDS: dict[str, type[BearlakeError]] = {
     "invalid_record_state": InvalidRecordState,
     "invalid": Invalid,
+    "no_state": NoState,
     "not_found": NotFound,
     "fenced": Fenced,
     "overloaded": Overloaded,
@@ -48,6 +51,7 @@ class Acquire(OpenModel):
     record_count_max: _Int32
     is_strict: bool
     wait_ms: _Int32
+    via: str = ""
 
     def ask(self) -> ShareAsk:
         """Return the request."""
@@ -59,6 +63,7 @@ class Acquire(OpenModel):
             record_count_max=max(self.record_count_max, 1),
             is_strict=self.is_strict,
             wait_ms=self.wait_ms,
+            via=self.via,
         )
 
 
@@ -88,6 +93,14 @@ class Release(_OfGroup):
     """What a member holds becomes available."""
 
     member: str
+    via: str | None = None
+
+
+class GiveBack(_OfGroup):
+    """What a member acquired was not sent to it."""
+
+    member: str
+    ranges: list[tuple[_Int64, _Int64]]
 
 
 class Reset(_OfGroup):
@@ -103,6 +116,7 @@ class Forget(_OfGroup):
 ACQUIRE = Reader[Acquire](Acquire)
 ACKNOWLEDGE = Reader[Acknowledge](Acknowledge)
 RELEASE = Reader[Release](Release)
+GIVE_BACK = Reader[GiveBack](GiveBack)
 RESET = Reader[Reset](Reset)
 FORGET = Reader[Forget](Forget)
 
@@ -117,6 +131,7 @@ def pack_ask(ask: ShareAsk) -> Document:
         "record_count_max": ask.record_count_max,
         "is_strict": ask.is_strict,
         "wait_ms": ask.wait_ms,
+        "via": ask.via,
     }
 
 

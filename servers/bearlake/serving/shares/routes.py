@@ -32,6 +32,7 @@ class ShareRoutes:
         self._add(router, packing.ACQUIRE, self.acquire)
         self._add(router, packing.ACKNOWLEDGE, self.acknowledge)
         self._add(router, packing.RELEASE, self.release)
+        self._add(router, packing.GIVE_BACK, self.give_back)
         self._add(router, packing.RESET, self.reset)
         self._add(router, packing.FORGET, self.forget)
 
@@ -49,7 +50,12 @@ class ShareRoutes:
 
     async def release(self, asked: packing.Release) -> Document:
         """Release what a member holds."""
-        await self._dispatch.release(asked.group, asked.key(), asked.member)
+        await self._dispatch.release(asked.group, asked.key(), asked.member, asked.via)
+        return {}
+
+    async def give_back(self, asked: packing.GiveBack) -> Document:
+        """Take back what a member was not sent."""
+        await self._dispatch.give_back(asked.group, asked.key(), asked.member, asked.ranges)
         return {}
 
     async def reset(self, asked: packing.Reset) -> Document:

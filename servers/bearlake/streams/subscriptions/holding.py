@@ -23,8 +23,6 @@ from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.held import HeldPartition
 from bearlake.streams.subscriptions.model import Closed, NotHolder
 from bearlake.streams.subscriptions.saving import SavedCursor, Saver
-from bearlake.streams.subscriptions.share.partition import SharePartition
-from bearlake.streams.subscriptions.share.terms import cursor_name
 from bearlake.streams.subscriptions.subscription import Subscription
 from bearlake.streams.tenure import HeldLease, Tenure
 from bearlake.telemetry import metrics
@@ -58,9 +56,9 @@ class Holdings:
         self._tenure = tenure
         self._isolation = isolation
         self._leases = leases
-        self._cursors = cursors
+        self.cursors = cursors
         self._around = surroundings
-        self._settings = surroundings.settings
+        self.settings = surroundings.settings
         self._saver = saver
         self._held: dict[PartitionKey, HeldPartition] = {}
         self._opening: dict[PartitionKey, asyncio.Task[HeldPartition]] = {}
@@ -99,7 +97,7 @@ class Holdings:
     async def _open_new(self, partition: PartitionKey) -> HeldPartition:
         task = self._opening.get(partition)
         if task is None:
-            if len(self._held) + len(self._opening) >= self._settings.partition_count_max:
+            if len(self._held) + len(self._opening) >= self.settings.partition_count_max:
                 raise Overloaded(f"this server has reached its limit of {len(self._held)} dispatched partitions")
             task = self._opening[partition] = asyncio.get_running_loop().create_task(self._take(partition))
             task.add_done_callback(noticed(log, "take a partition"))
@@ -113,7 +111,7 @@ class Holdings:
             bounds = (await self._around.records.bounds([partition])).get(partition)
             if bounds is None:
                 raise NotFound(f"no partition {partition}")
-            for cursor in await self._cursors.load(partition):
+            for cursor in await self.cursors.load(partition):
                 held.adopt_any(cursor, bounds.start)
         except BearlakeError:
             await self._release(partition)
@@ -165,30 +163,13 @@ class Holdings:
         Raises as `create_cursor`; `Fenced` if the partition was released meanwhile.
         """
         drop_count = held.drop_count
-        stored = await create_cursor(self._cursors, held.partition, name, mark_delete, properties)
+        stored = await create_cursor(self.cursors, held.partition, name, mark_delete, properties)
         if held.drop_count == drop_count:
             return held.adopt(stored, stored.mark_delete)
         found = await self.find(held, name)  # it may be deleted again
         if found is None:
             raise changing(held.partition)
         return found
-
-    async def create_share(self, held: HeldPartition, group: str, mark_delete: int) -> SharePartition:
-        """Return the share group's state in the partition; creates it if needed. Raises as `create`."""
-        drop_count = held.drop_count
-        stored = await create_cursor(self._cursors, held.partition, cursor_name(group), mark_delete, {})
-        if held.drop_count == drop_count:
-            return held.adopt_share(stored, stored.mark_delete)
-        found = await self.find_share(held, group)  # it may be deleted again
-        if found is None:
-            raise changing(held.partition)
-        return found
-
-    async def find_share(self, held: HeldPartition, group: str) -> SharePartition | None:
-        """Return the share group's state if it exists, as `find` does. Raises `Fenced`, `Unavailable`."""
-        if group not in held.shares:
-            await self.adopt_stored(held)
-        return held.shares.get(group)
 
     async def find(self, held: HeldPartition, name: str) -> Subscription | None:
         """Return the subscription if it exists; no pending deletion can remove it afterwards. Raises `Fenced`, `Unavailable`."""
@@ -201,8 +182,8 @@ class Holdings:
         for _ in range(ATTEMPTS_MAX):
             drop_count = held.drop_count
             if held.open_deletion is not None:
-                await refuse_deletions(self._cursors, held.partition, held.lease, held.open_deletion)
-            stored = await self._cursors.load(held.partition)
+                await refuse_deletions(self.cursors, held.partition, held.lease, held.open_deletion)
+            stored = await self.cursors.load(held.partition)
             if held.drop_count == drop_count:
                 held.open_deletion = None
                 for cursor in stored:
@@ -224,12 +205,12 @@ class Holdings:
 
     async def _delete(self, saved: SavedCursor) -> None:
         """Delete the cursor, unless a client has found it since the look-up. Looks up once and does not try a refused deletion again."""
-        after = await self._cursors.deletion_count(saved.partition)
+        after = await self.cursors.deletion_count(saved.partition)
         held = self._held.get(saved.partition)
         if held is None or saved.is_over:
             raise _gone(saved)
         try:
-            await self._cursors.delete(saved.partition, {saved.name: saved.generation}, saved.lease, after=after)
+            await self.cursors.delete(saved.partition, {saved.name: saved.generation}, saved.lease, after=after)
         except Conflict as error:
             raise changing(saved.partition) from error
         except (Unavailable, asyncio.CancelledError):
@@ -254,6 +235,10 @@ class Holdings:
             subscription.close(Closed.FAILED)
 
     # -- confirming ownership ------------------------------------------------------------------------------------
+
+    def may_acquire(self, partition: PartitionKey) -> bool:
+        """Whether members of share groups may acquire records: while a partition is leaving, another server may acquire them."""
+        return partition not in self._leaving and self.may_deliver(partition)
 
     def may_deliver(self, partition: PartitionKey) -> bool:
         """Whether this server may deliver, as far as it knows without asking the store."""
@@ -304,7 +289,7 @@ class Holdings:
         for held in self.all():
             if held.is_used:
                 held.last_used = now
-            elif (now - held.last_used) * 1000 > self._settings.idle_ms:
+            elif (now - held.last_used) * 1000 > self.settings.idle_ms:
                 await self.leave(held, Closed.MOVED)
 
     async def drain(self) -> None:
@@ -326,7 +311,7 @@ class Holdings:
         for subscription in subscriptions:
             subscription.stop()
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._settings.last_ack_wait_ms / 1000
+        end = loop.time() + self.settings.last_ack_wait_ms / 1000
         while loop.time() < end and any(subscription.awaits_acknowledgements for subscription in subscriptions):  # noqa: ASYNC110 - many callbacks
             await asyncio.sleep(ACK_POLL_MS / 1000)
 
@@ -355,6 +340,8 @@ class Holdings:
     async def _save_last(self, held: HeldPartition) -> None:
         for subscription in held.subscriptions.values():
             subscription.stop()
+        for share in held.shares.values():
+            share.wake()
         try:
             for _ in range(LAST_SAVE_COUNT_MAX):
                 dirty = [saved for saved in held.saved_cursors() if saved.is_dirty]

@@ -55,4 +55,4 @@ class SubscriptionSettings:
     partition_count_max: int = 50_000
     """Partitions that one server dispatches; more are refused until some are idle."""
     subscription_per_partition_max: int = 2_000
-    """Durable subscriptions of one partition."""
+    """Durable subscriptions of one partition, and as many share groups."""

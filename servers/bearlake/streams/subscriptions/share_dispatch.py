@@ -6,26 +6,34 @@ records are delivered again with the same delivery count.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import Protocol, TypeVar
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from typing_extensions import override
 
 from bearlake.clock import Clock
-from bearlake.errors import BearlakeError, Fenced, NotFound, OutOfRange, Unavailable
+from bearlake.errors import BearlakeError, Fenced, Invalid, NotFound, OutOfRange, Unavailable
 from bearlake.metadata import subscriptions as cursors
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.subscriptions.holding import Holdings
-from bearlake.streams.subscriptions.model import EARLIEST, Closed
-from bearlake.streams.subscriptions.reading import Records, entries_of
+from bearlake.streams.subscriptions.model import EARLIEST
+from bearlake.streams.subscriptions.reading import Records, each_entry
 from bearlake.streams.subscriptions.saving import Saver
 from bearlake.streams.subscriptions.share.in_flight import ShareAck
 from bearlake.streams.subscriptions.share.partition import SharePartition
 from bearlake.streams.subscriptions.share.terms import BY_DURATION, ShareAnswer, ShareAsk, ShareTerms, TermsSource
+from bearlake.streams.subscriptions.share_states import ShareStates
+from bearlake.telemetry.containment import noticed
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+OPEN_COUNT = 32
+"""Partitions that one request opens concurrently."""
 
 
 class ShareDispatch(Protocol):
@@ -44,14 +52,27 @@ class ShareDispatch(Protocol):
     async def acknowledge(self, group: str, partition: PartitionKey, member: str, acks: Sequence[ShareAck]) -> None:
         """Apply a member's acknowledgements; they are saved when this returns. Raises `Invalid`, `InvalidRecordState`."""
 
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
-        """Make what the member holds available to others."""
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str | None = None) -> None:
+        """Make what the member has acquired available to others: `via` one server, or all."""
+
+    async def give_back(
+        self, group: str, partition: PartitionKey, member: str, ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        """Make acquired offsets `[start, end)`, which the member was not sent, available as before: that delivery does not count."""
 
     async def reset(self, group: str, partition: PartitionKey, offset: int) -> None:
         """Let the group continue at `offset`, moved into the partition's range; creates its state if there is none."""
 
     async def forget(self, group: str, partition: PartitionKey) -> None:
-        """Delete the group's state in the partition, if there is any."""
+        """Delete the group's state in the partition, if there is any. Earlier requests cannot create it any more."""
+
+
+class _Position(NamedTuple):
+    """Where to read: a partition, and the offset in it. A reset of the group makes it void."""
+
+    item: SharePartition
+    offset: int
+    reset_count: int
 
 
 class LocalShares(ShareDispatch):
@@ -70,6 +91,7 @@ class LocalShares(ShareDispatch):
         self._records = records
         self._clock = clock
         self._terms = terms
+        self._states = ShareStates(holdings, terms)
         self.terms_of = terms.known
 
     # -- acquiring -----------------------------------------------------------------------------------------------
@@ -78,13 +100,19 @@ class LocalShares(ShareDispatch):
     async def acquire(self, ask: ShareAsk) -> list[ShareAnswer]:
         answers = {partition: ShareAnswer(partition=partition) for partition in ask.partitions}
         opened: list[SharePartition] = []
-        for partition, answer in answers.items():
-            try:
-                opened.append(await self._open(ask.group, partition))
-            except BearlakeError as error:
-                answer.error = error
+        for start in range(0, len(ask.partitions), OPEN_COUNT):
+            part = ask.partitions[start : start + OPEN_COUNT]
+            found = await asyncio.gather(*(self._opened(ask.group, answers[partition]) for partition in part))
+            opened += [item for item in found if item is not None]
         await self._acquire(ask, opened, answers)
         return list(answers.values())
+
+    async def _opened(self, group: str, answer: ShareAnswer) -> SharePartition | None:
+        try:
+            return await self._open(group, answer.partition)
+        except BearlakeError as error:
+            answer.error = error
+            return None
 
     async def _acquire(
         self,
@@ -101,45 +129,49 @@ class LocalShares(ShareDispatch):
         try:
             while opened:
                 changed.clear()
-                offsets = self._offsets(opened, terms, answers)
+                positions = self._positions(opened, terms, answers)
                 has_errors = any(answer.error is not None for answer in answers.values())
                 wait_s = 0.0 if has_errors else max(0.0, end - loop.time())
-                fetched = await self._read(offsets, ask, terms, wait_s, changed)
-                if await self._trim(offsets, fetched):
+                fetched = await self._read(positions, ask, terms, wait_s, changed)
+                if await self._trim(positions, fetched):
                     continue
-                if self._take(offsets, fetched, ask, terms, answers) or wait_s <= 0:
+                if self._take(positions, fetched, ask, terms, answers) or wait_s <= 0:
                     return
         finally:
             for item in opened:
                 item.waiting.pop(changed, None)
 
-    def _offsets(
+    def _positions(
         self, opened: Sequence[SharePartition], terms: ShareTerms, answers: dict[PartitionKey, ShareAnswer]
-    ) -> dict[SharePartition, int]:
+    ) -> list[_Position]:
         """Where to read in the partitions that have room for more locks."""
-        found: dict[SharePartition, int] = {}
+        found: list[_Position] = []
         for item in opened:
-            if item.is_closed or not self._holdings.may_deliver(item.partition):
+            if not self._may_deliver(item):
                 answers[item.partition].error = Fenced(f"this server may have lost partition {item.partition}")
                 continue
             offset = item.state.next_offset(terms.count_max)
             if offset is not None:
-                found[item] = offset
+                found.append(_Position(item, offset, item.state.reset_count))
         return found
+
+    def _may_deliver(self, item: SharePartition) -> bool:
+        """Whether nobody else delivers the records. A server that gives the partition up has saved it: others may go on at any time."""
+        return not item.is_closed and self._holdings.may_acquire(item.partition)
 
     async def _read(
         self,
-        offsets: dict[SharePartition, int],
+        positions: Sequence[_Position],
         ask: ShareAsk,
         terms: ShareTerms,
         wait_s: float,
         changed: asyncio.Event,
     ) -> list[Fetched]:
         """Read; waits for records, or until `changed`, for at most `wait_s` seconds."""
-        if not offsets:
+        if not positions:
             await _first(changed.wait(), wait_s)
             return []
-        ranges = [FetchRange(item.partition, offset, ask.bytes_max) for item, offset in offsets.items()]
+        ranges = [FetchRange(position.item.partition, position.offset, ask.bytes_max) for position in positions]
         reading = self._records.fetch(
             ranges,
             bytes_min=1 if wait_s > 0 else 0,
@@ -149,12 +181,12 @@ class LocalShares(ShareDispatch):
         )
         return await _unless(reading, changed) or []
 
-    async def _trim(self, offsets: dict[SharePartition, int], fetched: Sequence[Fetched]) -> bool:
+    async def _trim(self, positions: Sequence[_Position], fetched: Sequence[Fetched]) -> bool:
         """Move to the start of the log where records are gone from it; returns whether anything moved, which is then read again."""
         gone = {
-            item: found
-            for item, found in zip(offsets, fetched, strict=False)
-            if isinstance(found.error, OutOfRange) or found.start > item.state.mark_delete
+            position.item: found
+            for position, found in zip(positions, fetched, strict=False)
+            if isinstance(found.error, OutOfRange) or found.start > position.item.state.mark_delete
         }
         unknown = [item.partition for item, found in gone.items() if found.error is not None]
         try:
@@ -169,7 +201,7 @@ class LocalShares(ShareDispatch):
 
     def _take(
         self,
-        offsets: dict[SharePartition, int],
+        positions: Sequence[_Position],
         fetched: Sequence[Fetched],
         ask: ShareAsk,
         terms: ShareTerms,
@@ -178,19 +210,19 @@ class LocalShares(ShareDispatch):
         """Acquire from what was read; returns whether the member has something to learn."""
         left = ask.record_count_max
         has_news = any(answer.error is not None for answer in answers.values())
-        for (item, offset), found in zip(offsets.items(), fetched, strict=False):
+        for (item, offset, reset_count), found in zip(positions, fetched, strict=False):
             answer = answers[item.partition]
+            if item.state.reset_count != reset_count or not self._may_deliver(item):
+                continue  # since the read began; the next round finds out
             try:
                 if found.error is not None:
                     raise found.error
-                entries = entries_of(found)
+                if left <= 0:
+                    continue
+                acquired, views = item.acquire(each_entry(found), offset, ask, left, terms)
             except BearlakeError as error:
                 answer.error, has_news = error, True
                 continue
-            if left <= 0 or item.is_closed:
-                continue
-            # Others may have acquired what was available when the read began.
-            acquired, views = item.acquire(entries, min(offset, item.state.end), ask, left, terms)
             if acquired:
                 answer.acquired, answer.views, has_news = acquired, views, True
                 left -= sum(run.end - run.start for run in acquired)
@@ -200,16 +232,36 @@ class LocalShares(ShareDispatch):
 
     @override
     async def acknowledge(self, group: str, partition: PartitionKey, member: str, acks: Sequence[ShareAck]) -> None:
-        found = await self._open(group, partition)
-        found.acknowledge(member, acks, self.terms_of(group))
-        await self._saver.flushed(found.saved)
+        held = await self._holdings.open(partition)
+        found = await self._states.find(held, group)
+        if found is None:
+            raise Invalid("The last offset in the batch was never acquired.")
+        finish = found.acknowledge(member, acks, self.terms_of(group))
+        saving = asyncio.get_running_loop().create_task(self._saved(found, finish))
+        saving.add_done_callback(noticed(log, "save acknowledgements"))
+        await asyncio.shield(saving)  # a caller that gives up does not learn the result, but the records do
+
+    async def _saved(self, item: SharePartition, finish: Callable[[bool], None]) -> None:
+        try:
+            await self._saver.flushed(item.saved)
+        except BearlakeError:
+            finish(False)
+            raise
+        finish(True)
 
     @override
-    async def release(self, group: str, partition: PartitionKey, member: str) -> None:
-        held = self._holdings.get(partition)
-        found = None if held is None else held.shares.get(group)
+    async def release(self, group: str, partition: PartitionKey, member: str, via: str | None = None) -> None:
+        found = self._states.present(group, partition)
         if found is not None:
-            found.release(member, self.terms_of(group))
+            found.release(member, self.terms_of(group), via)
+
+    @override
+    async def give_back(
+        self, group: str, partition: PartitionKey, member: str, ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        found = self._states.present(group, partition)
+        if found is not None:
+            found.give_back(ranges, member)
 
     @override
     async def reset(self, group: str, partition: PartitionKey, offset: int) -> None:
@@ -218,17 +270,14 @@ class LocalShares(ShareDispatch):
         if bounds is None:
             raise NotFound(f"no partition {partition}")
         offset = min(max(offset, bounds.start), bounds.end)
-        found = await self._holdings.create_share(held, group, offset)
+        found = await self._states.create(held, group, offset)
         found.reset(offset)
         await self._saver.flushed(found.saved)
 
     @override
     async def forget(self, group: str, partition: PartitionKey) -> None:
         held = await self._holdings.open(partition)
-        found = await self._holdings.find_share(held, group)
-        if found is not None:
-            await self._holdings.forget(found.saved)
-            found.close(Closed.UNSUBSCRIBED)
+        await self._states.forget(held, group)
 
     async def _open(self, group: str, partition: PartitionKey) -> SharePartition:
         """Return the group's state in a partition; takes the partition over, and creates the state, if needed."""
@@ -237,9 +286,10 @@ class LocalShares(ShareDispatch):
         if found is not None:
             return found
         try:
-            found = await self._holdings.find_share(held, group)
+            found = await self._states.find(held, group)
             if found is None:
-                found = await self._holdings.create_share(held, group, await self._first_offset(group, partition))
+                await self._states.check(group, partition)
+                found = await self._states.create(held, group, await self._first_offset(group, partition))
         except Fenced as error:
             raise Unavailable(f"this server has released partition {partition} meanwhile") from error
         return found

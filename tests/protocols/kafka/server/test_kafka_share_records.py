@@ -269,3 +269,19 @@ async def test_the_delivery_of_locked_records_counts_after_their_dispatcher_died
 
     b = await member_of(cluster[1], topic_id)
     assert (await b.take(wait_ms=1_000))[0] == [(0, 3, 2)]
+
+
+async def test_a_member_that_moves_to_another_server_keeps_what_it_acquires_there(kafka_cluster):
+    cluster = await kafka_cluster(2, streams=share_settings())
+    topic_id = await cluster[0].create("t")
+    await (await cluster[0].client()).produce("t", batch_of(b"0", b"1"))
+    await cluster[1].streams.catalog.find("t")
+    a, moved, b = [await member_of(cluster[index], topic_id) for index in (0, 1, 0)]
+    moved.id = a.id
+    await a.take(records=1, mode=1)
+    assert (await moved.take(wait_ms=1_000))[0] == [(1, 1, 1)]
+
+    await a.client.close()
+
+    assert (await b.take(wait_ms=60_000))[0] == [(0, 0, 2)]
+    assert await moved.acknowledge((1, 1, [ACCEPT])) == 0

@@ -174,8 +174,9 @@ async def delete(context: KafkaContext, caller: Caller, request: DeleteGroupsReq
         try:
             with context.streams.audit.change(caller.who, Operation.DELETE, Resource.GROUP.value, name):
                 if (await context.groups.describe(name)).kind is GroupKind.SHARE:
-                    await share_offsets.forget_all(context, name)
-                await context.groups.delete(name)
+                    await share_offsets.delete_group(context, name)
+                else:
+                    await context.groups.delete(name)
         except GroupRefusal as refusal:
             answer.error_code = code_of(refusal)
     return DeleteGroupsResponse(results=results)

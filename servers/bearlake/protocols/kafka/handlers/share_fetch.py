@@ -7,13 +7,11 @@ Source: KIP-932, KIP-1206 (acquire mode), KIP-1222 (renew); Apache Kafka 4.3 for
 """
 
 import asyncio
-import binascii
-from base64 import urlsafe_b64decode
 from collections.abc import Coroutine, Mapping, Sequence
 
 from bearlake.errors import BearlakeError, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
-from bearlake.protocols.kafka.codec import UUID_ZERO
+from bearlake.metadata.names import is_name
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.handlers.fetch import room
@@ -31,20 +29,35 @@ from bearlake.protocols.kafka.share_sessions import (
     SessionProblem,
     ShareSession,
     TopicPartition,
+    is_member_id,
 )
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.groups.shares import NAME_BYTES_MAX
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import NotHolder
 from bearlake.streams.subscriptions.share.in_flight import InvalidRecordState, ShareAck
-from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk
+from bearlake.streams.subscriptions.share.terms import NoState, ShareAnswer, ShareAsk
+from bearlake.streams.turns import Turns
 from bearlake.telemetry import metrics
 
 _RECORD_LIMIT = 1
 """Acquire mode: never more records than asked for."""
-_UUID_DIGITS = 22
-"""Length of a UUID in base64."""
 _AT_ONCE = 64
 """Partitions whose acknowledgements are applied at once."""
+_ACKS_AT_ONCE = 2_000
+"""Acknowledgement batches and types that are applied in one turn: at most some 10 ms."""
+
+_KNOWN_TO_FETCHERS = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Errors of a partition that Java's consumer handles, besides UNKNOWN_SERVER_ERROR: any other one ends the application's poll."""
 
 Problem = tuple[ErrorCode, str | None]
 Batches = Sequence[ShareFetchRequest.AcknowledgementBatch] | Sequence[ShareAcknowledgeRequest.AcknowledgementBatch]
@@ -61,6 +74,7 @@ async def fetch(context: KafkaContext, caller: Caller, request: ShareFetchReques
     """Acknowledge, then acquire records of the session's partitions; waits for the first one, at most `max_wait_ms`."""
     try:
         key = _key(context, caller, request.group_id, request.member_id)
+        _check_counts(context, request, request.forgotten_topics_data)
         acks = _acks(request)
         _check_fetch(request, acks)
         session = _session(context, caller, request, key)
@@ -90,6 +104,7 @@ async def acknowledge(
         key = _key(context, caller, request.group_id, request.member_id)
         if request.share_session_epoch == INITIAL_EPOCH:
             raise _Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        _check_counts(context, request, ())
         session = context.share_sessions.next(key, request.share_session_epoch, caller.peer)
     except _Refused as refused:
         return ShareAcknowledgeResponse(error_code=refused.code, error_message=refused.message, responses=[])
@@ -115,14 +130,14 @@ async def acknowledge(
 
 
 async def release(context: KafkaContext, key: SessionKey, session: ShareSession) -> None:
-    """Make what the member holds in the session's partitions available to others; what cannot be released is so after its lock expires."""
+    """Make what the member has acquired here, in the session's partitions, available to others; or else its locks expire."""
 
     async def release_partition(item: TopicPartition) -> None:
         view = context.streams.catalog.peek_id(item[0])
         if view is None or not 0 <= item[1] < view.partition_count:
             return
         try:
-            await context.shares.release(key.group, view.partition(item[1]), key.member)
+            await context.shares.release(key.group, view.partition(item[1]), key.member, _via(context))
         except BearlakeError:
             metrics.KAFKA_ERRORS.labels("SHARE_FETCH", ErrorCode.KAFKA_STORAGE_ERROR.name).inc()
 
@@ -142,22 +157,25 @@ def disconnected(context: KafkaContext, peer: str) -> list[Coroutine[None, None,
 def _key(context: KafkaContext, caller: Caller, group: str | None, member: str | None) -> SessionKey:
     if context.is_redirecting:
         raise _Refused(ErrorCode.SHARE_SESSION_NOT_FOUND)  # the client opens a session where the metadata sends it
-    if not group or not may_read(context, caller, group):
-        raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED if group else ErrorCode.INVALID_REQUEST)
-    if not member or not _is_uuid(member):
+    if not group or not is_name(group, NAME_BYTES_MAX):
+        raise _Refused(ErrorCode.INVALID_REQUEST)
+    if not may_read(context, caller, group):
+        raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not member or not is_member_id(member):
         raise _Refused(ErrorCode.INVALID_REQUEST, "The member id is not a UUID.")
     return SessionKey(group, member)
 
 
-def _is_uuid(text: str) -> bool:
-    """Whether the text is a UUID as Kafka writes it: 16 bytes in URL-safe base64, with or without padding."""
-    digits = text.rstrip("=")
-    if len(digits) != _UUID_DIGITS or len(text) > _UUID_DIGITS + 2:
-        return False
-    try:
-        return len(urlsafe_b64decode(digits + "==")) == len(UUID_ZERO)
-    except (ValueError, binascii.Error):
-        return False
+def _check_counts(
+    context: KafkaContext,
+    request: ShareFetchRequest | ShareAcknowledgeRequest,
+    forgotten: Sequence[ShareFetchRequest.ForgottenTopic],
+) -> None:
+    """Refuse lists longer than those of any session, before something is done with each item."""
+    count_max = context.streams.settings.groups.share.session_partition_count_max
+    for topics in (request.topics, forgotten):
+        if len(topics) > count_max or sum(len(topic.partitions) for topic in topics) > count_max:
+            raise _Refused(ErrorCode.INVALID_REQUEST, f"A request has at most {count_max} topics and partitions.")
 
 
 def _check_fetch(request: ShareFetchRequest, acks: Mapping[TopicPartition, Batches]) -> None:
@@ -176,12 +194,18 @@ def _session(context: KafkaContext, caller: Caller, request: ShareFetchRequest, 
     else:
         session = sessions.next(key, request.share_session_epoch, caller.peer)
     if request.share_session_epoch != FINAL_EPOCH:
-        session.change(
+        sessions.change(
+            session,
             [(topic.topic_id, item.partition_index) for topic in request.topics for item in topic.partitions],
             [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions],
-            sessions.partition_count_max,
         )
     return session
+
+
+def _via(context: KafkaContext) -> str:
+    """Return this server's name for the locks of its members."""
+    server = context.streams.server
+    return f"{server.node_id}/{server.epoch}"
 
 
 def _find(context: KafkaContext, caller: Caller, item: TopicPartition) -> PartitionKey | ErrorCode:
@@ -210,13 +234,28 @@ def _acks(request: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[TopicPar
 async def _acknowledge_all(
     context: KafkaContext, caller: Caller, key: SessionKey, acks: Mapping[TopicPartition, Batches]
 ) -> dict[TopicPartition, Problem]:
-    items = list(acks)
     found: dict[TopicPartition, Problem] = {}
-    for start in range(0, len(items), _AT_ONCE):
-        part = items[start : start + _AT_ONCE]
-        problems = await asyncio.gather(*(_acknowledge(context, caller, key, item, acks[item]) for item in part))
-        found.update(zip(part, problems, strict=True))
+    part: list[TopicPartition] = []
+    count = 0
+    for item, batches in acks.items():
+        part.append(item)
+        count += _size_of(batches)
+        if len(part) == _AT_ONCE or count > _ACKS_AT_ONCE:
+            found.update(await _acknowledge_some(context, caller, key, part, acks))
+            part, count = [], 0
+    found.update(await _acknowledge_some(context, caller, key, part, acks))
     return found
+
+
+async def _acknowledge_some(
+    context: KafkaContext,
+    caller: Caller,
+    key: SessionKey,
+    items: Sequence[TopicPartition],
+    acks: Mapping[TopicPartition, Batches],
+) -> dict[TopicPartition, Problem]:
+    problems = await asyncio.gather(*(_acknowledge(context, caller, key, item, acks[item]) for item in items))
+    return dict(zip(items, problems, strict=True))
 
 
 async def _acknowledge(
@@ -225,6 +264,12 @@ async def _acknowledge(
     partition = _find(context, caller, item)
     if isinstance(partition, ErrorCode):
         return partition, None
+    count_max = context.streams.settings.groups.share.partition_record_locks_max
+    if _size_of(batches) > 2 * count_max:  # a batch and a type for each record that can be in flight
+        return (
+            ErrorCode.INVALID_REQUEST,
+            f"A request acknowledges at most {count_max} records of a partition one by one.",
+        )
     acks = [ShareAck(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types) for batch in batches]
     try:
         await context.shares.acknowledge(key.group, partition, key.member, acks)
@@ -233,6 +278,11 @@ async def _acknowledge(
         metrics.KAFKA_ERRORS.labels("SHARE_ACKNOWLEDGE", code.name).inc()
         return code, str(error)
     return ErrorCode.NONE, None
+
+
+def _size_of(batches: Batches) -> int:
+    """The number of acknowledgement batches and of their types."""
+    return len(batches) + sum(len(batch.acknowledge_types) for batch in batches)
 
 
 # -- records ---------------------------------------------------------------------------------------------------------
@@ -275,7 +325,10 @@ async def _acquire(
 ) -> None:
     asked: dict[PartitionKey, TopicPartition] = {}
     has_errors = False
+    turns = Turns()
     for item in session.in_turn():
+        if turns.is_over():
+            await asyncio.sleep(0)
         partition = _find(context, caller, item)
         if isinstance(partition, ErrorCode):
             answers.of(item).error_code = partition
@@ -293,6 +346,7 @@ async def _acquire(
         record_count_max=request.max_records,
         is_strict=request.share_acquire_mode == _RECORD_LIMIT,
         wait_ms=0 if has_errors else max(request.max_wait_ms, 0),
+        via=_via(context),
     )
     for found in await context.shares.acquire(ask):
         _fill(answers, asked[found.partition], found)
@@ -301,7 +355,9 @@ async def _acquire(
 def _fill(answers: _Answers, item: TopicPartition, found: ShareAnswer) -> None:
     if found.error is not None:
         answer = answers.of(item)
-        answer.error_code, answer.error_message = _code(found.error), str(found.error)
+        code = _code(found.error)
+        answer.error_code = code if code in _KNOWN_TO_FETCHERS else ErrorCode.UNKNOWN_SERVER_ERROR
+        answer.error_message = str(found.error)
         metrics.KAFKA_ERRORS.labels("SHARE_FETCH", ErrorCode(answer.error_code).name).inc()
     elif found.acquired:
         answer = answers.of(item)
@@ -316,6 +372,10 @@ def _fill(answers: _Answers, item: TopicPartition, found: ShareAnswer) -> None:
 
 
 def _code(error: BearlakeError) -> ErrorCode:
+    if isinstance(error, NoState):
+        return (
+            ErrorCode.UNKNOWN_SERVER_ERROR
+        )  # as Kafka for a partition that the group's coordinator has not initialized
     if isinstance(error, InvalidRecordState):
         return ErrorCode.INVALID_RECORD_STATE
     if isinstance(error, NotHolder):

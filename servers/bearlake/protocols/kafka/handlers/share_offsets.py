@@ -206,8 +206,10 @@ async def delete(
                 answer.error_message = "There is no offset information to delete."
                 continue
             try:
-                await _forget(context, request.group_id, list(found.partitions()))
+                partitions = list(found.partitions())
+                await _forget(context, request.group_id, partitions)
                 await context.share_groups.forget_stream(request.group_id, found.stream.number)
+                await _forget(context, request.group_id, partitions)  # what a late request has created meanwhile
             except GroupRefusal as refusal:
                 answer.error_code, answer.error_message = group_codes.code_of(refusal), str(refusal)
             except BearlakeError as error:
@@ -215,14 +217,23 @@ async def delete(
     return DeleteShareGroupOffsetsResponse(responses=answers)
 
 
-async def forget_all(context: KafkaContext, group: str) -> None:
-    """Delete what an empty group has in all topics, before the group is deleted. Raises `GroupRefusal`."""
-    for number in sorted((await context.share_groups.check_empty(group)).known):
+async def delete_group(context: KafkaContext, group: str) -> None:
+    """Delete an empty group, and what it has in all topics. Raises `GroupRefusal`."""
+    numbers = sorted((await context.share_groups.check_empty(group)).known)
+    await _forget_streams(context, group, numbers)  # what fails here is found again: the group still has the streams
+    await context.groups.delete(group)
+    await _forget_streams(context, group, numbers)  # what a late request has created meanwhile
+
+
+async def _forget_streams(context: KafkaContext, group: str, numbers: Sequence[int]) -> None:
+    for number in numbers:
         view = context.streams.catalog.peek_number(number)
         if view is None:
             continue  # its cursors were deleted with the stream
         try:
             await _forget(context, group, list(view.partitions()))
+        except NotFound:
+            continue
         except BearlakeError as error:
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
 

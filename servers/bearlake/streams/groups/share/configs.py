@@ -106,7 +106,10 @@ ALL: tuple[ShareConfig, ...] = (
 
 BY_NAME: Mapping[str, ShareConfig] = {config.name: config for config in ALL}
 
-_DURATION = re.compile(r"[Pp](?:(\d+)[Dd])?(?:[Tt](?=\d)(?:(\d+)[Hh])?(?:(\d+)[Mm])?(?:(\d+)(?:\.(\d{1,9}))?[Ss])?)?")
+_DURATION = re.compile(
+    r"[Pp](?:(\d{1,18})[Dd])?"
+    r"(?:[Tt](?=\d)(?:(\d{1,18})[Hh])?(?:(\d{1,18})[Mm])?(?:(\d{1,18})(?:\.(\d{1,9}))?[Ss])?)?"
+)
 
 
 class Reset(NamedTuple):

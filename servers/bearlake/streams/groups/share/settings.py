@@ -8,6 +8,10 @@ from bearlake.errors import Invalid
 ASSIGNOR = "simple"
 """The only assignor of share groups."""
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+STORED_LOCKS_MAX = 100_000
+"""Records in flight whose state surely fits into one cursor (256 KiB): each takes two bytes, a gap of the log a few more."""
+STORED_DELIVERIES_MAX = 100
+"""Deliveries that are stored in one byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +59,12 @@ class ShareGroupSettings:
     """Members of one group."""
     session_count_max: int = 2_000
     """Share sessions on one server. A session is about 1 KiB, and 200 bytes for each of its partitions."""
+    session_per_connection_max: int = 16
+    """Share sessions of one connection. A client has one per member."""
     session_partition_count_max: int = 10_000
     """Partitions of one share session."""
+    session_partition_total_max: int = 200_000
+    """Partitions of all share sessions on one server together, some 200 bytes each."""
     auto_offset_reset: str = "latest"
     """Where a group begins in a partition that is new to it: `earliest`, `latest`, or `by_duration:` with an ISO 8601 duration; a group's
     config `share.auto.offset.reset` replaces it."""
@@ -69,6 +77,12 @@ class ShareGroupSettings:
         """Raise `Invalid` for values that do not exist."""
         if self.isolation_level not in ISOLATION_LEVELS:
             raise Invalid(f"isolation_level {self.isolation_level!r}: expected one of {', '.join(ISOLATION_LEVELS)}")
+        if self.partition_record_locks_max > STORED_LOCKS_MAX:
+            raise Invalid(
+                f"partition_record_locks_max {self.partition_record_locks_max}: at most {STORED_LOCKS_MAX} can be saved"
+            )
+        if self.delivery_count_limit_max > STORED_DELIVERIES_MAX:
+            raise Invalid(f"delivery_count_limit_max {self.delivery_count_limit_max}: at most {STORED_DELIVERIES_MAX}")
 
     def ordered(self) -> Sequence[tuple[str, int, str, int]]:
         """Return pairs of settings whose first must not be larger than the second: name, value, name, value."""

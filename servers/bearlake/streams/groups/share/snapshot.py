@@ -5,6 +5,7 @@
 """
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from bearlake.errors import Corrupt
@@ -68,6 +69,12 @@ def decode(name: str, snapshot: bytes) -> ShareGroup:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"snapshot of group {name!r} is damaged: {error}") from error
     return group
+
+
+@lru_cache(maxsize=32)
+def known_in(name: str, snapshot: bytes) -> frozenset[int]:
+    """Return the numbers of the streams in which the group of a snapshot may have state. Raises `Corrupt`."""
+    return frozenset(decode(name, snapshot).known)
 
 
 def _member(member: ConsumerMember) -> dict[str, object]:

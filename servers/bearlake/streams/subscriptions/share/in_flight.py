@@ -8,6 +8,8 @@ Runs of equal offsets cover `[start, end)` without gaps. The first run is never 
 - Acquiring counts a delivery and locks the records for one member. Who acknowledges must hold the lock; otherwise nothing of the
   request is applied.
 - A record that is released, or whose lock expires, is AVAILABLE again, unless it was delivered `delivery_count_max` times: then it is DONE.
+- What a member accepts or rejects is DONE once that is saved: the stored form shows it as DONE at once, and the lock stays until the
+  result is known. If it cannot be saved, the member may say it again, or the lock expires.
 - Offsets without records (gaps of the log, markers, aborted batches) are DONE as soon as a read shows them.
 
 The stored form keeps delivery counts: a record that is ACQUIRED when its server dies counts as AVAILABLE with the count of that delivery.
@@ -15,23 +17,14 @@ The stored form keeps delivery counts: a record that is ACQUIRED when its server
 Source: KIP-932, KIP-1222 (renew); Apache Kafka 4.3, SharePartition.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from enum import IntEnum
 from typing import NamedTuple
 
 from bearlake.errors import Conflict, Invalid
 from bearlake.streams.subscriptions.share import packing
-
-
-class RecordState(Enum):
-    """The state of a record in flight."""
-
-    AVAILABLE = "available"
-    ACQUIRED = "acquired"
-    DONE = "done"
-    """Accepted, rejected, given up after too many deliveries, or no record."""
+from bearlake.streams.subscriptions.share.runs import Edit, RecordState, Run, index_of
 
 
 class AckType(IntEnum):
@@ -76,27 +69,6 @@ class ShareAck(NamedTuple):
     types: Sequence[int]
 
 
-@dataclass(slots=True)
-class Run:
-    """Offsets `[start, end)` in the same state. `member` and `deadline` (s, of the caller's clock) are those of the lock."""
-
-    start: int
-    end: int
-    state: RecordState
-    delivery_count: int = 0
-    member: str = ""
-    deadline: float = 0.0
-
-    def is_like(self, other: "Run") -> bool:
-        """Whether the two runs differ only in their offsets."""
-        return (
-            self.state is other.state
-            and self.delivery_count == other.delivery_count
-            and self.member == other.member
-            and self.deadline == other.deadline
-        )
-
-
 class InFlight:
     """The state of one share group in one partition."""
 
@@ -107,7 +79,11 @@ class InFlight:
         """The next offset to be acquired for the first time."""
         self.version = 0
         """Grows with every change that the stored form shows."""
+        self.reset_count = 0
+        """Grows whenever the group continues at another offset: what was read before does not belong to the new position."""
         self._runs: list[Run] = []
+        self._available_from = start
+        """No smaller offset is AVAILABLE."""
 
     # -- what there is -------------------------------------------------------------------------------------------
 
@@ -133,20 +109,23 @@ class InFlight:
 
     def next_offset(self, count_max: int) -> int | None:
         """Return the first offset that can be acquired; None if `count_max` offsets are in flight and none of them is AVAILABLE."""
-        for run in self._runs:
-            if run.state is RecordState.AVAILABLE:
-                return run.start
+        at = max(self._available_from, self.mark_delete)
+        for index in range(index_of(self._runs, at) if at < self.end else len(self._runs), len(self._runs)):
+            if self._runs[index].state is RecordState.AVAILABLE:
+                self._available_from = self._runs[index].start
+                return self._available_from
+        self._available_from = self.end
         return self.end if self.count < count_max else None
 
     def first_deadline(self) -> float | None:
         """Return the time at which the first lock expires; None without locks."""
-        return min((run.deadline for run in self._runs if run.state is RecordState.ACQUIRED), default=None)
+        return min((run.deadline for run in self._runs if run.is_locked), default=None)
 
     # -- acquiring -----------------------------------------------------------------------------------------------
 
     def acquire(
         self,
-        batches: Sequence[Batch],
+        batches: Iterable[Batch],
         offset: int,
         member: str,
         deadline: float,
@@ -154,89 +133,131 @@ class InFlight:
         record_count_max: int,
         is_strict: bool,
         count_max: int,
+        via: str = "",
     ) -> list[Acquired]:
         """Lock what is available in `batches`, which were read from `offset` on (at most `end`); returns it in order.
 
-        `record_count_max` (>= 1): stop with the batch that reaches it, or, with `is_strict`, at it. `count_max`: offsets in flight.
-        Batches without records and offsets between batches become DONE.
+        `record_count_max` (>= 1): stop with the batch that reaches it, or, with `is_strict`, at it. `count_max`: offsets in flight. `via`:
+        the server that the member asked. Batches without records and offsets between batches become DONE. Takes no more batches from the
+        iterator than it needs.
         """
         found: list[Acquired] = []
         left = record_count_max
-        at = offset
+        limit = max(self.end, self.mark_delete + count_max)
+        lock = Run(0, 0, RecordState.ACQUIRED, 1, member, deadline, via=via)
+        edit = Edit(self._runs, max(offset, self.mark_delete), self.end)
         for batch in batches:
-            if batch.start > at:
-                self._skip(at, batch.start)
-            at = max(at, batch.end)
+            self._skip(edit, batch.start)
             if batch.is_empty:
-                self._skip(batch.start, batch.end)
+                self._skip(edit, batch.end)
                 continue
-            taken = self._take(batch, member, deadline, left if is_strict else batch.end - batch.start, count_max)
+            count = left if is_strict else batch.end - batch.start
+            taken = self._take(edit, min(batch.end, limit), lock, count)
             found += taken
             left -= sum(item.end - item.start for item in taken)
-            if left <= 0 or self.end < batch.end:
+            if left <= 0 or edit.at < batch.end:
                 break
-        self._settle()
+        self._apply(edit)
         return found
 
-    def _take(self, batch: Batch, member: str, deadline: float, left: int, count_max: int) -> list[Acquired]:
+    @staticmethod
+    def _skip(edit: Edit, end: int) -> None:
+        """There are no records from here to `end`."""
+        while (piece := edit.piece(end)) is not None:
+            if piece.state is RecordState.AVAILABLE:
+                edit.put(Run(piece.start, piece.end, RecordState.DONE))
+            else:
+                edit.skip_to(piece.end)
+        if edit.at < end:
+            edit.add(Run(edit.at, end, RecordState.DONE))
+
+    @staticmethod
+    def _take(edit: Edit, end: int, lock: Run, left: int) -> list[Acquired]:
+        """Lock what is available from here to `end`, at most `left` offsets, as `lock` for other offsets."""
         found: list[Acquired] = []
-        for run in list(self._between(batch.start, batch.end)):
-            if left <= 0:
-                return found
-            if run.state is RecordState.AVAILABLE:
-                start, end = max(run.start, batch.start), min(run.end, batch.end)
-                end = min(end, start + left)
-                count = run.delivery_count + 1
-                self._put(Run(start, end, RecordState.ACQUIRED, count, member, deadline))
-                found.append(Acquired(start, end, count))
-                left -= end - start
-        start = max(batch.start, self.end)
-        end = min(batch.end, start + left, self.mark_delete + max(count_max, self.end - self.mark_delete))
-        if start < end:
-            self._append(Run(start, end, RecordState.ACQUIRED, 1, member, deadline))
-            found.append(Acquired(start, end, 1))
+        while left > 0 and edit.at < end:
+            piece = edit.piece(end)
+            if piece is None:
+                last = min(end, edit.at + left)
+                found.append(Acquired(edit.at, last, 1))
+                edit.add(lock.at(edit.at, last))
+            elif piece.state is RecordState.AVAILABLE:
+                last, count = min(piece.end, edit.at + left), piece.delivery_count + 1
+                found.append(Acquired(edit.at, last, count))
+                edit.put(replace(lock, start=edit.at, end=last, delivery_count=count))
+            else:
+                edit.skip_to(piece.end)
+                continue
+            left -= found[-1].end - found[-1].start
         return found
-
-    def _skip(self, start: int, end: int) -> None:
-        """There are no records at these offsets."""
-        for run in list(self._between(start, end)):
-            if run.state is RecordState.AVAILABLE:
-                self._put(Run(max(run.start, start), min(run.end, end), RecordState.DONE))
-        if end > self.end:
-            self._append(Run(max(start, self.end), end, RecordState.DONE))
 
     # -- giving back ---------------------------------------------------------------------------------------------
 
     def acknowledge(
-        self, acks: Sequence[ShareAck], member: str, *, delivery_count_max: int, renewed_until: float | None
-    ) -> None:
+        self,
+        acks: Sequence[ShareAck],
+        member: str,
+        *,
+        delivery_count_max: int,
+        renewed_until: float | None,
+        awaits_save: bool = False,
+    ) -> list[tuple[int, int]]:
         """Apply all acknowledgements, or none. Offsets below `mark_delete` are ignored.
 
-        `renewed_until`: the new deadline of records with RENEW; None: renewing is not allowed.
+        `renewed_until`: the new deadline of records with RENEW; None: renewing is not allowed. `awaits_save`: what is accepted or rejected
+        ends with `finish`, to which the caller gives the offset ranges that this returns.
 
         Raises:
             Invalid: malformed acknowledgements, or offsets that were never acquired.
             InvalidRecordState: the member does not hold the locks.
         """
-        pieces = list(self._pieces(acks, may_renew=renewed_until is not None))
-        for start, end, _ in pieces:
-            if any(run.state is not RecordState.ACQUIRED or run.member != member for run in self._between(start, end)):
-                raise InvalidRecordState("The record cannot be acknowledged. The record is not acquired by the member.")
-        for start, end, kind in pieces:
-            for run in list(self._between(start, end)):
-                first, last = max(run.start, start), min(run.end, end)
-                if kind is AckType.RENEW:
-                    assert renewed_until is not None
-                    self._put(Run(first, last, RecordState.ACQUIRED, run.delivery_count, member, renewed_until))
-                elif kind is AckType.RELEASE:
-                    self._release(run, first, last, delivery_count_max)
+        edit: Edit | None = None
+        problem = False
+        ending: list[tuple[int, int]] = []
+        for start, end, kind in self._pieces(acks, may_renew=renewed_until is not None):
+            if start >= end or problem:
+                continue
+            edit = edit or Edit(self._runs, start, self.end)
+            edit.skip_to(start)
+            while (piece := edit.piece(end)) is not None:
+                if not piece.is_locked or piece.member != member:
+                    problem = True  # malformed acknowledgements behind it are reported first
+                    break
+                run = _acknowledged(piece, kind, delivery_count_max, renewed_until)
+                if awaits_save and kind not in (AckType.RENEW, AckType.RELEASE):
+                    ending.append((piece.start, piece.end))
+                    run = replace(piece, is_ending=True)
+                edit.put(run)
+        if problem:
+            raise InvalidRecordState("The record cannot be acknowledged. The record is not acquired by the member.")
+        if edit is not None:
+            self._apply(edit)
+        return ending
+
+    def finish(self, ending: Sequence[tuple[int, int]], reset_count: int, *, is_saved: bool) -> None:
+        """What `acknowledge` has returned is saved, or it is not known to be; `reset_count`: as of then.
+
+        If it is not, the member holds the locks again: what it says next, or the end of the locks, replaces what may be stored.
+        """
+        if reset_count != self.reset_count:
+            return
+        edit = self._edit_of(ending)
+        for start, end in ending:
+            edit.skip_to(start)
+            while (piece := edit.piece(end)) is not None:
+                if piece.is_ending:
+                    done = Run(piece.start, piece.end, RecordState.DONE)
+                    edit.put(done if is_saved else replace(piece, is_ending=False))
                 else:
-                    self._put(Run(first, last, RecordState.DONE))
-        self._settle()
+                    edit.skip_to(piece.end)
+        version = self.version
+        self._apply(edit)
+        if is_saved:
+            self.version = version  # the stored form says the same
 
     def _pieces(self, acks: Sequence[ShareAck], *, may_renew: bool) -> Iterator[tuple[int, int, AckType]]:
         """Return offset ranges that are in flight, with their type, in order. Raises `Invalid`."""
-        before = -1
+        before = 0
         for ack in acks:
             if not before <= ack.start < ack.end:
                 raise Invalid("The acknowledgement batches are not in order of offsets.")
@@ -256,26 +277,37 @@ class InFlight:
                     yield max(start, self.mark_delete), end, kind
                     start = end
 
-    def release(self, member: str, *, delivery_count_max: int) -> bool:
-        """Release all records that the member has acquired; returns whether there were any."""
-        return self._release_if(lambda run: run.member == member, delivery_count_max)
+    def give_back(self, ranges: Sequence[tuple[int, int]], member: str) -> bool:
+        """Make what `member` acquired but was not sent available as before: that delivery does not count.
+
+        `ranges`: offsets `[start, end)`, ascending. Returns whether the member held any of them.
+        """
+        edit = self._edit_of(ranges)
+        for start, end in ranges:
+            edit.skip_to(start)
+            while (piece := edit.piece(end)) is not None:
+                if piece.is_locked and piece.member == member:
+                    edit.put(Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count - 1))
+                else:
+                    edit.skip_to(piece.end)
+        return self._apply(edit)
+
+    def release(self, member: str, *, delivery_count_max: int, via: str | None = None) -> bool:
+        """Release all records that the member has acquired, `via` one server or any; returns whether there were any."""
+        return self._release_if(lambda run: run.member == member and via in (None, run.via), delivery_count_max)
 
     def expire(self, now: float, *, delivery_count_max: int) -> bool:
         """Release all records whose lock has expired; returns whether there were any."""
         return self._release_if(lambda run: run.deadline <= now, delivery_count_max)
 
     def _release_if(self, is_meant: Callable[[Run], bool], delivery_count_max: int) -> bool:
-        meant = [run for run in self._runs if run.state is RecordState.ACQUIRED and is_meant(run)]
-        for run in meant:
-            self._release(run, run.start, run.end, delivery_count_max)
-        self._settle()
-        return bool(meant)
-
-    def _release(self, run: Run, start: int, end: int, delivery_count_max: int) -> None:
-        if run.delivery_count >= delivery_count_max:
-            self._put(Run(start, end, RecordState.DONE))
-        else:
-            self._put(Run(start, end, RecordState.AVAILABLE, run.delivery_count))
+        edit = Edit(self._runs, self.mark_delete, self.end)
+        while (piece := edit.piece(self.end)) is not None:
+            if piece.is_locked and is_meant(piece):
+                edit.put(_acknowledged(piece, AckType.RELEASE, delivery_count_max, None))
+            else:
+                edit.skip_to(piece.end)
+        return self._apply(edit)
 
     def trim(self, start: int) -> bool:
         """All offsets below `start` are gone from the log; returns whether that changed anything."""
@@ -284,17 +316,18 @@ class InFlight:
         if start >= self.end:
             self.reset(start)
             return True
-        first = self._cut(start)
+        first = index_of(self._runs, start)
         del self._runs[:first]
-        self.mark_delete = start
+        self._runs[0] = self._runs[0].part(start, self._runs[0].end)
         self.version += 1
-        self._settle()
+        self._move_start()
         return True
 
     def reset(self, offset: int) -> None:
         """Continue at `offset`, whatever was in flight."""
-        self.mark_delete = self.end = offset
+        self.mark_delete = self.end = self._available_from = offset
         self._runs.clear()
+        self.reset_count += 1
         self.version += 1
 
     # -- stored form ---------------------------------------------------------------------------------------------
@@ -302,7 +335,7 @@ class InFlight:
     def pack(self) -> tuple[bytes, bool]:
         """Return the stored form (`packing.py`), and True: it is complete, because `count_max` bounds it."""
         return packing.pack(
-            (run.start, run.end, packing.DONE if run.state is RecordState.DONE else run.delivery_count)
+            (run.start, run.end, packing.DONE if run.is_ending or run.state is RecordState.DONE else run.delivery_count)
             for run in self._runs
         ), True
 
@@ -310,74 +343,49 @@ class InFlight:
     def unpack(cls, start: int, packed: bytes) -> "InFlight":
         """Decode the stored form. Raises `Corrupt`."""
         found = cls(start)
+        edit = Edit(found._runs, start, start)
         for first, end, count in packing.unpack(start, packed):
             is_done = count == packing.DONE
             state = RecordState.DONE if is_done else RecordState.AVAILABLE
-            found._runs.append(Run(first, end, state, 0 if is_done else count))
-            found.end = end
-        found._settle()
+            edit.add(Run(first, end, state, 0 if is_done else count))
+        found._apply(edit)
+        found.version = int(found.mark_delete != start)
         return found
 
-    # -- runs ----------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------
 
-    def _index(self, offset: int) -> int:
-        """The index of the run that has the offset, which is in flight."""
-        return bisect_right(self._runs, offset, key=_start) - 1
+    def _edit_of(self, ranges: Sequence[tuple[int, int]]) -> Edit:
+        """Begin an edit of these offset ranges, which ascend."""
+        start = ranges[0][0] if ranges else self.end
+        return Edit(self._runs, max(start, self.mark_delete), self.end)
 
-    def _between(self, start: int, end: int) -> Iterator[Run]:
-        """The runs that overlap `[start, end)`; the caller copies them before it changes any."""
-        start, end = max(start, self.mark_delete), min(end, self.end)
-        if start < end:
-            for index in range(self._index(start), len(self._runs)):
-                run = self._runs[index]
-                if run.start >= end:
-                    return
-                yield run
-
-    def _cut(self, offset: int) -> int:
-        """Make a run begin at the offset; returns the run's index."""
-        if offset >= self.end:
-            return len(self._runs)
-        index = self._index(offset)
-        run = self._runs[index]
-        if run.start == offset:
-            return index
-        tail = Run(offset, run.end, run.state, run.delivery_count, run.member, run.deadline)
-        run.end = offset
-        self._runs.insert(index + 1, tail)
-        return index + 1
-
-    def _put(self, run: Run) -> None:
-        """Replace what is at the run's offsets, all of them in flight."""
-        first, behind = self._cut(run.start), self._cut(run.end)
-        self._runs[first:behind] = [run]
+    def _apply(self, edit: Edit) -> bool:
+        """Put an edit in place; returns whether it changes anything."""
+        if not edit.has_changes:
+            return False
+        edit.apply()
+        if edit.first_available is not None:
+            self._available_from = min(self._available_from, edit.first_available)
+        self.end = max(self.end, edit.at)
         self.version += 1
+        self._move_start()
+        return True
 
-    def _append(self, run: Run) -> None:
-        """Add a run; offsets between `end` and its start have no records."""
-        if run.start > self.end:
-            self._runs.append(Run(self.end, run.start, RecordState.DONE))
-        self._runs.append(run)
-        self.end = run.end
-        self.version += 1
-
-    def _settle(self) -> None:
-        """Join equal neighbours, and move the start over what is done."""
-        joined: list[Run] = []
-        for run in self._runs:
-            if joined and joined[-1].is_like(run):
-                joined[-1].end = run.end
-            elif joined or run.state is not RecordState.DONE:
-                joined.append(run)
-        self._runs = joined
-        start = joined[0].start if joined else self.end
-        if start != self.mark_delete:
-            self.mark_delete = start
-            self.version += 1
+    def _move_start(self) -> None:
+        """Move the start over what is done."""
+        if self._runs and self._runs[0].state is RecordState.DONE:
+            del self._runs[0]
+        self.mark_delete = self._runs[0].start if self._runs else self.end
 
 
-def _start(run: Run) -> int:
-    return run.start
+def _acknowledged(piece: Run, kind: AckType, delivery_count_max: int, renewed_until: float | None) -> Run:
+    """Return what becomes of acquired records."""
+    if kind is AckType.RENEW:
+        assert renewed_until is not None, "renewing is allowed"
+        return replace(piece, deadline=renewed_until)
+    if kind is AckType.RELEASE and piece.delivery_count < delivery_count_max:
+        return Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count)
+    return Run(piece.start, piece.end, RecordState.DONE)
 
 
 def _kind(value: int, *, may_renew: bool) -> AckType:

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 
+from bearlake.errors import Corrupt
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.subscriptions.consumers import StoredEntry
 from bearlake.streams.subscriptions.model import Closed
@@ -12,6 +15,9 @@ from bearlake.streams.subscriptions.share.in_flight import Acquired, Batch, InFl
 from bearlake.streams.subscriptions.share.terms import ShareAsk, ShareTerms
 
 log = logging.getLogger(__name__)
+
+BATCH_COUNT_MAX = 4_000
+"""Batches that one acquisition looks at, some 10 us each; the next one goes on behind them."""
 
 
 class SharePartition:
@@ -46,53 +52,82 @@ class SharePartition:
         return self.state.has_acquired
 
     def acquire(
-        self, entries: Sequence[StoredEntry], offset: int, ask: ShareAsk, record_count_max: int, terms: ShareTerms
+        self, entries: Iterable[StoredEntry], offset: int, ask: ShareAsk, record_count_max: int, terms: ShareTerms
     ) -> tuple[list[Acquired], list[memoryview]]:
-        """Lock what is available in the entries, which were read from `offset` on; returns it with the batches that have it."""
+        """Lock what is available in the entries, which were read from `offset` on; returns it with the batches that have it.
+
+        Raises `Corrupt` if the first entry is damaged; behind entries that are not, the next read begins at the damage.
+        """
         self._delivery_count_max = terms.delivery_count_max
+        seen: list[StoredEntry] = []
+        deadline = self._loop.time() + terms.lock_ms / 1000
         acquired = self.state.acquire(
-            [Batch(entry.base, entry.end, entry.batch is None) for entry in entries],
+            _batches(entries, seen),
             offset,
             ask.member,
-            self._loop.time() + terms.lock_ms / 1000,
+            deadline,
             record_count_max=record_count_max,
             is_strict=ask.is_strict,
             count_max=terms.count_max,
+            via=ask.via,
         )
-        self._moved()
-        return joined(acquired), batches_of(acquired, entries)
+        self._on_moved(self)
+        if acquired:
+            self._expire_at(deadline)
+        return joined(acquired), batches_of(acquired, seen)
 
-    def acknowledge(self, member: str, acks: Sequence[ShareAck], terms: ShareTerms) -> None:
-        """Apply acknowledgements. Raises `Invalid`, `InvalidRecordState`."""
+    def acknowledge(self, member: str, acks: Sequence[ShareAck], terms: ShareTerms) -> Callable[[bool], None]:
+        """Apply acknowledgements. The caller calls what this returns when they are saved, or when that has failed.
+
+        Raises `Invalid`, `InvalidRecordState`.
+        """
         self._delivery_count_max = terms.delivery_count_max
-        self.state.acknowledge(
+        before = self.state.next_offset(terms.count_max)
+        deadline = self._loop.time() + terms.lock_ms / 1000
+        ending = self.state.acknowledge(
             acks,
             member,
             delivery_count_max=terms.delivery_count_max,
-            renewed_until=self._loop.time() + terms.lock_ms / 1000 if terms.may_renew else None,
+            renewed_until=deadline if terms.may_renew else None,
+            awaits_save=True,
         )
-        self._moved()
-        self._wake()
+        self._on_moved(self)
+        if terms.may_renew:
+            self._expire_at(deadline)
+        if self.state.next_offset(terms.count_max) != before:
+            self.wake()
+        return partial(self._finish, ending, self.state.reset_count, terms.count_max)
 
-    def release(self, member: str, terms: ShareTerms) -> None:
-        """Release what the member holds."""
-        if self.state.release(member, delivery_count_max=terms.delivery_count_max):
+    def _finish(self, ending: Sequence[tuple[int, int]], reset_count: int, count_max: int, is_saved: bool) -> None:
+        before = self.state.next_offset(count_max)
+        self.state.finish(ending, reset_count, is_saved=is_saved)
+        if not is_saved:
+            self._on_moved(self)
+            self._expire_first()
+        if self.state.next_offset(count_max) != before:
+            self.wake()
+
+    def give_back(self, ranges: Sequence[tuple[int, int]], member: str) -> None:
+        """Make what the member acquired but was not sent available, as `InFlight.give_back`."""
+        if self.state.give_back(ranges, member):
             self._moved()
-            self._wake()
+
+    def release(self, member: str, terms: ShareTerms, via: str | None) -> None:
+        """Release what the member has acquired, as `InFlight.release`."""
+        if self.state.release(member, delivery_count_max=terms.delivery_count_max, via=via):
+            self._moved()
 
     def trim(self, start: int) -> bool:
         """The log begins at `start` now; returns whether that is news."""
         if not self.state.trim(start):
             return False
         self._moved()
-        self._wake()
         return True
 
     def reset(self, offset: int) -> None:
         """Continue at `offset`; all locks end."""
         self.state.reset(offset)
         self._moved()
-        self._wake()
 
     def close(self, reason: Closed) -> None:
         """Stop: another server goes on, or the group is deleted."""
@@ -100,31 +135,48 @@ class SharePartition:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._wake()
+        self.wake()
 
-    def _moved(self) -> None:
-        self._on_moved(self)
-        self._set_timer()
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let those who wait for records look again."""
         for event in self.waiting:
             event.set()
 
-    def _set_timer(self) -> None:
-        deadline = self.state.first_deadline()
-        if self._timer is not None and (deadline is None or deadline < self._timer_at):
+    def _moved(self) -> None:
+        """Records may have become available."""
+        self._on_moved(self)
+        self.wake()
+
+    def _expire_at(self, deadline: float) -> None:
+        """Expire locks at this time, or earlier. A timer whose locks are gone does nothing when it is due."""
+        if self.is_closed or (self._timer is not None and self._timer_at <= deadline):
+            return
+        if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if self._timer is None and deadline is not None and not self.is_closed:
-            self._timer_at = deadline
-            self._timer = self._loop.call_at(deadline, self._expire)
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
         if self.state.expire(self._loop.time(), delivery_count_max=self._delivery_count_max):
-            self._on_moved(self)
-            self._wake()
-        self._set_timer()
+            self._moved()
+        self._expire_first()
+
+    def _expire_first(self) -> None:
+        deadline = self.state.first_deadline()
+        if deadline is not None:
+            self._expire_at(deadline)
+
+
+def _batches(entries: Iterable[StoredEntry], seen: list[StoredEntry]) -> Iterator[Batch]:
+    """Return the first entries as batches, and note them as `seen`. Raises `Corrupt` if the first one is damaged."""
+    try:
+        for entry in islice(entries, BATCH_COUNT_MAX):
+            seen.append(entry)
+            yield Batch(entry.base, entry.end, entry.batch is None)
+    except Corrupt:
+        if not seen:
+            raise
 
 
 def joined(acquired: Sequence[Acquired]) -> list[Acquired]:

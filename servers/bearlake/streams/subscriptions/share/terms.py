@@ -6,7 +6,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from bearlake.errors import BearlakeError, Invalid, Unavailable
+from bearlake.errors import BearlakeError, Invalid, NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.subscriptions import Cursor
 from bearlake.streams.subscriptions.share.in_flight import Acquired
@@ -16,6 +16,10 @@ CURSOR_PREFIX = "\x01share/"
 
 BY_DURATION = -3
 """`ShareTerms.reset`: the first record that is not older than `reset_ms`. `EARLIEST` and `LATEST` are those of `model.py`."""
+
+
+class NoState(NotFound):
+    """The group does not exist, or has nothing to do with the stream: no member of it has subscribed to the stream."""
 
 
 def cursor_name(group: str) -> str:
@@ -68,6 +72,12 @@ class TermsSource(Protocol):
     async def newest(self, group: str) -> ShareTerms:
         """Return the terms as the store has them. Raises `Unavailable`."""
 
+    async def check_state(self, group: str, partition: PartitionKey) -> None:
+        """Raise `NoState` unless the group's coordinator has noted, as of now, that the group has state in the partition's stream.
+
+        Raises `Unavailable`. A source without coordinators allows every group.
+        """
+
 
 class NoTerms(TermsSource):
     """The terms of groups are not known: every call raises `Unavailable`."""
@@ -79,6 +89,10 @@ class NoTerms(TermsSource):
     @override
     async def newest(self, group: str) -> ShareTerms:
         return self.known(group)
+
+    @override
+    async def check_state(self, group: str, partition: PartitionKey) -> None:
+        self.known(group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +109,8 @@ class ShareAsk:
     is_strict: bool
     wait_ms: int
     """Longest wait (ms) for the first record."""
+    via: str = ""
+    """The server that the member asked. When the member leaves this server, what it has acquired through others stays locked."""
 
 
 @dataclass(slots=True, kw_only=True)
