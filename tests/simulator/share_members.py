@@ -207,14 +207,15 @@ class ShareMember(Client):
         member = self._member
         self._life += 1
         connection = await self.connection(keep_rate=0.8)
-        for key in keys:
-            try:
-                await self._ask(
-                    connection,
-                    lambda shares, key=key: shares.release(self._group, key, member, connection.node.process.name),
-                )
-            except BearlakeError:
-                return
+
+        async def release(shares: Shares) -> None:
+            for key in keys:
+                await shares.release(self._group, key, member, connection.node.process.name)
+
+        try:
+            await self._ask(connection, release)
+        except BearlakeError:
+            self.deployment.events["share member left without an answer"] += 1
 
     async def _ask(self, connection: Connection, work: Callable[[Shares], Awaitable[Any]], wait_s: float = 0.0) -> Any:
         """Run `work` on the connection's server. Raises its errors, and `Unavailable`."""
