@@ -228,6 +228,15 @@ async def test_a_group_that_does_not_exist_gets_no_state() -> None:
         assert await s.lake.stores.metadata.cursors.load(s.key()) == []
 
 
+@pytest.mark.parametrize("group", ["g\0", "g" * 2_000, "\ud800"])
+@virtual_time
+async def test_a_name_that_no_group_can_have_gets_no_state(group: str) -> None:
+    async with scene() as s:
+        (answer,) = await s.acquire(group=group)
+
+        assert isinstance(answer.error, Invalid)
+
+
 @virtual_time
 async def test_a_group_that_is_deleted_while_its_state_is_created_gets_none() -> None:
     async with scene() as s:

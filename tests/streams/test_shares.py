@@ -27,9 +27,14 @@ class Dispatch(ShareDispatch):
     def __init__(self) -> None:
         self.given_back: list[tuple[int, int]] = []
         self.is_lost = False
+        self.asks: list[ShareAsk] = []
+        self.has_records = True
 
     @override
     async def acquire(self, ask: ShareAsk) -> list[ShareAnswer]:
+        self.asks.append(ask)
+        if not self.has_records:
+            return [ShareAnswer(partition=key) for key in ask.partitions]
         return [ShareAnswer(partition=key, acquired=[Acquired(0, 2, 1)]) for key in ask.partitions]
 
     @override
@@ -62,7 +67,8 @@ class Elsewhere(ShareDispatch):
 
     @override
     async def acquire(self, ask: ShareAsk) -> list[ShareAnswer]:
-        return [ShareAnswer(partition=key, error=NotHolder("elsewhere", OTHER)) for key in ask.partitions]
+        holders = {KEY: OTHER, KEY + 1: ServerRef(node_id=3, epoch=1)}
+        return [ShareAnswer(partition=key, error=NotHolder("elsewhere", holders[key])) for key in ask.partitions]
 
     def terms_of(self, group: str) -> Any:
         return TERMS
@@ -87,12 +93,12 @@ class Log:
 
 
 class Reach(ShareReach):
-    def __init__(self, dispatch: Dispatch) -> None:
-        self.dispatch = dispatch
+    def __init__(self, *dispatches: Dispatch) -> None:
+        self.dispatches = dispatches
 
     @override
     def reach_shares(self, server: ServerRef) -> ShareDispatch | None:
-        return self.dispatch
+        return self.dispatches[server.node_id - OTHER.node_id]
 
 
 def shares(log: Log, dispatch: Dispatch) -> Shares:
@@ -129,3 +135,28 @@ async def test_a_damaged_record_is_an_error_and_what_was_acquired_is_given_back(
     assert (answer.acquired, answer.views) == ([], [])
     assert isinstance(answer.error, Corrupt)
     assert dispatch.given_back == ([] if is_lost else [(0, 2)])
+
+
+async def test_a_member_that_wants_one_record_gets_one_although_two_servers_have_some() -> None:
+    first, second = Dispatch(), Dispatch()
+    first.has_records = False
+    both = Shares(Elsewhere(), None, Log(), Reach(first, second))  # type: ignore[arg-type]
+    keys = KEY, PartitionKey(KEY + 1)
+    await both.acquire(ask_of(*keys, wait_ms=1))  # learns who dispatches the partitions
+    first.asks.clear()
+    second.asks.clear()
+
+    await both.acquire(ask_of(*keys, wait_ms=60_000, record_count_max=1, is_strict=True))
+
+    assert [ask.record_count_max for ask in first.asks + second.asks] == [1, 1]
+    assert [ask.partitions for ask in first.asks + second.asks] == [[keys[0]], [keys[1]]]
+
+
+async def test_what_several_servers_answer_together_is_no_larger_than_what_a_member_asks_for() -> None:
+    first, second = Dispatch(), Dispatch()
+    both = Shares(Elsewhere(), None, Log(), Reach(first, second))  # type: ignore[arg-type]
+    keys = KEY, PartitionKey(KEY + 1)
+
+    await both.acquire(ask_of(*keys, record_count_max=11, bytes_max=1_001))
+
+    assert [(ask.record_count_max, ask.bytes_max) for ask in first.asks + second.asks] == [(5, 500), (5, 500)]

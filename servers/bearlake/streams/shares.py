@@ -39,7 +39,6 @@ from bearlake.streams.subscriptions.share.terms import (
     cursor_name,
 )
 from bearlake.streams.subscriptions.share_dispatch import LocalShares, ShareDispatch
-from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +50,8 @@ BEHIND_MS = 1_000
 """Longest wait (ms) until this server knows records that another one has acquired."""
 KNOWN_COUNT_MAX = 50_000
 """Partitions whose dispatcher on another server is remembered."""
+LOAD_COUNT = 32
+"""Partitions whose state is read concurrently for a description."""
 ATTEMPTS_MAX = 3
 """Servers asked for one partition before the client must try again: the dispatcher may move meanwhile."""
 
@@ -111,10 +112,11 @@ class Shares:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + ask.wait_ms / 1000
-        attempts = 0
+        attempts = round_count = 0
         while True:
             wait_ms = max(0, math.ceil((end - loop.time()) * 1000))
-            answers = await self._acquire_once(replace(ask, wait_ms=wait_ms))
+            answers = await self._acquire_once(replace(ask, wait_ms=wait_ms), round_count)
+            round_count += 1
             found = {answer.partition: answer for answer in answers}
             attempts += 1
             has_moved = self._learn(answers) and attempts < ATTEMPTS_MAX
@@ -144,15 +146,27 @@ class Shares:
         if holder is not None:
             self._known[partition] = holder
 
-    async def _acquire_once(self, ask: ShareAsk) -> list[ShareAnswer]:
+    async def _acquire_once(self, ask: ShareAsk, round_count: int) -> list[ShareAnswer]:
+        """Ask all dispatchers of the partitions, or, if the member wants fewer records than there are, some of them in turn."""
         by_server: dict[ServerRef | None, list[PartitionKey]] = {}
         for partition in ask.partitions:
             by_server.setdefault(self._known.get(partition), []).append(partition)
-        if len(by_server) > 1:
-            count = max(1, ask.record_count_max // len(by_server))
-            ask = replace(ask, wait_ms=min(ask.wait_ms, SPLIT_WAIT_MS), record_count_max=count)
-        asked = [self._ask(server, replace(ask, partitions=keys)) for server, keys in by_server.items()]
-        return [answer for answers in await asyncio.gather(*asked) for answer in answers]
+        servers = list(by_server)
+        count = len(servers)
+        if count > 1:
+            first = round_count % count
+            servers = (servers[first:] + servers[:first])[: ask.record_count_max]
+            ask = replace(
+                ask,
+                wait_ms=min(ask.wait_ms, SPLIT_WAIT_MS),
+                record_count_max=ask.record_count_max // len(servers),
+                bytes_max=ask.bytes_max // len(servers),
+            )
+        asked = [self._ask(server, replace(ask, partitions=by_server[server])) for server in servers]
+        answers = [answer for answers in await asyncio.gather(*asked) for answer in answers]
+        for server in by_server.keys() - servers:
+            answers += [ShareAnswer(partition=partition) for partition in by_server[server]]
+        return answers
 
     async def _ask(self, server: ServerRef | None, ask: ShareAsk) -> list[ShareAnswer]:
         if server is None:
@@ -173,7 +187,10 @@ class Shares:
         answer.views = batches_of(answer.acquired, entries)
         unread = [(max(run.start, end), run.end) for run in acquired if run.end > end]
         if unread:
-            metrics.SHARE_UNREAD.inc(sum(last - first for first, last in unread))
+            log.info(
+                "a server is behind: it gives records of a share group back",
+                extra={"partition": answer.partition, "error": repr(answer.error)},
+            )
             try:
                 await dispatch.give_back(ask.group, answer.partition, ask.member, unread)
             except BearlakeError as error:  # then it is available again when its lock has expired
@@ -227,10 +244,12 @@ class Shares:
         """Return where the group is in these partitions, as saved; partitions without state are left out. Raises `Unavailable`."""
         bounds = await self._records.bounds(partitions)
         found: dict[PartitionKey, SharePosition] = {}
-        for partition in partitions:
-            stored = await self._stored(group, partition)
-            if stored is not None and partition in bounds:
-                found[partition] = SharePosition.of(stored, bounds[partition])
+        for start in range(0, len(partitions), LOAD_COUNT):
+            part = partitions[start : start + LOAD_COUNT]
+            cursors = await asyncio.gather(*(self._stored(group, partition) for partition in part))
+            for partition, stored in zip(part, cursors, strict=True):
+                if stored is not None and partition in bounds:
+                    found[partition] = SharePosition.of(stored, bounds[partition])
         return found
 
     async def _stored(self, group: str, partition: PartitionKey) -> Cursor | None:

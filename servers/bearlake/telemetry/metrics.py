@@ -292,10 +292,6 @@ SUBSCRIPTION_ACKS_DROPPED = counter(
 SUBSCRIPTION_DAMAGED_READS = counter(
     "bearlake_subscription_damaged_reads_total", "Reads of damaged entries, also by attempts to attach."
 )
-SHARE_UNREAD = counter(
-    "bearlake_subscription_unread_records_total",
-    "Records that members of share groups acquired at another server, and that this server could not read: they were given back.",
-)
 CURSOR_SAVES = counters(
     "bearlake_subscription_cursor_saves_total",
     "Saves of many cursors, by outcome.",

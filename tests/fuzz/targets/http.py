@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from bearlake.metadata import Metadata
+from bearlake.metadata.model import stream_number
 from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.admin.compaction import CompactionRoutes
@@ -26,7 +27,9 @@ from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.http.openapi.document import routes_of
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
+from bearlake.serving.shares.routes import ShareRoutes
 from bearlake.streams.groups.model import JoinRequest
+from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.schemas.model import Draft
 from bearlake.streams.schemas.service import Schemas
@@ -172,7 +175,8 @@ async def _admin_api() -> AsyncIterator[Opened]:
         closing.push_async_callback(server.close)
         api, made = await _described(_api(f"http://{server.endpoints['admin']}"), {})
         key = streams.catalog.peek(STREAM).partition(0)  # type: ignore[union-attr]  # it exists
-        yield api, [*made, *_group_plans(key)]
+        await ShareCoordinator(metadata, streams.coordinator.ownership).note_streams("g", [stream_number(key)])
+        yield api, [*made, *_group_plans(key), *_share_plans(key)]
 
 
 def _group_plans(partition: int) -> Iterator[dict[str, Any]]:
@@ -202,8 +206,29 @@ def _group_plans(partition: int) -> Iterator[dict[str, Any]]:
         yield plan_of("POST", f"/v1/groups/{name}", {}, {"Content-Type": "application/json"}, body)
 
 
+def _share_plans(partition: int) -> Iterator[dict[str, Any]]:
+    """Yield requests of other servers for members of a share group."""
+    limits = {"bytes_max": 1_000, "record_count_max": 5, "is_strict": True, "wait_ms": 0, "via": "1/1"}
+    held = {"group": "g", "partition": partition, "member": "m"}
+    bodies: dict[str, Any] = {
+        "acquire": {"group": "g", "member": "m", "partitions": [partition], **limits},
+        "acknowledge": {**held, "acks": [[0, 2, [1, 2]], [3, 4, [1]]]},
+        "release": {**held, "via": None},
+        "give_back": {**held, "ranges": [[0, 2], [3, 4]]},
+        "reset": {"group": "g", "partition": partition, "offset": 0},
+        "forget": {"group": "g", "partition": partition},
+    }
+    for name, body in bodies.items():
+        yield plan_of("POST", f"/v1/shares/{name}", {}, {"Content-Type": "application/json"}, body)
+
+
 def _admin_routes(streams: Streams, metadata: Metadata) -> list[Any]:
-    return [StreamRoutes(streams), CompactionRoutes(metadata), GroupRoutes(streams.coordinator)]
+    return [
+        StreamRoutes(streams),
+        CompactionRoutes(metadata),
+        GroupRoutes(streams.coordinator),
+        ShareRoutes(streams.local_shares),
+    ]
 
 
 @cache

@@ -18,7 +18,7 @@ from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups.client import GroupClient
 from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.shares import packing
-from bearlake.serving.shares.packing import Document
+from bearlake.serving.shares.packing import WAIT_MS_MAX, Document
 from bearlake.serving.trust import PeerTrust
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.shares import ShareReach
@@ -27,8 +27,6 @@ from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk
 from bearlake.streams.subscriptions.share_dispatch import ShareDispatch
 
 _ADMIN = "admin"
-WAIT_MS_MAX = 4_000
-"""Longest wait (ms) of one request for records: its sender soon notices if the server is gone."""
 
 
 class SharePeers(ShareReach):

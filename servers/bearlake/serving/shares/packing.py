@@ -26,6 +26,9 @@ _Int64 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Int32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Offset = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
+WAIT_MS_MAX = 4_000
+"""Longest wait (ms) of one request for records: its sender soon notices if the server is gone."""
+
 Document = dict[str, Any]
 """A JSON object; Any: its values."""
 
@@ -62,7 +65,7 @@ class Acquire(OpenModel):
             bytes_max=self.bytes_max,
             record_count_max=max(self.record_count_max, 1),
             is_strict=self.is_strict,
-            wait_ms=self.wait_ms,
+            wait_ms=min(self.wait_ms, WAIT_MS_MAX),
             via=self.via,
         )
 

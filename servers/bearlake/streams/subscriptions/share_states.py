@@ -13,6 +13,7 @@ from functools import partial
 
 from bearlake.errors import Overloaded
 from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.subscriptions import check_cursor_name
 from bearlake.streams.subscriptions.creating import ATTEMPTS_MAX, changing, create_cursor, refuse_creations
 from bearlake.streams.subscriptions.held import HeldPartition
 from bearlake.streams.subscriptions.holding import Holdings
@@ -40,7 +41,8 @@ class ShareStates:
         return held.shares.get(group)
 
     async def check(self, group: str, partition: PartitionKey) -> None:
-        """Raise `NoState` if the group must not have state in the partition; `Unavailable`."""
+        """Raise `NoState` if the group must not have state in the partition, `Invalid` if none can have its name; `Unavailable`."""
+        check_cursor_name(cursor_name(group))
         await self._terms.check_state(group, partition)
 
     async def create(self, held: HeldPartition, group: str, mark_delete: int) -> SharePartition:

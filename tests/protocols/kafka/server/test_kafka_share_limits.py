@@ -1,5 +1,7 @@
 """Share groups over the wire: groups that do not exist, and requests and sessions without end."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,11 +9,18 @@ import pytest
 from bearlake.errors import Invalid
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers import share_offsets
 from bearlake.protocols.kafka.share_sessions import SessionKey, SessionProblem, ShareSessions
+from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.groups.share.configs import parse_reset
 from bearlake.streams.groups.share.settings import ShareGroupSettings
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.turns import AT_ONCE
 from fixtures.kafka_server import batch_of
+from fixtures.late_follower import delay, wait_for_question
 from fixtures.share_groups import ACCEPT, Member, member_of, share_settings
+from fixtures.turns import CountingTurns
+from fixtures.waiting import WAIT_S
 
 
 @pytest.fixture
@@ -97,6 +106,34 @@ async def test_a_member_does_not_bring_back_offsets_that_were_deleted(cluster, t
     assert await cursors(cluster, topic_id) == []
 
 
+@pytest.mark.parametrize("is_group", [True, False])
+async def test_state_in_partitions_that_the_coordinator_has_not_heard_of_is_deleted(kafka_cluster, is_group):
+    cluster = await kafka_cluster(2, streams=share_settings())
+    topic_id = await cluster[0].create("t")
+    view = await cluster[1].streams.catalog.find("t")
+    a = await member_of(cluster[0], topic_id)
+    await a.take()
+    late = delay(cluster[0].streams)
+    view = await cluster[1].streams.add_partitions(ANONYMOUS, view.stream, 2)
+    b = await stranger(cluster, topic_id)
+    b.client = await cluster[1].client()
+    assert codes(await b.fetch(indexes=(1,))) == []
+    assert len(await cluster.metadata.cursors.load(view.partition(1))) == 1
+    await a.beat(member_epoch=-1)
+
+    r = m.DeleteShareGroupOffsetsRequest
+    request = m.DeleteGroupsRequest(groups_names=["g"])
+    if not is_group:
+        request = r(group_id="g", topics=[r.Topic(topic_name="t")])
+    deleting = asyncio.create_task((await cluster[0].client()).ask(request, 2 if is_group else 0))
+    await wait_for_question(cluster[0].streams)
+    late.opened.set()
+
+    answer = await asyncio.wait_for(deleting, WAIT_S)
+    assert (answer.results if is_group else answer.responses)[0].error_code == 0
+    assert await cluster.metadata.cursors.load(view.partition(1)) == []
+
+
 @pytest.mark.parametrize("group", ["g\0", "g" * 1_001, ""])
 async def test_names_that_no_group_can_have_are_refused(cluster, topic_id, group):
     a = await stranger(cluster, topic_id, group)
@@ -130,6 +167,47 @@ async def test_longer_lists_than_those_of_a_session_are_refused_and_not_kept(clu
     assert sessions.partition_count == 3
 
 
+async def test_a_session_of_many_partitions_is_walked_in_turns(kafka_cluster):
+    node = (await kafka_cluster(1, streams=share_settings()))[0]
+    a = await member_of(node, await node.create("t"))
+    await a.join()
+    turns = node.streams.authorizer = CountingTurns()
+
+    answer = await a.fetch(indexes=tuple(range(1, 2_501)))
+
+    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2_500
+    assert turns.most <= AT_ONCE + 10
+
+
+async def test_offsets_of_many_partitions_are_described_in_turns(cluster, topic_id, monkeypatch):
+    r = m.DescribeShareGroupOffsetsRequest
+    a = await member_of(cluster[0], topic_id)
+    await a.take()
+    turns, failed = CountingTurns(), share_offsets._failed  # noqa: SLF001 - called once for each of these partitions
+
+    def counted(*arguments: Any) -> Any:
+        turns.tick()
+        return failed(*arguments)
+
+    monkeypatch.setattr(share_offsets, "_failed", counted)
+    many = list(range(1, 5_001))
+    topics = [r.Topic(topic_name="t", partitions=many), r.Topic(topic_name="u", partitions=many)]
+    answer = await a.client.ask(r(groups=[r.Group(group_id="g", topics=topics)]), 1)
+
+    assert [len(topic.partitions) for topic in answer.groups[0].topics] == [5_000, 5_000]
+    assert turns.most <= AT_ONCE + 10
+
+
+async def test_a_fetch_waits_no_longer_than_the_server_lets_it(kafka_cluster):
+    settings = replace(share_settings(), reader=ReaderSettings(wait_max_ms=20))
+    node = (await kafka_cluster(1, streams=settings))[0]
+    a = await member_of(node, await node.create("t"))
+
+    answer = await asyncio.wait_for(a.fetch(wait_ms=2**31 - 1), WAIT_S)
+
+    assert (answer.error_code, codes(answer)) == (0, [])
+
+
 # -- sessions and settings, without a server ------------------------------------------------------------------------
 
 
@@ -139,16 +217,16 @@ def items(*indexes: int) -> list[tuple[bytes, int]]:
 
 def test_the_partitions_of_all_sessions_have_a_limit() -> None:
     sessions = ShareSessions(ShareGroupSettings(session_partition_count_max=3, session_partition_total_max=4))
-    one, other = sessions.open(SessionKey("g", "a"), "peer"), sessions.open(SessionKey("g", "b"), "peer")
-    sessions.change(one, items(0, 1, 2), ())
+    first, second = sessions.open(SessionKey("g", "a"), "peer"), sessions.open(SessionKey("g", "b"), "peer")
+    sessions.change(first, items(0, 1, 2), ())
 
     with pytest.raises(SessionProblem) as refused:
-        sessions.change(other, items(0, 1), ())
+        sessions.change(second, items(0, 1), ())
 
     assert refused.value.code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    assert list(other.partitions) == []
-    sessions.change(one, items(0), items(1))
-    sessions.change(other, items(0, 1), ())
+    assert list(second.partitions) == []
+    sessions.change(first, items(0), items(1))
+    sessions.change(second, items(0, 1), ())
     sessions.close(SessionKey("g", "a"))
     assert sessions.partition_count == 2
 

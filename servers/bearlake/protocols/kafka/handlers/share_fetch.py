@@ -345,7 +345,7 @@ async def _acquire(
         bytes_max=min(max(request.max_bytes, 0), room(context)),
         record_count_max=request.max_records,
         is_strict=request.share_acquire_mode == _RECORD_LIMIT,
-        wait_ms=0 if has_errors else max(request.max_wait_ms, 0),
+        wait_ms=0 if has_errors else min(max(request.max_wait_ms, 0), context.streams.settings.reader.wait_max_ms),
         via=_via(context),
     )
     for found in await context.shares.acquire(ask):

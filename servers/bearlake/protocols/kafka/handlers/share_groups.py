@@ -41,8 +41,9 @@ async def heartbeat(
     try:
         if not may_read(context, caller, request.group_id):
             raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+        _check_count(request, context.groups.settings.consumer.topic_count_max)
         await _check_topics(context, caller, request)
-        _check(request, context.groups.settings.consumer.topic_count_max)
+        _check(request)
         asked = Heartbeat(
             member_id=request.member_id,
             epoch=request.member_epoch,
@@ -67,11 +68,15 @@ async def _check_topics(context: KafkaContext, caller: Caller, request: ShareGro
                 raise _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
 
 
-def _check(request: ShareGroupHeartbeatRequest, topic_count_max: int) -> None:
-    """Raise `_Refused` unless the request is well-formed."""
+def _check_count(request: ShareGroupHeartbeatRequest, topic_count_max: int) -> None:
+    """Raise `_Refused` if there are too many topics to look at each."""
     count = len(request.subscribed_topic_names or ())
     if count > topic_count_max:
         _invalid(f"SubscribedTopicNames has {count} names, the limit is {topic_count_max}.")
+
+
+def _check(request: ShareGroupHeartbeatRequest) -> None:
+    """Raise `_Refused` unless the request is well-formed."""
     if not request.member_id.strip():
         _invalid("MemberId can't be empty.")
     if not request.group_id.strip():

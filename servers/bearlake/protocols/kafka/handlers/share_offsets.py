@@ -28,6 +28,7 @@ from bearlake.protocols.kafka.rights import on_group
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.principal import Operation, Resource
+from bearlake.streams.turns import Turns, in_turns
 
 _UNKNOWN_OFFSET = -1
 _AT_ONCE = 32
@@ -39,7 +40,7 @@ async def describe(
 ) -> DescribeShareGroupOffsetsResponse:
     """The start offsets and lags of each group; -1 for partitions in which it has no state."""
     return DescribeShareGroupOffsetsResponse(
-        groups=[await _describe(context, caller, group) for group in request.groups]
+        groups=[await _describe(context, caller, group) async for part in in_turns(request.groups) for group in part]
     )
 
 
@@ -58,7 +59,11 @@ async def _describe(
             topics = [await _positions(context, asked.group_id, view, range(view.partition_count)) for view in seen]
             answer.topics = [_with_state(topic) for topic in topics]
         else:
-            answer.topics = [await _topic(context, caller, asked.group_id, topic) for topic in asked.topics]
+            answer.topics = [
+                await _topic(context, caller, asked.group_id, topic)
+                async for part in in_turns(asked.topics)
+                for topic in part
+            ]
     except GroupRefusal as refusal:
         answer.error_code, answer.error_message = group_codes.code_of(refusal), str(refusal)
     except BearlakeError as error:
@@ -72,20 +77,25 @@ async def _topic(
     found = await _find(context, caller, topic.topic_name, Operation.DESCRIBE)
     if isinstance(found, StreamView):
         return await _positions(context, group, found, topic.partitions)
-    return DescribeShareGroupOffsetsResponse.Topic(
-        topic_name=topic.topic_name,
-        topic_id=UUID_ZERO,
-        partitions=[_failed(index, found) for index in topic.partitions],
-    )
+    failed = [_failed(index, found) async for part in in_turns(topic.partitions) for index in part]
+    return DescribeShareGroupOffsetsResponse.Topic(topic_name=topic.topic_name, topic_id=UUID_ZERO, partitions=failed)
 
 
 async def _positions(
     context: KafkaContext, group: str, view: StreamView, indexes: Sequence[int]
 ) -> DescribeShareGroupOffsetsResponse.Topic:
-    keys = {index: view.partition(index) for index in indexes if 0 <= index < view.partition_count}
+    keys = {
+        index: view.partition(index)
+        async for part in in_turns(indexes)
+        for index in part
+        if 0 <= index < view.partition_count
+    }
     positions = await context.shares.positions(group, list(keys.values()))
     partitions = []
+    turns = Turns()
     for index in indexes:
+        if turns.is_over():
+            await asyncio.sleep(0)
         if index not in keys:
             partitions.append(_failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             continue
@@ -132,7 +142,9 @@ async def alter(
     if not may_read(context, caller, request.group_id):
         return AlterShareGroupOffsetsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, responses=[])
     found = {
-        topic.topic_name: await _find(context, caller, topic.topic_name, Operation.READ) for topic in request.topics
+        topic.topic_name: await _find(context, caller, topic.topic_name, Operation.READ)
+        async for part in in_turns(request.topics)
+        for topic in part
     }
     views = [view for view in found.values() if isinstance(view, StreamView)]
     try:
@@ -145,7 +157,9 @@ async def alter(
         caller.who, Operation.ALTER, Resource.GROUP.value, request.group_id, "share group offsets"
     ):
         answers = [
-            await _alter_topic(context, request.group_id, topic, found[topic.topic_name]) for topic in request.topics
+            await _alter_topic(context, request.group_id, topic, found[topic.topic_name])
+            async for part in in_turns(request.topics)
+            for topic in part
         ]
     return AlterShareGroupOffsetsResponse(responses=answers)
 
@@ -185,15 +199,23 @@ async def delete(
         return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, responses=[])
     try:
         known = set((await context.share_groups.check_empty(request.group_id)).known)
+        await context.streams.catalog.catch_up()  # another server may have added partitions
     except GroupRefusal as refusal:
         return DeleteShareGroupOffsetsResponse(
             error_code=group_codes.code_of(refusal), error_message=str(refusal), responses=[]
+        )
+    except BearlakeError as error:
+        return DeleteShareGroupOffsetsResponse(
+            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=str(error), responses=[]
         )
     answers = []
     with context.streams.audit.change(
         caller.who, Operation.DELETE, Resource.GROUP.value, request.group_id, "share group offsets"
     ):
+        turns = Turns()
         for topic in request.topics:
+            if turns.is_over():
+                await asyncio.sleep(0)
             answer = DeleteShareGroupOffsetsResponse.Topic(topic_name=topic.topic_name, topic_id=UUID_ZERO)
             answers.append(answer)
             found = await _find(context, caller, topic.topic_name, Operation.READ)
@@ -220,6 +242,10 @@ async def delete(
 async def delete_group(context: KafkaContext, group: str) -> None:
     """Delete an empty group, and what it has in all topics. Raises `GroupRefusal`."""
     numbers = sorted((await context.share_groups.check_empty(group)).known)
+    try:
+        await context.streams.catalog.catch_up()  # another server may have added partitions
+    except BearlakeError as error:
+        raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
     await _forget_streams(context, group, numbers)  # what fails here is found again: the group still has the streams
     await context.groups.delete(group)
     await _forget_streams(context, group, numbers)  # what a late request has created meanwhile
