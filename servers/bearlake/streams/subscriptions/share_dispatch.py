@@ -172,7 +172,10 @@ class LocalShares(ShareDispatch):
         if not positions:
             await _first(changed.wait(), wait_ms / 1000)
             return []
-        ranges = [FetchRange(position.item.partition, position.offset, ask.bytes_max) for position in positions]
+        size = min(
+            ask.bytes_max, self._holdings.settings.read_bytes_max
+        )  # most of what a client allows it could not get
+        ranges = [FetchRange(position.item.partition, position.offset, size) for position in positions]
         reading = self._records.fetch(
             ranges,
             bytes_min=1 if wait_ms else 0,

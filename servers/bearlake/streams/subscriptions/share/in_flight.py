@@ -139,8 +139,8 @@ class InFlight:
         """Lock what is available in `batches`, which were read from `offset` on (at most `end`); returns it in order.
 
         `record_count_max` (>= 1): stop with the batch that reaches it, or, with `is_strict`, at it. `count_max`: offsets in flight. `via`:
-        the server that the member asked. Offsets without records become DONE, and so do records that were delivered `delivery_count_max`
-        times: their last dispatcher died, or the limit is new. Takes no more batches from the iterator than it needs.
+        the server that the member asked. Takes no more batches than it needs. Offsets without records become DONE, and so do records that
+        were delivered `delivery_count_max` times.
         """
         found: list[Acquired] = []
         left = record_count_max
@@ -359,8 +359,7 @@ class InFlight:
 
     def _edit_of(self, ranges: Sequence[tuple[int, int]]) -> Edit:
         """Begin an edit of these offset ranges, which ascend."""
-        start = ranges[0][0] if ranges else self.end
-        return Edit(self._runs, max(start, self.mark_delete), self.end)
+        return Edit(self._runs, max(ranges[0][0] if ranges else self.end, self.mark_delete), self.end)
 
     def _apply(self, edit: Edit) -> bool:
         """Put an edit in place; returns whether it changes anything."""
