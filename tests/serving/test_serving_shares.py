@@ -16,6 +16,7 @@ from bearlake.serving.groups.client import GroupClient
 from bearlake.serving.shares import packing
 from bearlake.serving.shares.client import WAIT_MS_MAX, SharePeers
 from bearlake.streams.groups.settings import GroupSettings
+from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.shares import Shares
 from bearlake.streams.subscriptions.model import NotHolder
 from bearlake.streams.subscriptions.share.in_flight import Acquired, InvalidRecordState, ShareAck
@@ -93,6 +94,7 @@ async def partition(closing: AsyncExitStack, pair: Pair) -> PartitionKey:
     here = pair.nodes[0].streams
     view = await here.catalog.find("t")
     await append(here, view, batch_of(b"0", b"1"), batch_of(b"2", b"3"), batch_of(b"4", b"5"))
+    await ShareCoordinator(here.metadata, here.coordinator.ownership).note_streams("g/ö", [view.stream.number])
     await here.local_shares.reset("g/ö", view.partition(0), 0)
     return view.partition(0)
 
@@ -119,7 +121,7 @@ async def test_a_member_gets_records_of_a_dispatcher_on_another_server(
     assert again.acquired == [Acquired(1, 2, 2), Acquired(3, 6, 1)]
     with pytest.raises(InvalidRecordState):
         await shares.acknowledge("g/ö", partition, "m", [ShareAck(3, 4, [1])])
-    await shares.release("g/ö", partition, "n")
+    await shares.release("g/ö", partition, "n", via="")
     (all_left,) = await shares.acquire(ask(partition))
     assert all_left.acquired == [Acquired(1, 2, 3), Acquired(3, 6, 2)]
     assert (await shares.positions("g/ö", [partition]))[partition].start == 1
