@@ -35,8 +35,12 @@ class Loads:
         return load
 
 
-def cache(bytes_max: int = 10, loading_bytes_max: int = 100) -> ValueCache[str, str]:
-    return ValueCache(bytes_max=bytes_max, loading_bytes_max=loading_bytes_max, size_of=len)
+def cache(
+    bytes_max: int = 10, loading_bytes_max: int = 100, ahead_bytes_max: int | None = None
+) -> ValueCache[str, str]:
+    return ValueCache(
+        bytes_max=bytes_max, loading_bytes_max=loading_bytes_max, ahead_bytes_max=ahead_bytes_max, size_of=len
+    )
 
 
 @virtual_time
@@ -115,6 +119,51 @@ async def test_reading_ahead_loads_once_and_yields_to_waiting_readers() -> None:
     await waiting
 
     assert (loads.count, values.knows("a"), values.knows("c")) == (2, True, False)
+
+
+@virtual_time
+async def test_what_is_read_ahead_is_bounded_until_readers_use_it() -> None:
+    values, loads = cache(bytes_max=100, ahead_bytes_max=10), Loads()
+    for name in "abc":
+        values.read_ahead(name, 1, loads.of(name * 5), size_bytes=5)
+    assert ([name for name in "abc" if values.knows(name)], values.ahead_bytes) == (["a", "b"], 10)
+    await asyncio.sleep(2)
+
+    values.read_ahead("c", 1, loads.of("c" * 5), size_bytes=5)
+    assert not values.knows("c")
+    values.peek("a")
+    values.read_ahead("c", 1, loads.of("c" * 5), size_bytes=5)
+    assert (values.knows("c"), values.ahead_bytes) == (True, 10)
+    await values.get("c", 1, loads.of("unused"))
+    await values.get("b", 1, loads.of("unused"))
+
+    assert (values.ahead_bytes, loads.count) == (0, 3)
+
+
+@virtual_time
+async def test_one_value_larger_than_the_bound_may_be_read_ahead() -> None:
+    values, loads = cache(bytes_max=100, ahead_bytes_max=10), Loads()
+
+    values.read_ahead("a", 1, loads.of("a" * 50), size_bytes=50)
+    values.read_ahead("b", 1, loads.of("b"), size_bytes=1)
+
+    assert [name for name in "ab" if values.knows(name)] == ["a"]
+
+
+@virtual_time
+async def test_values_that_were_read_ahead_stop_to_count_when_they_are_evicted_or_their_load_fails() -> None:
+    values, loads = cache(bytes_max=10, ahead_bytes_max=10), Loads()
+    values.read_ahead("a", 1, loads.of("a" * 5), size_bytes=5)
+    await asyncio.sleep(2)
+    await values.get("big", 1, loads.of("b" * 10))
+    assert (values.knows("a"), values.ahead_bytes) == (False, 0)
+
+    loads.is_broken = True
+    values.read_ahead("c", 1, loads.of("c" * 5), size_bytes=5)
+    assert values.ahead_bytes == 5
+    await asyncio.sleep(2)
+
+    assert values.ahead_bytes == 0
 
 
 @virtual_time

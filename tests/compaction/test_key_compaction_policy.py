@@ -80,6 +80,14 @@ def test_a_young_record_bounds_its_partition_but_not_others() -> None:
     assert names(planned(*files, min__compaction__lag__ms=50)) == ["a", "b", "d"]
 
 
+def test_a_record_whose_clock_is_ahead_is_not_too_young_if_there_is_no_lag() -> None:
+    """Kafka compares times only if `min.compaction.lag.ms` is above 0 (`LogCleanerManager.cleanableOffsets`)."""
+    files = file("a", (0, 0, 10)), file("b", (0, 10, 20), timestamp=2**62)
+
+    assert names(planned(*files)) == ["a", "b"]
+    assert names(planned(*files, min__compaction__lag__ms=1)) == ["a"]
+
+
 def test_a_clean_file_is_never_too_young() -> None:
     found = planned(file("c0", (0, 0, 10), timestamp=990), file("b", (0, 10, 20)), min__compaction__lag__ms=100)
 

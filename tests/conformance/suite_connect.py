@@ -1,4 +1,6 @@
-"""Kafka Connect, standalone, with the file connectors: lines of a file → topic → another file.
+"""Kafka Connect with the file connectors: lines of a file → topic → another file.
+
+`connect_distributed.py` has the distributed worker; the others are standalone.
 
 20,000 lines make the round trip; then the worker is started again after 1,000 more lines were appended, and only those
 may be sent: source offsets come from Connect's own file, sink offsets from the sink's consumer group.
@@ -8,17 +10,20 @@ import json
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from conformance import packages, processes
+from conformance.connect_distributed import Distributed
 from conformance.outcomes import Context, Outcome
 
+DISTRIBUTED = "distributed_on_compacted_topics"
 LINE_COUNT = 20_000
 MORE_COUNT = 1_000
 TIMEOUT_S = 90
@@ -50,7 +55,7 @@ topics={name}
 
 
 def run(context: Context) -> Iterator[Outcome]:
-    """Run both cases, which share one directory: the second continues where the first stopped."""
+    """Run the cases. The first two share one directory: the second continues where the first stopped."""
     directory = context.logs / "connect"
     shutil.rmtree(directory, ignore_errors=True)
     _write_files(directory, context.bootstrap, f"conformance-connect-{uuid.uuid4().hex[:8]}")
@@ -64,6 +69,14 @@ def run(context: Context) -> Iterator[Outcome]:
         problem = _wait_for_lines(directory, written, directory / f"{name}.log")
         seconds = time.monotonic() - begin
         yield Outcome(test=name, state="fail" if problem else "pass", seconds=seconds, note=problem)
+    if DISTRIBUTED in context.selected():
+        begin = time.monotonic()
+        logs = directory / DISTRIBUTED
+        logs.mkdir()
+        with tempfile.TemporaryDirectory(prefix="bearlake-conformance-") as folder, ExitStack() as running:
+            problem = Distributed(Path(folder), logs, running).run()
+        seconds = time.monotonic() - begin
+        yield Outcome(test=DISTRIBUTED, state="fail" if problem else "pass", seconds=seconds, note=problem)
 
 
 def _wait_for_lines(directory: Path, written: list[str], log: Path) -> str:

@@ -1,5 +1,7 @@
 """Kafka Streams: its authors' smoke test with `exactly_once_v2`, while servers and an instance of the application are killed.
 
+`streams_changelog.py` has the other test.
+
 A driver writes 20,000 records in 90 seconds. Two instances of an application (`StreamsSmokeTest process`) count, sum, join and window
 them with state stores, so they use transactions, changelog topics and repartition topics. When they have nothing left to do, the driver
 reads the results, and compares them with those that it has worked out itself: none may be missing or wrong.
@@ -18,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from conformance import packages, processes
 from conformance.outcomes import Context, Outcome
+from conformance.streams_changelog import Changelog
 from fixtures.ports import free_port
 
 SOURCES = Path(__file__).resolve().parent / "streams"
@@ -49,7 +52,7 @@ session.timeout.ms=10000
 
 
 def run(context: Context) -> Iterator[Outcome]:
-    """Run the smoke test."""
+    """Run the tests one after the other."""
     jars = packages.obtain_jars(SOURCES / "pom.xml", "streams-jars")
     class_path = f"{packages.obtain_java_program(SOURCES, jars)}:{jars}/*"
     for name in context.selected():
@@ -58,8 +61,8 @@ def run(context: Context) -> Iterator[Outcome]:
         logs.mkdir(parents=True)
         begin = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="bearlake-conformance-") as folder, ExitStack() as running:
-            smoke = _Smoke(Path(folder), logs, class_path, running)
-            problem = smoke.run()
+            test = TESTS[name](Path(folder), logs, class_path, running)
+            problem = test.run()
         yield Outcome(test=name, state="fail" if problem else "pass", seconds=time.monotonic() - begin, note=problem)
 
 
@@ -144,3 +147,9 @@ class _Smoke:
             )
         self._running.callback(processes.end_group, process)
         return process
+
+
+TESTS: dict[str, type[_Smoke | Changelog]] = {
+    "exactly_once_v2_with_kills": _Smoke,
+    "restore_from_a_compacted_changelog": Changelog,
+}

@@ -267,7 +267,7 @@ def test_produce_requests_agree_on_their_way_to_their_responses(native: ModuleTy
 def test_wrong_positions_and_versions_are_refused_alike(native: ModuleType, start: int, end: int, version: int) -> None:
     def taken(kernel: ModuleType) -> Any:
         buffer, call = kernel.WriteBuffer(1000), kernel.ProduceResults(produces.UNAVAILABLE)
-        arguments = (buffer, call, bytes(5), None, start, end, version, b"", 1000, 64, None, 0)
+        arguments = (buffer, call, bytes(5), None, start, end, version, b"", 1000, 64, 0, None, 0)
         return outcome(kernel.take_produces, *arguments)
 
     assert taken(native) == taken(fallback)

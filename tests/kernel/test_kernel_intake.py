@@ -69,10 +69,10 @@ def take(
     """Take the requests; returns the call, the end, whether another buffer is needed, and the buffer."""
     buffer = kernel.WriteBuffer(1 << 20) if buffer is None else buffer
     call = kernel.ProduceResults(NONE)
-    end, is_full = kernel.take_produces(
+    end, is_full, _ = kernel.take_produces(
         buffer, call, frames, options.get("hold"), options.get("start", 0), options.get("end", len(frames)), version,
-        lead_of(version), options.get("size_max", 10_000), options.get("count_max", 10), admission or Admission(),
-        options.get("seen", 0),
+        lead_of(version), options.get("size_max", 10_000), options.get("count_max", 10), 0,
+        admission or Admission(), options.get("seen", 0),
     )  # fmt: skip
     return call, end, is_full, buffer
 
@@ -264,7 +264,7 @@ def test_wrong_arguments_are_the_callers_fault(kernel: ModuleType) -> None:
         take(kernel, b"abc", 14)
     call, _, _, buffer = take(kernel, framed(3, 1, BODY_3))
     with pytest.raises(ValueError, match="the call has requests"):
-        kernel.take_produces(buffer, call, b"", None, 0, 0, 3, b"", 1, 1, Admission(), 0)
+        kernel.take_produces(buffer, call, b"", None, 0, 0, 3, b"", 1, 1, 0, Admission(), 0)
     buffer.join(0, 0)
     with pytest.raises(ValueError, match="joined already"):
         take(kernel, framed(3, 1, BODY_3), buffer=buffer)

@@ -78,9 +78,9 @@ class Admission:
 
 def take(
     kernel: ModuleType, buffer: Any, call: Any, memory: Any, hold: Any = None, admission: Any = None
-) -> tuple[int, bool]:
-    found: tuple[int, bool] = kernel.take_produces(
-        buffer, call, memory, hold, 0, len(memory), 3, LEAD, 1 << 20, 64, admission or Admission(), 0
+) -> tuple[int, bool, int]:
+    found: tuple[int, bool, int] = kernel.take_produces(
+        buffer, call, memory, hold, 0, len(memory), 3, LEAD, 1 << 20, 64, 0, admission or Admission(), 0
     )
     return found
 
@@ -157,7 +157,7 @@ def test_memory_of_requests_that_are_not_taken_is_not_kept(kernel: ModuleType) -
     memory, hold = bytearray(frame()), Hold()
     buffer = kernel.WriteBuffer(1)
 
-    assert take(kernel, buffer, kernel.ProduceResults(WAITING), memory, hold) == (0, False)
+    assert take(kernel, buffer, kernel.ProduceResults(WAITING), memory, hold) == (0, False, 0)
     assert (hold.holders, resizes(memory)) == (0, True)
 
 
@@ -201,7 +201,7 @@ def test_a_hold_that_cannot_be_acquired_changes_nothing(kernel: ModuleType) -> N
 
     assert resizes(memory)
     assert (call.request_count, len(call), call.frames(), call.requests()) == (0, 0, b"", [])
-    assert take(kernel, buffer, call, memory) == (len(memory), False)
+    assert take(kernel, buffer, call, memory) == (len(memory), False, 0)
     assert len(stored(buffer)) == 2
 
 
@@ -411,7 +411,7 @@ def test_a_topic_is_asked_about_once_whatever_its_length_looks_like(kernel: Modu
     memory, call = len(content).to_bytes(4, "big") + content, kernel.ProduceResults(WAITING)
 
     kernel.take_produces(
-        kernel.WriteBuffer(1 << 20), call, memory, None, 0, len(memory), 9, LEAD + b"\0", 1 << 20, 1, admission, 0
+        kernel.WriteBuffer(1 << 20), call, memory, None, 0, len(memory), 9, LEAD + b"\0", 1 << 20, 1, 0, admission, 0
     )
 
     assert (call.request_count, len(call), asked) == (1, 2, ["t"])

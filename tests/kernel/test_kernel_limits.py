@@ -124,8 +124,8 @@ def test_requests_taken_together_stop_at_the_limit_of_entries(kernel: ModuleType
     buffer, call = kernel.WriteBuffer(1 << 20), kernel.ProduceResults((8, -1, -1))
     admission = SimpleNamespace(rules=lambda topic: UNCHECKED, flags=lambda entry: 0)
 
-    end, is_full = kernel.take_produces(
-        buffer, call, frame * 5, None, 0, 5 * len(frame), 9, header[8:], 1 << 20, 64, admission, 0
+    end, is_full, _ = kernel.take_produces(
+        buffer, call, frame * 5, None, 0, 5 * len(frame), 9, header[8:], 1 << 20, 64, 0, admission, 0
     )
 
     assert (end, is_full, call.request_count, len(call)) == (2 * len(frame), False, 2, ELEMENTS_MAX)

@@ -1,6 +1,7 @@
 """Exclusive and Failover: the table of `single.py`, row by row."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -211,3 +212,47 @@ def test_entry_lengths_above_the_limit_are_forgotten_oldest_first() -> None:
 
     assert machine.cursor.mark_delete == 1
     assert machine.cursor.ranges == [(9, 10)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_acknowledgements_that_follow_each_other_have_the_effect_of_each_alone(seed: int) -> None:
+    draw = Random(seed)
+    log = FakeLog()
+    for _ in range(12):
+        log.append(draw.choice((1, 1, 2, 5)))
+    machines = [failover(log) for _ in range(2)]
+    consumers = [join(machine, permits=100)[0] for machine in machines]
+    for machine in machines:
+        feed(machine, log)
+    bases = [entry.base for entry in log.entries]
+    for _ in range(6):
+        chosen = sorted(draw.sample(bases, draw.randint(1, len(bases))))
+        acks = [EntryAck(base + draw.choice((0,) * 9 + (1,)), draw.choice((0,) * 9 + (1,))) for base in chosen]
+        at = 0
+        while at < len(acks):
+            count = machines[0].acknowledge_run(consumers[0], acks, at)
+            if not count:
+                machines[0].acknowledge(consumers[0], acks[at])
+            at += count or 1
+        for ack in acks:
+            machines[1].acknowledge(consumers[1], ack)
+
+        assert machines[0].cursor.mark_delete == machines[1].cursor.mark_delete
+        assert machines[0].cursor.ranges == machines[1].cursor.ranges
+        assert consumers[0].acknowledged_count == consumers[1].acknowledged_count
+        assert machines[0].has_given == machines[1].has_given
+
+
+def test_a_run_of_acknowledgements_ends_where_an_entry_is_left_out_unknown_or_open_in_part() -> None:
+    log = log_of(6)
+    machine = failover(log)
+    consumer, _ = join(machine, permits=10)
+    feed(machine, log)
+
+    acks = [EntryAck(base) for base in (0, 1, 3, 4)]
+    assert machine.acknowledge_run(consumer, acks, 0) == 2
+    assert machine.acknowledge_run(consumer, acks, 2) == 2
+    assert machine.acknowledge_run(consumer, [EntryAck(5, 1)], 0) == 0
+    assert machine.acknowledge_run(consumer, [EntryAck(99)], 0) == 0
+    assert machine.acknowledge_run(consumer, [EntryAck(2), EntryAck(2)], 0) == 1
+    assert (machine.cursor.mark_delete, consumer.acknowledged_count) == (5, 5)

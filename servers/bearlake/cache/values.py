@@ -1,7 +1,8 @@
 """A cache of values decoded from objects (footers, row groups): bounded in bytes, single flight.
 
 All readers of one key wait for one load. The cache evicts the least recently used values; an evicted value stays alive while a reader
-holds it. The bytes being loaded at once are bounded, too, so memory outside the cache stays bounded however many readers lag.
+holds it. The bytes being loaded at once are bounded, too, so memory outside the cache stays bounded however many readers lag. So are the
+bytes that were read ahead and that no reader has used yet: more of them would evict each other.
 """
 
 import asyncio
@@ -24,14 +25,16 @@ class ValueCache(Generic[K, V]):
         *,
         bytes_max: int,
         loading_bytes_max: int,
+        ahead_bytes_max: int | None = None,
         size_of: Callable[[V], int],
         on_lookup: Callable[[bool], None] = lambda is_hit: None,
         on_evicted: Callable[[int], None] = lambda size_bytes: None,
     ) -> None:
         """Keep at most `bytes_max` bytes, measured by `size_of` (a single larger value is allowed).
 
-        Loads in progress take at most `loading_bytes_max` bytes, as declared to `get`. `on_lookup` is called for every look-up (True for a
-        hit), `on_evicted` with the size of each evicted value.
+        Loads in progress take at most `loading_bytes_max` bytes, as declared to `get`. Values that were read ahead and not used yet take at
+        most `ahead_bytes_max` bytes, as declared to `read_ahead` (None: no limit; a single larger value is allowed). `on_lookup` is called
+        for every look-up (True for a hit), `on_evicted` with the size of each evicted value.
         """
         self._bytes_max = bytes_max
         self._size_of = size_of
@@ -40,6 +43,10 @@ class ValueCache(Generic[K, V]):
         self._gate = ByteGate(loading_bytes_max)
         self._values: OrderedDict[K, V] = OrderedDict()
         self._loading: dict[K, asyncio.Task[V]] = {}
+        self._ahead_bytes_max = ahead_bytes_max
+        self._ahead: dict[K, int] = {}
+        self.ahead_bytes = 0
+        """Bytes that were read ahead and not used yet, loads in progress included."""
         self.size_bytes = 0
 
     def peek(self, key: K) -> V | None:
@@ -47,6 +54,7 @@ class ValueCache(Generic[K, V]):
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)
+            self._note_use(key)
             self._on_lookup(True)
         return value
 
@@ -63,12 +71,27 @@ class ValueCache(Generic[K, V]):
         if value is not None:
             return value
         self._on_lookup(False)
+        self._note_use(key)
         return await asyncio.shield(self._start(key, load_bytes, load))
 
-    def read_ahead(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> None:
-        """Start to load the value if it is not cached; no-op while other loads wait for room."""
-        if not self.knows(key) and not self._gate.is_full:
-            self._start(key, load_bytes, load)
+    def read_ahead(
+        self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]], *, size_bytes: int = 0
+    ) -> None:
+        """Start to load the value, of about `size_bytes` bytes, if it is not cached.
+
+        No-op while other loads wait for room, or while too many bytes that were read ahead are not used yet.
+        """
+        if self.knows(key) or self._gate.is_full:
+            return
+        if self._ahead_bytes_max is not None and self._ahead and self.ahead_bytes + size_bytes > self._ahead_bytes_max:
+            return
+        self._ahead[key] = size_bytes
+        self.ahead_bytes += size_bytes
+        self._start(key, load_bytes, load)
+
+    def _note_use(self, key: K) -> None:
+        """Stop to count the value as read ahead."""
+        self.ahead_bytes -= self._ahead.pop(key, 0)
 
     def done_with(self, key: K) -> None:
         """Make the value the next one to evict: a reader has read it to its end and moves on."""
@@ -90,6 +113,8 @@ class ValueCache(Generic[K, V]):
 
     def _loaded(self, key: K, task: "asyncio.Task[V]") -> None:
         self._loading.pop(key, None)
+        if task.cancelled() or task.exception() is not None:
+            self._note_use(key)
         if not task.cancelled():
             error = task.exception()  # marks the error as retrieved: all waiters may have been cancelled
             if error is not None and not isinstance(error, BearlakeError):
@@ -102,7 +127,8 @@ class ValueCache(Generic[K, V]):
         self._values[key] = value
         self.size_bytes += self._size_of(value)
         while self.size_bytes > self._bytes_max and len(self._values) > 1:
-            _, oldest = self._values.popitem(last=False)
+            evicted, oldest = self._values.popitem(last=False)
+            self._note_use(evicted)
             size = self._size_of(oldest)
             self.size_bytes -= size
             self._on_evicted(size)
@@ -114,4 +140,5 @@ class ValueCache(Generic[K, V]):
             task.cancel()
         await asyncio.gather(*loading, return_exceptions=True)
         self._values.clear()
-        self.size_bytes = 0
+        self._ahead.clear()
+        self.size_bytes = self.ahead_bytes = 0

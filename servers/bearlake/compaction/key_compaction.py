@@ -87,7 +87,8 @@ def plan(
     `may_take`: whether a file of this key may be an input.
     """
     slices = list(located)
-    youngest_ms = now_ms - rules.lag_ms_min
+    # Without a lag, no record is too young: not even one whose producer's clock is ahead.
+    newest_ms = now_ms - rules.lag_ms_min if rules.lag_ms_min > 0 else None
     files: dict[ObjectRef, list[LocatedSlice]] = {}
     barriers: dict[PartitionKey, int] = {}
     barred: set[ObjectRef] = set()
@@ -100,8 +101,8 @@ def plan(
             files.setdefault(reference, []).append(found)
         limit = bounds.get(piece.partition)
         is_open = limit is None or piece.end_offset > limit.last_stable
-        is_young = piece.max_timestamp > youngest_ms and not (is_file and is_cleaned(reference.key))
-        if is_open or is_young or (is_file and not may_take(reference.key)):
+        is_old = newest_ms is None or piece.max_timestamp <= newest_ms or (is_file and is_cleaned(reference.key))
+        if is_open or not is_old or (is_file and not may_take(reference.key)):
             barred.add(reference)
     _lower(barriers, slices, files, barred)
     is_too_large = _shrink(files, barred, settings)

@@ -84,7 +84,7 @@ class Worker:
         )
         self._keys = KeySource(clock, random_source.getrandbits, KEPT_PREFIX)
         self._committer = Committer(metadata, store, tables, settings.worker, self._retries, self._keys.next)
-        self._cleanings = CleaningItems(metadata, settings, clock)
+        self._cleanings = CleaningItems(metadata, tables, settings, clock)
         self._claims = Claims(metadata.tasks, server)
         self._hint = asyncio.Event()
         self._idle = asyncio.Event()

@@ -9,6 +9,7 @@ defines the types that both take and return:
     kafka      Produce and Fetch requests and responses
     pulsar     Pulsar entries
     files      durable files
+    typed      values of a schema as typed columns, and back
 
 `.importlinter` defines which folder may import which; C includes follow the same rule. Other packages import only this module.
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, RecordFields, SliceLike
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
+from bearlake.kernel.columns.pages import ValuePage
 from bearlake.kernel.files import FILE_PARTS_MAX
 from bearlake.kernel.kafka import FetchAnswer, FetchEntry, PlainRules, ProduceEntry, ProducePlace, ProduceResult
 from bearlake.kernel.log import (
@@ -40,6 +42,19 @@ from bearlake.kernel.log import (
 )
 from bearlake.kernel.log.rows import CommitRows, Rows
 from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
+from bearlake.kernel.typed import (
+    CHECKED_KINDS,
+    DECIMAL_DIGITS_MAX,
+    FIXED_BYTES_MAX,
+    NODES_MAX,
+    OUTCOME_BITS,
+    TypedKind,
+    TypedNode,
+    TypedOutcome,
+    TypedSchema,
+    TypedSlots,
+    TypedSource,
+)
 
 IS_NATIVE = False
 
@@ -52,11 +67,14 @@ if TYPE_CHECKING:
         WriteBuffer,
         admit_plain,
         batches,
+        check_batch,
         check_records,
         crc32c,
+        decode_avro,
         decode_entry,
         decode_part,
         decode_records,
+        encode_avro,
         encode_columns,
         encode_entry,
         encode_fetch,
@@ -97,11 +115,14 @@ else:
     WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
     batches = _implementation.batches
+    check_batch = _implementation.check_batch
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
+    decode_avro = _implementation.decode_avro
     decode_entry = _implementation.decode_entry
     decode_part = _implementation.decode_part
     decode_records = _implementation.decode_records
+    encode_avro = _implementation.encode_avro
     encode_columns = _implementation.encode_columns
     encode_entry = _implementation.encode_entry
     encode_fetch = _implementation.encode_fetch
@@ -123,9 +144,14 @@ else:
 __all__ = [
     "BATCH_CONTROL",
     "BATCH_NAMED",
+    "CHECKED_KINDS",
+    "DECIMAL_DIGITS_MAX",
     "FILE_PARTS_MAX",
+    "FIXED_BYTES_MAX",
     "HEADER_BYTES",
     "IS_NATIVE",
+    "NODES_MAX",
+    "OUTCOME_BITS",
     "PARTITION_BITS",
     "RECORDS_MAX",
     "Append",
@@ -155,14 +181,24 @@ __all__ = [
     "SendEntry",
     "SendIds",
     "SliceLike",
+    "TypedKind",
+    "TypedNode",
+    "TypedOutcome",
+    "TypedSchema",
+    "TypedSlots",
+    "TypedSource",
+    "ValuePage",
     "WriteBuffer",
     "admit_plain",
     "batches",
+    "check_batch",
     "check_records",
     "crc32c",
+    "decode_avro",
     "decode_entry",
     "decode_part",
     "decode_records",
+    "encode_avro",
     "encode_columns",
     "encode_entry",
     "encode_fetch",

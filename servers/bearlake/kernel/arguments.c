@@ -34,6 +34,15 @@ int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_
     return 0;
 }
 
+PyObject *raise_too_large(KernelState *state, const char *what, int64_t size, int64_t most)
+{
+    PyObject *error = PyObject_CallFunction(state->too_large, "sLL", what, (long long)size, (long long)most);
+    if (error != NULL)
+        PyErr_SetObject(state->too_large, error);
+    Py_XDECREF(error);
+    return NULL;
+}
+
 int check_tuple(PyObject *value, Py_ssize_t fields, const char *what)
 {
     if (PyTuple_Check(value) && PyTuple_GET_SIZE(value) == fields)

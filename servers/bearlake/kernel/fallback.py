@@ -6,6 +6,7 @@ contract of both. Positions outside a buffer are a bug of the caller and raise `
 
 from bearlake.kernel.batch.batches import batches, find_run, inspect, rebase, seek
 from bearlake.kernel.batch.checksum import crc32c
+from bearlake.kernel.batch.compressed import check_batch
 from bearlake.kernel.batch.records import check_records, decode_part, decode_records, find_timestamp
 from bearlake.kernel.columns.builder import ColumnBuilder
 from bearlake.kernel.columns.encode import encode_columns
@@ -25,6 +26,8 @@ from bearlake.kernel.pulsar.encode import encode_entry
 from bearlake.kernel.pulsar.messages import encode_messages
 from bearlake.kernel.pulsar.routing import entry_routing
 from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
+from bearlake.kernel.typed.avro_decode import decode_avro
+from bearlake.kernel.typed.avro_encode import encode_avro
 
 __all__ = [
     "ColumnBuilder",
@@ -34,11 +37,14 @@ __all__ = [
     "WriteBuffer",
     "admit_plain",
     "batches",
+    "check_batch",
     "check_records",
     "crc32c",
+    "decode_avro",
     "decode_entry",
     "decode_part",
     "decode_records",
+    "encode_avro",
     "encode_columns",
     "encode_entry",
     "encode_fetch",

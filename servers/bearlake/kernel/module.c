@@ -1,21 +1,26 @@
 /* The extension module bearlake.kernel._native: the same functions as bearlake.kernel.fallback, in C. */
 #include "batch/batch.h"
+#include "batch/compressed.h"
 #include "columns/columns.h"
 #include "files/files.h"
 #include "kafka/kafka.h"
 #include "log/write_buffer.h"
 #include "pulsar/pulsar.h"
+#include "typed/typed.h"
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))kernel_##name, METH_FASTCALL, "Native twin of bearlake.kernel.fallback." #name "."}
 
 static PyMethodDef functions[] = {
     FUNCTION(admit_plain),
     FUNCTION(batches),
+    FUNCTION(check_batch),
     FUNCTION(check_records),
     FUNCTION(crc32c),
+    FUNCTION(decode_avro),
     FUNCTION(decode_entry),
     FUNCTION(decode_part),
     FUNCTION(decode_records),
+    FUNCTION(encode_avro),
     FUNCTION(encode_columns),
     FUNCTION(encode_entry),
     FUNCTION(encode_fetch),
@@ -68,6 +73,7 @@ static int module_exec(PyObject *module)
         || (state->corrupt = import_name("bearlake.errors", "Corrupt")) == NULL
         || (state->unsupported = import_name("bearlake.errors", "Unsupported")) == NULL
         || (state->too_large = import_name("bearlake.errors", "TooLarge")) == NULL
+        || (state->decompress_zstd = import_name("bearlake.kernel.batch.compressed", "decompress_zstd")) == NULL
         || (state->column_memory_type = make_column_memory_type(module)) == NULL
         || (state->column_builder_type = make_column_builder_type(module)) == NULL
         || (state->results_type = make_results_type(module)) == NULL
@@ -75,6 +81,7 @@ static int module_exec(PyObject *module)
         || (state->produce_results_type = make_produce_results_type(module)) == NULL
         || (state->rows_type = import_name("bearlake.kernel.log.rows", "Rows")) == NULL
         || (state->commit_rows_type = import_name("bearlake.kernel.log.rows", "CommitRows")) == NULL
+        || (state->typed_slots_type = import_tuple_type("bearlake.kernel.typed", "TypedSlots")) == NULL
         || (state->offset_assignment_type = make_offset_assignment_type(module)) == NULL || intern_names(state) < 0
         || PyModule_AddObjectRef(module, "OffsetAssignment", state->offset_assignment_type) < 0
         || PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type) < 0
@@ -91,6 +98,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->corrupt);
     Py_VISIT(state->unsupported);
     Py_VISIT(state->too_large);
+    Py_VISIT(state->decompress_zstd);
     Py_VISIT(state->columns_type);
     Py_VISIT(state->encoded_batch_type);
     Py_VISIT(state->decode_statuses);
@@ -104,6 +112,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->rows_type);
     Py_VISIT(state->commit_rows_type);
     Py_VISIT(state->offset_assignment_type);
+    Py_VISIT(state->typed_slots_type);
     return 0;
 }
 
@@ -114,6 +123,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->corrupt);
     Py_CLEAR(state->unsupported);
     Py_CLEAR(state->too_large);
+    Py_CLEAR(state->decompress_zstd);
     Py_CLEAR(state->columns_type);
     Py_CLEAR(state->encoded_batch_type);
     Py_CLEAR(state->decode_statuses);
@@ -127,9 +137,16 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->rows_type);
     Py_CLEAR(state->commit_rows_type);
     Py_CLEAR(state->offset_assignment_type);
+    Py_CLEAR(state->typed_slots_type);
     for (int at = 0; at < NAME_COUNT; at++)
         Py_CLEAR(state->names[at]);
     return 0;
+}
+
+static void module_free(void *module)
+{
+    module_clear(module);
+    scratches_free(state_of(module));
 }
 
 static PyModuleDef_Slot slots[] = {
@@ -146,6 +163,7 @@ static PyModuleDef definition = {
     .m_slots = slots,
     .m_traverse = module_traverse,
     .m_clear = module_clear,
+    .m_free = module_free,
 };
 
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

@@ -19,11 +19,14 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
 enum { ATTRIBUTES(NAME_OF_ATTRIBUTE) NAME_COUNT };
 #undef NAME_OF_ATTRIBUTE
 
+typedef struct Scratch Scratch;
+
 typedef struct {
     PyObject *header_type;        /* bearlake.kernel.batch.BatchHeader */
     PyObject *corrupt;            /* bearlake.errors.Corrupt */
     PyObject *unsupported;        /* bearlake.errors.Unsupported */
     PyObject *too_large;          /* bearlake.errors.TooLarge */
+    PyObject *decompress_zstd;    /* bearlake.kernel.batch.compressed.decompress_zstd */
     PyObject *columns_type;       /* bearlake.kernel.columns.Columns */
     PyObject *encoded_batch_type; /* bearlake.kernel.columns.EncodedBatch */
     PyObject *decode_statuses;    /* the members of bearlake.kernel.columns.DecodeStatus, in order */
@@ -37,7 +40,10 @@ typedef struct {
     PyObject *rows_type;        /* bearlake.kernel.log.rows.Rows */
     PyObject *commit_rows_type; /* bearlake.kernel.log.rows.CommitRows */
     PyObject *offset_assignment_type;
+    PyObject *typed_slots_type; /* bearlake.kernel.typed.TypedSlots */
     PyObject *names[NAME_COUNT]; /* interned */
+    Scratch *scratches;          /* batch/compressed.c: memory that no check uses now */
+    int scratch_count;
 } KernelState;
 
 static inline KernelState *state_of(PyObject *module) { return (KernelState *)PyModule_GetState(module); }
@@ -102,6 +108,9 @@ PyTypeObject *to_tuple_type(PyObject *value); /* borrowed; NULL with an exceptio
 /* The packed bytes of Rows (log/rows.py) with that many fields, as a new reference: 1; 0 if the value is none; -1 with an exception set. */
 int to_packed(KernelState *state, PyObject *value, Py_ssize_t width, PyObject **packed);
 int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_out, Py_ssize_t *end_out);
+
+/* Raises TooLarge; returns NULL. */
+PyObject *raise_too_large(KernelState *state, const char *what, int64_t size, int64_t most);
 
 /* imports.c: each returns a new reference, or NULL with an exception set */
 PyObject *import_name(const char *module_name, const char *name);

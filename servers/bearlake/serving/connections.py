@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from bearlake.serving.addresses import AddressCounts
-from bearlake.serving.handshakes import TlsAcceptor
+from bearlake.serving.addresses import AddressCounts, address_of
+from bearlake.serving.handshakes import HandshakeLine, TlsAcceptor, first_record
 from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
@@ -64,8 +64,9 @@ class Connections(Generic[C]):
         self._open: dict[C, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        self._handshakes: set[C] = set()
-        """Connections in a TLS handshake."""
+        self._line = HandshakeLine()
+        self._handshakes: dict[C, str] = {}
+        """Connections in a TLS handshake, with their addresses, which count them already."""
         meters.open.set_function(lambda: self._count)
         meters.receive_buffer_bytes.set_function(lambda: self.slabs.used_bytes)
         meters.receive_buffer_bytes_max.set(receive_bytes_max)
@@ -132,7 +133,7 @@ class Connections(Generic[C]):
 
     def add(self, connection: C) -> bool:
         """Count an open connection; returns False if there are too many, or too many of its address."""
-        self._handshakes.discard(connection)
+        self._end_handshake(connection)
         if self._is_full or not self._addresses.enter(connection.address):
             return False
         self._open[connection] = None
@@ -166,21 +167,32 @@ class Connections(Generic[C]):
     # -- TLS -----------------------------------------------------------------------------------------------------
 
     def _accepted(self, tls: ssl.SSLContext, connect: Callable[[], C], accepted: socket.socket) -> None:
-        if self._is_full:
+        try:
+            address = address_of(accepted.getpeername())
+        except OSError:  # the client has gone
+            accepted.close()
+            return
+        if self._is_full or not self._addresses.enter(address):
             self.meters.closed.labels("connections_max").inc()
             accepted.close()
             return
         connection = connect()
-        self._handshakes.add(connection)
-        self.run(self._shake_hands(tls, connection, accepted))
+        self._handshakes[connection] = address
+        self.run(self._shake_hands(tls, connection, accepted, address))
 
-    async def _shake_hands(self, tls: ssl.SSLContext, connection: C, accepted: socket.socket) -> None:
+    async def _shake_hands(self, tls: ssl.SSLContext, connection: C, accepted: socket.socket, address: str) -> None:
+        ends_s = self.loop.time() + self._tls_handshake_s
+        is_begun = False
         try:
+            async with asyncio.timeout_at(ends_s):
+                await first_record(accepted)
+                await self._line.enter(address)
+            is_begun = True
             await self.loop.connect_accepted_socket(
                 lambda: BufferedTlsProtocol(connection),
                 accepted,
                 ssl=tls,
-                ssl_handshake_timeout=self._tls_handshake_s,
+                ssl_handshake_timeout=max(ends_s - self.loop.time(), 0.001),
             )
         except (
             OSError
@@ -191,4 +203,14 @@ class Connections(Generic[C]):
             fault(log, "shake hands", error)
             accepted.close()
         finally:
-            self._handshakes.discard(connection)
+            self._end_handshake(connection)
+            if is_begun:
+                self._line.leave(address)
+            else:
+                accepted.close()
+
+    def _end_handshake(self, connection: C) -> None:
+        """Count a connection as one in a handshake no more. Safe to repeat."""
+        address = self._handshakes.pop(connection, None)
+        if address is not None:
+            self._addresses.leave(address)

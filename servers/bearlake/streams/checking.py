@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import ParamSpec, TypeVar
 
+from bearlake import kernel
 from bearlake.errors import BearlakeError, Invalid, TooLarge
 from bearlake.objects import Buffer
 from bearlake.records import codec as record_codec
@@ -79,6 +80,12 @@ def check_records(batch: Buffer, rules: StreamRules, known: Checked, bytes_max: 
         TooLarge: the batch decompresses to more than `bytes_max`.
         Corrupt: the compressed bytes are damaged.
     """
+    if (
+        known < Checked.RECORDS
+        and not rules.requires_keys
+        and (size_bytes := kernel.check_batch(batch, bytes_max)) >= 0
+    ):
+        return size_bytes
     opened = record_codec.Opened(batch, bytes_max, _SCRATCH)
     if known < Checked.RECORDS and (bad := opened.first_bad_record()) >= 0:
         raise BadRecord([bad], f"record {bad} of the batch is malformed")

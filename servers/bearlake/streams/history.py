@@ -9,7 +9,7 @@
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
@@ -71,6 +71,9 @@ class HistorySettings:
     """Bytes of parsed footers kept in memory; a data file of 128 MiB takes about 50 KiB."""
     read_ahead_count: int = 1
     """Row groups that are read ahead of a consumer, per partition; 0: none. More row groups help if the object store is slow."""
+    read_ahead_bytes_max: int = 64 * 1024 * 1024
+    """Bytes of row groups that are read ahead, of all partitions, and that no consumer has read yet; with that many, further row groups are
+    read when a consumer needs them. More than half of `block_bytes_max` may evict row groups before they are read."""
     files: DataFileSettings = field(default_factory=DataFileSettings)
     """How data files are read."""
 
@@ -141,7 +144,8 @@ class History:
         self._blocks: ValueCache[tuple[str, int], Block] = ValueCache(
             bytes_max=settings.block_bytes_max,
             loading_bytes_max=settings.decoding_bytes_max,
-            size_of=lambda block: len(block.buffer),
+            ahead_bytes_max=settings.read_ahead_bytes_max,
+            size_of=lambda block: block.memory_bytes,
             on_lookup=_count_lookup,
             on_evicted=metrics.HISTORY_EVICTED_BYTES.inc,
         )
@@ -150,6 +154,11 @@ class History:
     def block_bytes(self) -> int:
         """Bytes of decoded row groups in memory."""
         return self._blocks.size_bytes
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Bytes of row groups that were read ahead and that no consumer has read yet."""
+        return self._blocks.ahead_bytes
 
     @property
     def piece_count(self) -> int:
@@ -201,7 +210,7 @@ class History:
         self._segments.learn(partition, located)
         return located.bounds, located.slices
 
-    async def _pieces(self, located: LocatedSlice, offset: int) -> Sequence[Piece]:
+    async def _pieces(self, located: LocatedSlice, offset: int) -> Iterable[Piece]:
         if located.kind is not ObjectKind.PARQUET:
             return [TailSlice(located.slice, located.object)]
         return _blocks_of(located, await self._footer(located.object), offset)
@@ -248,7 +257,8 @@ class History:
         while left > 0:
             for group in groups[:left]:
                 load = partial(self._read, ref, footer, group)
-                self._blocks.read_ahead((ref.key, group), _load_bytes(footer, group), load)
+                size_bytes = footer.groups[group].size_bytes
+                self._blocks.read_ahead((ref.key, group), _load_bytes(footer, group), load, size_bytes=size_bytes)
             left -= len(groups)
             found = self._segments.find(piece.slice.partition, end, limit=1)
             if left <= 0 or not found or found[0].kind is not ObjectKind.PARQUET:
@@ -313,8 +323,8 @@ def empty_batch(base_offset: int, count: int) -> memoryview:
     return memoryview(_PREFIX.pack(base_offset, length, NO_LEADER_EPOCH, 2, kernel.crc32c(fields)) + fields)
 
 
-def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[BlockPiece]:
-    """Return the segment's row groups, starting with the one that may hold `offset`.
+def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> Iterator[BlockPiece]:
+    """Yield the segment's row groups, starting with the one that may hold `offset`. Most fetches need one of the many in a file.
 
     A row group shared with other partitions may end before the offset. Such a piece counts as zero bytes if another piece follows, so
     that a plan never ends with it.
@@ -329,10 +339,10 @@ def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[Blo
         not groups and piece.position == NO_ROW
     ):  # in any row group there is no row of it, so all of it becomes empty batches
         about = Slice(piece.partition, start, end - start, 0, HEADER_BYTES, piece.max_timestamp)
-        return [BlockPiece(about, located.object, footer, 0, end, ())]
+        yield BlockPiece(about, located.object, footer, 0, end, ())
+        return
     if not groups:
         raise Corrupt(f"data file {located.object_key} has no rows of the segment {piece}")
-    found = []
     for at, number in enumerate(groups):
         group = footer.groups[number]
         base, next_base, length = start, end, 0
@@ -342,8 +352,7 @@ def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[Blo
             length = group.size_bytes * min(piece.record_count, group.row_end - group.row_start)
             length //= group.row_end - group.row_start
         about = Slice(piece.partition, base, next_base - base, 0, length, piece.max_timestamp)
-        found.append(BlockPiece(about, located.object, footer, number, end, groups[at + 1 :]))
-    return found
+        yield BlockPiece(about, located.object, footer, number, end, groups[at + 1 :])
 
 
 def _load_bytes(footer: "Footer", group: int) -> int:

@@ -11,7 +11,7 @@ has the interface and needs neither pyarrow nor pyiceberg; `table/model.py` has 
     io.py       Iceberg's metadata files in our object store
     catalog.py  the catalog (SQLite, PostgreSQL, REST)       commit.py   append and replace, exactly once
     upkeep.py   snapshot expiry, files of live snapshots     query.py    SQL over tables (DuckDB)
-    foreign.py  translates errors of the libraries
+    foreign.py  translates errors of the libraries           typed/      typed columns: schemas, values to columns and back
 
 Columns (field ids in `schema.py`): `_partition_id int`, `_offset long`, `_timestamp timestamptz`, `_key binary`,
 `_headers list<struct<key string, value binary>>`, `_value binary`, and `_batch struct<base_offset long, attributes int,

@@ -261,12 +261,12 @@ CACHE_BYTES_MAX = gauge("bearlake_cache_limit_bytes", "Limit of the bytes in the
 CACHE_EVICTED_BYTES = counter("bearlake_cache_evicted_bytes_total", "Bytes evicted from the object cache.")
 
 # History
-HISTORY_BLOCKS = counters(
-    "bearlake_history_blocks_total", "Row groups that readers requested, by the source that answered.", "source"
-)
+HISTORY_BLOCKS = counters("bearlake_history_blocks_total", "Row groups that readers requested, by source.", "source")
 HISTORY_DECODE_SECONDS = latency("bearlake_history_decode_seconds", "Time to read a row group and encode its batches.")
 HISTORY_BYTES = gauge("bearlake_history_held_bytes", "Bytes of decoded row groups in memory.")
 HISTORY_BYTES_MAX = gauge("bearlake_history_limit_bytes", "Limit of the bytes of decoded row groups in memory.")
+HISTORY_AHEAD_BYTES = gauge("bearlake_history_ahead_bytes", "Bytes of row groups read ahead, and not read yet.")
+HISTORY_AHEAD_BYTES_MAX = gauge("bearlake_history_ahead_limit_bytes", "Limit of the bytes that are read ahead.")
 HISTORY_EVICTED_BYTES = counter("bearlake_history_evicted_bytes_total", "Bytes of decoded row groups evicted.")
 HISTORY_PIECES = gauge("bearlake_history_located_pieces", "Slices and segments in the segment index.")
 HISTORY_PIECES_MAX = gauge("bearlake_history_located_limit_pieces", "Limit of the segment index.")

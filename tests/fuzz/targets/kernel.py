@@ -14,7 +14,7 @@ from bearlake.kernel import Columns, DecodeStatus, fallback
 from bearlake.metadata.model import Slice
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Producer, Record, encode
-from fixtures.columns import batch, record
+from fixtures.columns import batch, record, value_page
 from fuzz.target import Choices, Target, exact, outcome
 
 native: Any = import_module("bearlake.kernel._native") if kernel.IS_NATIVE else fallback
@@ -116,6 +116,22 @@ def records(data: bytes) -> object:
     return bad, found is None
 
 
+def compressed(data: bytes) -> object:
+    """Check the records of a whole batch; what the native kernel knows as good, its twin knows with the same size."""
+    choices = Choices(data)
+    size_max, body = choices.of((LIMIT, LIMIT, 1000, 100)), choices.rest
+    found = native.check_batch(exact(body), size_max)
+    if found >= 0:
+        assert found == fallback.check_batch(body, size_max)
+    return body[22] & 7 if len(body) > 22 else -1, found >= 0, found > 100
+
+
+def _compressed_seeds() -> list[bytes]:
+    long = [Record(key=bytes([at]) * 9, value=b"%d, " % at * at, timestamp=at) for at in range(60)]
+    made = [encode(long, codec=codec) for codec in (Compression.LZ4, Compression.ZSTD)]
+    return [b"\0" + batch for batch in (*made, *batches())]
+
+
 def _plain(columns: Columns) -> list[Any]:
     return [part if part is None or isinstance(part, int) else bytes(part) for part in columns]
 
@@ -192,6 +208,31 @@ def hostile_columns(data: bytes) -> object:
     return type(theirs[0])
 
 
+def _page_seeds() -> list[bytes]:
+    values: list[bytes | None] = [b"a", None, b"ccc" * 50, b""]
+    parts = [value_page(values), value_page(values, is_packed=True), value_page([None] * 9 + [b"x"])]
+    return [bytes([4, len(part) % 256]) + part for part in parts] + [bytes([4, len(parts[0])]) + parts[0] + parts[1]]
+
+
+def value_pages(data: bytes) -> object:
+    """Encode columns whose values are in the pages of a Parquet file."""
+    if len(data) < 2:
+        return None
+    count, first = data[0] % 32, data[1]
+    parts = [data[2 : 2 + first], data[2 + first :]]
+    builder = fallback.ColumnBuilder()
+    row = encode([Record(value=None)])
+    for number in range(count + 4):
+        builder.append(1, number, row, 0, len(row), [])
+    taken = builder.take()
+    pages = list(zip(parts, (count, 4), strict=True))
+    theirs = outcome(ERRORS, fallback.encode_columns, taken, 0, count + 4, pages)
+    exactly = [(exact(part), rows) for part, rows in pages]
+    ours = outcome(ERRORS, native.encode_columns, taken, 0, count + 4, exactly)
+    assert ours == theirs, f"native {ours!r:.300}, Python {theirs!r:.300}"
+    return type(theirs[0])
+
+
 def _with(lead: bytes, bodies: list[bytes]) -> list[bytes]:
     return [lead + body for body in bodies]
 
@@ -212,6 +253,13 @@ TARGETS = [
         share=2,
     ),
     Target(
+        name="kernel compressed batches",
+        seeds=_compressed_seeds,
+        run=compressed,
+        change=_lead(1),
+        memory_bytes=4 * 1024 * 1024,  # the twin decompresses into 1 MiB
+    ),
+    Target(
         name="kernel columns",
         seeds=lambda: _with(bytes([0, 0, 5, 0]), [*batches(), b"".join(batches()[:5])]),
         run=columns,
@@ -220,4 +268,5 @@ TARGETS = [
         short_inputs=3000,
     ),
     Target(name="kernel encode columns", seeds=_column_seeds, run=hostile_columns, short_inputs=3000),
+    Target(name="kernel value pages", seeds=_page_seeds, run=value_pages, short_inputs=3000),
 ]

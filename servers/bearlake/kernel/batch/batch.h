@@ -56,10 +56,16 @@ enum { SLICE_PARTITION, SLICE_BASE, SLICE_COUNT, SLICE_POSITION, SLICE_LENGTH, S
 /* checksum.c */
 void checksum_setup(void);
 uint32_t checksum(const uint8_t *bytes, size_t size);
+uint32_t checksum_continued(uint32_t before, const uint8_t *bytes, size_t size); /* of the bytes with checksum `before` and those behind them */
+bool checksums_join(void); /* whether the processor has a fast way to join checksums */
+/* If so: the checksum of bytes with checksum `before` and of `size` bytes behind them, of which the last `known` have the checksum `crc`. */
+uint32_t checksum_joined(uint32_t before, const uint8_t *bytes, size_t size, size_t known, uint32_t crc);
 uint32_t checksum_releasing(const uint8_t *bytes, Py_ssize_t size); /* the caller holds the GIL on entry and on return */
 
 /* batches.c */
 Status inspect_bytes(const uint8_t *bytes, Py_ssize_t size, Header *header); /* the caller holds the GIL; may release it in between */
+/* The same; sets `is_good`, if it is not NULL and the batch is not compressed: whether its records are good, as first_bad_record finds. */
+Status inspect_records(const uint8_t *bytes, Py_ssize_t size, Header *header, bool *is_good);
 
 /* text.c */
 bool is_text(const uint8_t *bytes, size_t size); /* whether it is UTF-8 */

@@ -10,9 +10,12 @@
 #define POLYNOMIAL 0x82F63B78u
 
 typedef uint32_t (*Update)(uint32_t crc, const uint8_t *bytes, size_t size);
+/* The checksum of bytes that `size` other bytes follow, without the part of the others; NULL if the processor has no fast way. */
+typedef uint32_t (*Shift)(uint32_t crc, uint64_t size);
 
 static uint32_t tables[8][256];
 static Update update;
+static Shift shift;
 
 static uint32_t update_tables(uint32_t crc, const uint8_t *bytes, size_t size)
 {
@@ -104,12 +107,35 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t update_x86(uint32_t sta
     return last;
 }
 
+/* Factors for 2^at bytes: x^(8 * 2^at - 33) mod P, reflected; the square of one is the next. From 8 bytes on, so that no power is negative. */
+enum { LEAST_FACTOR = 3, FACTORS = 40 };
+static uint32_t factors[FACTORS];
+
+__attribute__((target("sse4.2,pclmul"))) static void make_factors(void)
+{
+    factors[LEAST_FACTOR] = power_of_x((8 << LEAST_FACTOR) - 33);
+    for (int at = LEAST_FACTOR + 1; at < FACTORS; at++)
+        factors[at] = (uint32_t)_mm_crc32_u64(0, product(factors[at - 1], factors[at - 1]));
+}
+
+__attribute__((target("sse4.2,pclmul"))) static uint32_t shift_x86(uint32_t crc, uint64_t size)
+{
+    for (int at = LEAST_FACTOR; at < FACTORS && size >> at; at++)
+        if (size >> at & 1)
+            crc = (uint32_t)_mm_crc32_u64(0, product(crc, factors[at]));
+    for (size &= (1 << LEAST_FACTOR) - 1; size; size--)
+        crc = _mm_crc32_u8(crc, 0);
+    return crc;
+}
+
 static Update best(void)
 {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul"))
         return update_tables;
     make_strides();
+    make_factors();
+    shift = shift_x86;
     return update_x86;
 }
 
@@ -146,6 +172,15 @@ void checksum_setup(void)
 }
 
 uint32_t checksum(const uint8_t *bytes, size_t size) { return ~update(0xFFFFFFFFu, bytes, size); }
+
+uint32_t checksum_continued(uint32_t before, const uint8_t *bytes, size_t size) { return ~update(~before, bytes, size); }
+
+bool checksums_join(void) { return shift != NULL; }
+
+uint32_t checksum_joined(uint32_t before, const uint8_t *bytes, size_t size, size_t known, uint32_t crc)
+{
+    return shift(checksum_continued(before, bytes, size - known), known) ^ crc;
+}
 
 uint32_t checksum_releasing(const uint8_t *bytes, Py_ssize_t size)
 {

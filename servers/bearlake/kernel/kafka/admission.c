@@ -28,11 +28,17 @@ static bool has_good_records(const Header *header, const uint8_t *batch, int64_t
         && first_bad_record((Cursor){batch + HEADER_BYTES, batch + size}, header->record_count) < 0;
 }
 
-bool is_plain(const Rules *rules, int64_t index, Status status, const Header *header, const uint8_t *batch, int64_t size)
+bool fits_rules(const Rules *rules, int64_t index, Status status, const Header *header, int64_t size)
 {
     return status == STATUS_OK && index >= 0 && index < rules->partition_count && size <= rules->bytes_max
         && (header->attributes & ~COMPRESSION_MASK) == 0 && header->max_timestamp <= rules->latest
-        && header->base_timestamp >= rules->earliest && (rules->checks_records == 0 || has_good_records(header, batch, size));
+        && header->base_timestamp >= rules->earliest;
+}
+
+bool is_plain(const Rules *rules, int64_t index, Status status, const Header *header, const uint8_t *batch, int64_t size)
+{
+    return fits_rules(rules, index, status, header, size)
+        && (rules->checks_records == 0 || has_good_records(header, batch, size));
 }
 
 static PyObject *slice_of(PyObject *frame, PyObject *start, PyObject *end)

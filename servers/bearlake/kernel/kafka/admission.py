@@ -5,7 +5,7 @@ from bearlake.kernel.batch.records import check_records
 from bearlake.kernel.kafka import PlainRules, ProduceEntry
 from bearlake.kernel.log import Append, Hold, PartitionKey
 
-_COMPRESSION_MASK = 0x07
+COMPRESSION_MASK = 0x07
 
 
 def admit_plain(
@@ -43,7 +43,7 @@ def is_plain(rules: PlainRules, entry: ProduceEntry, frame: memoryview) -> bool:
         or not 0 <= low <= high <= len(frame)
         or not 0 <= index < partition_count
         or high - low > bytes_max
-        or attributes & ~_COMPRESSION_MASK
+        or attributes & ~COMPRESSION_MASK
         or newest > latest
         or base < earliest
         or (checks_records and not _has_good_records(frame, low, high, attributes, count))
@@ -60,6 +60,6 @@ def append_of(rules: PlainRules, entry: ProduceEntry, frame: memoryview, hold: H
 
 def _has_good_records(frame: memoryview, low: int, high: int, attributes: int, count: int) -> bool:
     """Whether the records of a batch are good, as far as this can be checked without decompression."""
-    if attributes & _COMPRESSION_MASK or not 0 <= low <= high - HEADER_BYTES <= len(frame) - HEADER_BYTES:
+    if attributes & COMPRESSION_MASK or not 0 <= low <= high - HEADER_BYTES <= len(frame) - HEADER_BYTES:
         return False
     return check_records(frame[low + HEADER_BYTES : high], count) < 0

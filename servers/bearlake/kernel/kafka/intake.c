@@ -1,4 +1,5 @@
 /* Takes Produce requests from a receive buffer into the write buffer, without a Python object per request or batch. Contract: intake.py. */
+#include "batch/compressed.h"
 #include "kafka/produce_results.h"
 #include "kafka/reader.h"
 
@@ -26,6 +27,7 @@ typedef struct {
     Py_ssize_t lead_size;
     int version;
     int64_t size_max, count_max;
+    int64_t check_left; /* bytes of compressed records that may still be checked */
     PyObject *admission;
     ProduceResults *call;
     bool has_rules; /* of the newest topic */
@@ -106,6 +108,22 @@ static int64_t ask_flags(Intake *intake, const Taken *taken, int32_t index, Py_s
     return flags;
 }
 
+/* Whether the batch is plain, or is compressed, would be plain otherwise, and has good records. `is_good`: of a batch that is not compressed,
+   whether its records are. */
+static bool is_admitted(Intake *intake, int32_t index, Status status, const Header *header, const uint8_t *batch, int64_t size, bool is_good)
+{
+    const Rules *rules = &intake->rules;
+    if (!fits_rules(rules, index, status, header, size))
+        return false;
+    if (rules->checks_records == 0 || (header->attributes & COMPRESSION_MASK) == 0)
+        return rules->checks_records == 0 || is_good;
+    if (intake->check_left <= 0 || !is_checkable(header->attributes))
+        return false;
+    const int64_t found = check_section(intake->state, header, batch, size, SECTION_BYTES_MAX);
+    intake->check_left -= found < 0 ? SECTION_BYTES_MAX : found;
+    return found >= 0;
+}
+
 /* Reads a partition and admits its batch as number `at`: 1; 0 if it needs special handling; -1 with an exception set. */
 static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t at)
 {
@@ -120,9 +138,10 @@ static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize
         return -1;
     const Py_ssize_t size = length > 0 ? (Py_ssize_t)length : 0;
     const uint8_t *bytes = intake->frames + start;
-    const Status status = inspect_produced(bytes, size, intake->version, &header);
+    bool is_good = false;
+    const Status status = inspect_produced(bytes, size, intake->version, &header, intake->rules.checks_records ? &is_good : NULL);
     int64_t flags = 0;
-    if (!is_plain(&intake->rules, index, status, &header, bytes, size)) {
+    if (!is_admitted(intake, index, status, &header, bytes, size, is_good)) {
         flags = ask_flags(intake, taken, index, start, start + size, status, &header);
         if (flags < 0)
             return flags == -1 ? 0 : -1;
@@ -145,6 +164,7 @@ static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize
         .bytes = bytes,
         .results = &intake->call->base,
         .place = at,
+        .is_checked = status == STATUS_OK,
     };
     memcpy(batch->stream_id, intake->stream_id, STREAM_ID_BYTES);
     return 1;
@@ -282,6 +302,7 @@ static PyObject *take_requests(Intake *intake, WriteBuffer *buffer, Py_buffer *v
                                int64_t seen)
 {
     Taken taken = {.topics = PyList_New(0)};
+    const int64_t check_max = intake->check_left;
     bool is_full = false;
     int outcome = taken.topics == NULL ? -1 : 1;
     while (outcome > 0 && taken.request_count < intake->count_max && taken.batch_count < ELEMENTS_MAX)
@@ -292,12 +313,12 @@ static PyObject *take_requests(Intake *intake, WriteBuffer *buffer, Py_buffer *v
     PyMem_Free(taken.places);
     PyMem_Free(taken.batches);
     Py_XDECREF(taken.topics);
-    return outcome < 0 ? NULL : Py_BuildValue("nO", at, is_full ? Py_True : Py_False);
+    return outcome < 0 ? NULL : Py_BuildValue("nOL", at, is_full ? Py_True : Py_False, (long long)(check_max - intake->check_left));
 }
 
 KERNEL_FUNCTION(kernel_take_produces)
 {
-    enum { BUFFER, CALL, MEMORY, HOLD, FROM, TO, VERSION, LEAD, SIZE_MAX_, COUNT_MAX, ADMISSION, SEEN, ARGUMENTS };
+    enum { BUFFER, CALL, MEMORY, HOLD, FROM, TO, VERSION, LEAD, SIZE_MAX_, COUNT_MAX, CHECK_MAX, ADMISSION, SEEN, ARGUMENTS };
     Py_buffer frames, lead;
     Py_ssize_t at, end;
     int64_t version, seen;
@@ -306,7 +327,7 @@ KERNEL_FUNCTION(kernel_take_produces)
     Intake intake = {.state = state};
     if (check_arguments("take_produces", count, ARGUMENTS, ARGUMENTS) < 0 || to_int64(arguments[VERSION], &version) < 0
         || to_int64(arguments[SIZE_MAX_], &intake.size_max) < 0 || to_int64(arguments[COUNT_MAX], &intake.count_max) < 0
-        || to_int64(arguments[SEEN], &seen) < 0)
+        || to_int64(arguments[CHECK_MAX], &intake.check_left) < 0 || to_int64(arguments[SEEN], &seen) < 0)
         return NULL;
     if (version < 3 || version > 13)
         return PyErr_Format(state->unsupported, "Produce version %S; supported: 3-13", arguments[VERSION]);

@@ -5,9 +5,10 @@ from struct import Struct
 from typing import Protocol
 
 from bearlake.errors import Corrupt
+from bearlake.kernel.batch.compressed import SECTION_BYTES_MAX, check_batch, is_checkable
 from bearlake.kernel.buffers import Buffer, view_of
 from bearlake.kernel.kafka import ELEMENTS_MAX, PlainRules, ProduceEntry, ProducePlace
-from bearlake.kernel.kafka.admission import append_of, is_plain
+from bearlake.kernel.kafka.admission import COMPRESSION_MASK, append_of, is_plain
 from bearlake.kernel.kafka.produce import parse_produce
 from bearlake.kernel.kafka.produce_results import ProduceResults
 from bearlake.kernel.kafka.versions import check_version
@@ -39,19 +40,23 @@ def take_produces(
     lead: Buffer,
     size_max: int,
     count_max: int,
+    check_max: int,
     admission: PlainAdmission,
     seen: int,
     /,
-) -> tuple[int, bool]:
+) -> tuple[int, bool, int]:
     """Take consecutive Produce requests from `start` of `memory` on that need no special handling, as one call.
 
     Such a request has this `version` and at most `size_max` bytes, its header continues with `lead` after the correlation id, it has no
     transactional id, asks for a response (acks 1 or -1), names a partition, and `admission` admits all its batches. At most `count_max`
     requests are taken, and none after the first that does not match, is incomplete or is malformed; the caller handles that one on its own.
+    While less than `check_max` bytes of compressed records have been checked here, a compressed batch that is plain otherwise is
+    admitted if `check_batch` finds it good. A batch that it does not know counts as `SECTION_BYTES_MAX` bytes.
+
     All batches of a request go into one object: if `buffer` lacks the room, the request is left for the next buffer.
 
     `call` has no requests yet. `hold` keeps the memory; `seen` is as in `WriteBuffer.add`. Returns the end of the last request that was
-    taken, and whether the next request needs another buffer.
+    taken, whether the next request needs another buffer, and the bytes of compressed records that were checked.
 
     Raises:
         Unsupported: the version is not in 3-13.
@@ -62,7 +67,7 @@ def take_produces(
     if not 0 <= start <= end <= len(view):
         raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
     call.check_unused()
-    batches = _Batches(view, admission)
+    batches = _Batches(view, admission, check_max)
     requests: list[tuple[int, int]] = []
     places: list[ProducePlace] = []
     taken: list[Append] = []
@@ -92,7 +97,7 @@ def take_produces(
             raise
         for place, item in enumerate(taken):
             buffer.push(call, place, item, seen)
-    return at, is_full
+    return at, is_full, batches.checked_bytes
 
 
 def _request(
@@ -121,9 +126,11 @@ def _request(
 class _Batches:
     """Admits the batches of requests, and asks for a topic's rules once per run of batches."""
 
-    def __init__(self, view: memoryview, admission: PlainAdmission) -> None:
+    def __init__(self, view: memoryview, admission: PlainAdmission, check_max: int) -> None:
         self._view = view
         self._admission = admission
+        self._check_max = check_max
+        self.checked_bytes = 0
         self._topic: str | bytes | None = None
         self._rules: PlainRules | None = None
 
@@ -136,8 +143,23 @@ class _Batches:
                 self._rules = self._admission.rules(entry[0])
             if self._rules is None:
                 return None
-            flags = 0 if is_plain(self._rules, entry, self._view) else self._admission.flags(entry)
+            flags = 0 if self._is_admitted(self._rules, entry) else self._admission.flags(entry)
             if flags < 0:
                 return None
             appends.append(append_of(self._rules, entry, self._view, None, flags))
         return appends
+
+    def _is_admitted(self, rules: PlainRules, entry: ProduceEntry) -> bool:
+        """Whether the batch is plain, or is compressed, would be plain otherwise, and has good records."""
+        _, _, low, high, _, attributes, *_ = entry
+        if not rules[-1] or not attributes & COMPRESSION_MASK:
+            return is_plain(rules, entry, self._view)
+        if (
+            self.checked_bytes >= self._check_max
+            or not is_checkable(attributes)
+            or not is_plain((*rules[:6], 0), entry, self._view)
+        ):
+            return False
+        found = check_batch(self._view[low:high], SECTION_BYTES_MAX)
+        self.checked_bytes += SECTION_BYTES_MAX if found < 0 else found
+        return found >= 0

@@ -34,8 +34,8 @@ enum {
 #define COMPRESSION_MASK 0x07
 #define ZSTD 4
 
-/* produce.c: the status of a batch, and its header; the header of a bad batch has defaults */
-Status inspect_produced(const uint8_t *bytes, Py_ssize_t size, int version, Header *header);
+/* produce.c: the status of a batch, and its header; the header of a bad batch has defaults. `is_good`: as for inspect_records */
+Status inspect_produced(const uint8_t *bytes, Py_ssize_t size, int version, Header *header, bool *is_good);
 PyObject *make_entry(PyObject *topic, int32_t index, Py_ssize_t start, Py_ssize_t end, Status status, const Header *header);
 
 /* kafka.PlainRules, without the stream id */
@@ -46,6 +46,7 @@ typedef struct {
 /* admission.c */
 int to_rules(PyObject *tuple, Rules *rules, const uint8_t **stream_id); /* -1 with an exception set; the id is borrowed */
 bool is_plain(const Rules *rules, int64_t index, Status status, const Header *header, const uint8_t *batch, int64_t size);
+bool fits_rules(const Rules *rules, int64_t index, Status status, const Header *header, int64_t size); /* all but the records */
 
 /* One partition of a Produce response. */
 typedef struct {

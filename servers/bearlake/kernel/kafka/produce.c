@@ -1,9 +1,9 @@
 /* The body of a Produce request, versions 3-13. Contract: produce.py. */
 #include "kafka/reader.h"
 
-Status inspect_produced(const uint8_t *bytes, Py_ssize_t size, int version, Header *header)
+Status inspect_produced(const uint8_t *bytes, Py_ssize_t size, int version, Header *header, bool *is_good)
 {
-    Status status = inspect_bytes(bytes, size, header);
+    Status status = inspect_records(bytes, size, header, is_good);
     if (status == STATUS_OK && version < ZSTD_SINCE && (header->attributes & COMPRESSION_MASK) == ZSTD)
         status = STATUS_ZSTD_TOO_EARLY;
     if (status != STATUS_OK)
@@ -52,7 +52,7 @@ static int read_partition(Reader *reader, PyObject *topic, PyObject *entries)
     if (start < 0)
         return -1;
     Header header;
-    const Status status = inspect_produced(reader->bytes + start, reader->position - start, reader->version, &header);
+    const Status status = inspect_produced(reader->bytes + start, reader->position - start, reader->version, &header, NULL);
     PyObject *entry = make_entry(topic, index, start, reader->position, status, &header);
     if (entry == NULL)
         return -1;

@@ -84,6 +84,29 @@ PyObject *write_buffer_join(PyObject *self, PyObject *const *arguments, Py_ssize
     return target;
 }
 
+static bool is_checked(const WriteBuffer *buffer, const Slice *slice)
+{
+    for (uint32_t next = slice->first; next != NONE; next = batch_at(buffer, next)->next)
+        if (!batch_at(buffer, next)->is_checked)
+            return false;
+    return true;
+}
+
+/* The checksum of the slice at `bytes`. The checksums of checked batches, which cover all but the start of their headers, are joined: the object is
+   not read again, and bytes that have changed since they were checked show when the object is read. */
+static uint32_t slice_checksum(const WriteBuffer *buffer, const Slice *slice, const uint8_t *bytes)
+{
+    if (!checksums_join() || !is_checked(buffer, slice))
+        return checksum_releasing(bytes, (Py_ssize_t)slice->length);
+    uint32_t crc = 0;
+    for (uint32_t next = slice->first; next != NONE; next = batch_at(buffer, next)->next) {
+        const size_t size = (size_t)batch_at(buffer, next)->row[COMMIT_LENGTH];
+        crc = checksum_joined(crc, bytes, size, size - CRC_START, load_u32(bytes + CRC_AT));
+        bytes += size;
+    }
+    return crc;
+}
+
 PyObject *write_buffer_index(PyObject *self, PyObject *object)
 {
     const WriteBuffer *buffer = (WriteBuffer *)self;
@@ -110,7 +133,7 @@ PyObject *write_buffer_index(PyObject *self, PyObject *object)
         store_u32(out + 20, slice->count);
         store_u64(out + 24, (uint64_t)position);
         store_u32(out + 32, (uint32_t)slice->length);
-        store_u32(out + 36, checksum_releasing(bytes + position, (Py_ssize_t)slice->length));
+        store_u32(out + 36, slice_checksum(buffer, slice, bytes + position));
     }
     PyBuffer_Release(&view);
     return entries;

@@ -36,6 +36,7 @@ typedef struct {
     const uint8_t *bytes;
     Results *results;
     Py_ssize_t place; /* in the results */
+    bool is_checked;  /* its header has the checksum of its bytes */
     uint32_t next;    /* of the same partition */
 } Batch;
 

@@ -106,6 +106,14 @@ class Dispatcher(ABC):
             Invalid: `is_through` where consumers share the entries.
         """
 
+    def acknowledge_run(self, consumer: AttachedConsumer, acks: Sequence[EntryAck], start: int) -> int:
+        """Acknowledge, in one step, the entries from `acks[start]` on as far as they are known, whole and follow each other.
+
+        Returns the number of acknowledgements that are done; 0: `acknowledge` handles the first one. The effect is that of `acknowledge`
+        for each of them.
+        """
+        return 0
+
     @abstractmethod
     def acknowledge_read(
         self, consumer: AttachedConsumer, ack: EntryAck, base: int, end: int, *, is_through: bool = False

@@ -5,6 +5,9 @@ The extents are one array of base offsets, 8 bytes per entry: each entry ends wh
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from bearlake.streams.subscriptions.model import EntryAck
 
 
 class Extents:
@@ -22,12 +25,18 @@ class Extents:
         return len(self._bases)
 
     def add(self, base: int, end: int) -> None:
-        """Add an entry. An unknown entry that does not follow the last one starts a new run."""
+        """Add an entry. An unknown entry that does not follow the last one starts a new run.
+
+        An entry inside a known one is what a cleaning has left of that: the known one ends there.
+        """
         if base == self._end or not self._bases:
             pass
         elif base > self._end or base < self._bases[0]:
             del self._bases[:]
         else:
+            at = bisect_left(self._bases, base)
+            if at == len(self._bases) or self._bases[at] != base:
+                self._bases.insert(at, base)
             return
         self._bases.append(base)
         self._end = end
@@ -41,6 +50,21 @@ class Extents:
             return None
         at = bisect_right(bases, offset)
         return bases[at - 1], bases[at] if at < len(bases) else self._end
+
+    def run(self, acks: Sequence[EntryAck], start: int) -> tuple[int, int]:
+        """Return how many of the acknowledgements from `acks[start]` on are of known, whole entries that follow each other.
+
+        Also returns the end of the last of these entries.
+        """
+        bases = self._bases
+        first = at = bisect_left(bases, acks[start].base_offset)
+        known_count = len(bases)
+        for place in range(start, len(acks)):
+            base_offset, open_bits = acks[place]
+            if open_bits or at == known_count or bases[at] != base_offset:
+                break
+            at += 1
+        return at - first, bases[at] if at < known_count else self._end
 
     def ends_by(self, offset: int, end: int) -> bool:
         """Whether the entry that holds `offset` certainly ends at or before `end`.

@@ -156,6 +156,14 @@ class SingleActive(Dispatcher):
         return True
 
     @override
+    def acknowledge_run(self, consumer: AttachedConsumer, acks: Sequence[EntryAck], start: int) -> int:
+        count, end = self._extents.run(acks, start)
+        if count:
+            consumer.acknowledged_count += self.cursor.acknowledge(acks[start].base_offset, end)
+            self._acknowledged()
+        return count
+
+    @override
     def acknowledge_read(
         self, consumer: AttachedConsumer, ack: EntryAck, base: int, end: int, *, is_through: bool = False
     ) -> None:

@@ -216,7 +216,13 @@ class Subscription:
         machine, refusal = self.machine, None
         if machine is None:
             raise Unavailable(f"the subscription {self.name!r} has no consumers")
-        for ack in acks:
+        at = 0
+        while at < len(acks):
+            if not is_through and (count := machine.acknowledge_run(consumer, acks, at)):
+                at += count
+                continue
+            ack = acks[at]
+            at += 1
             if not machine.acknowledge(consumer, ack, is_through=is_through):
                 try:
                     self._resolve(consumer, ack, is_through=is_through)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import struct
 import subprocess
 
 import pytest
@@ -68,6 +69,86 @@ async def test_connections_in_a_handshake_count(kafka_cluster, tls):
     await client.close()
     await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 1)
     hanging[1][1].close()
+
+
+async def test_handshakes_of_one_address_leave_connections_to_others(kafka_cluster, tls):
+    """Each silent connection has ten seconds, so that one address could take all connections again and again."""
+    listener, context = tls
+    settings = KafkaSettings(connections_max=4, address_connections_max=2)
+    node = (await kafka_cluster(1, listeners=[listener], settings=settings))[0]
+    hanging = [await silent(node) for _ in range(2)]
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 2)
+
+    more = [await silent(node) for _ in range(2)]
+    for reader, _ in more:
+        assert await is_closed(reader)
+    place = {"local_addr": ("127.0.0.2", 0), "ssl": context, "server_hostname": "localhost"}
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port, **place)
+    writer.write(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+    assert len(await asyncio.wait_for(reader.readexactly(4), WAIT_S)) == 4
+    hanging[0][1].close()
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 2)
+    client = await node.client(tls=context)
+    assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+
+    await client.close()
+    for _, closing in [*hanging, *more, (reader, writer)]:
+        closing.close()
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 0)
+
+
+async def test_a_client_without_tls_is_closed_at_once(kafka_cluster, tls):
+    node = (await kafka_cluster(1, listeners=[tls[0]], settings=KafkaSettings(tls_handshake_ms=600_000)))[0]
+    reader, writer = await silent(node)
+    writer.write(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+
+    assert await is_closed(reader)
+    writer.close()
+
+
+async def test_the_first_record_of_a_handshake_may_come_in_pieces(kafka_cluster, tls):
+    listener, context = tls
+    node = (await kafka_cluster(1, listeners=[listener]))[0]
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    hello = outgoing.read()
+    reader, writer = await silent(node)
+    for start in range(0, len(hello), 100):
+        writer.write(hello[start : start + 100])
+        await writer.drain()
+
+    incoming.write(await asyncio.wait_for(reader.read(65536), WAIT_S))
+    writer.close()
+    assert len(hello) > 200
+    assert incoming.pending
+
+
+async def test_handshakes_that_arrive_together_begin_in_turns_and_one_address_has_half_of_them():
+    """1,000 of one client, sent at the same time, delayed the requests of all others by four seconds."""
+    line = handshakes.HandshakeLine()
+    begun = []
+
+    async def begin(address):
+        await line.enter(address)
+        begun.append(address)
+
+    flood = [asyncio.create_task(begin("10.0.0.1")) for _ in range(1_000)]
+    await until(lambda: len(begun) == handshakes.RUNNING_MAX // 2)
+    others = [asyncio.create_task(begin(f"10.0.1.{number}")) for number in range(20)]
+    await asyncio.gather(*others)
+    assert begun.count("10.0.0.1") == handshakes.RUNNING_MAX // 2
+    for task in flood[:500]:  # those that have begun, and some that wait
+        task.cancel()
+    await asyncio.gather(*flood[:500], return_exceptions=True)
+    for _ in range(handshakes.RUNNING_MAX // 2):
+        line.leave("10.0.0.1")
+    await until(lambda: begun.count("10.0.0.1") == handshakes.RUNNING_MAX)
+
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
 
 
 async def test_a_handshake_has_a_time_limit(kafka_cluster, tls):

@@ -113,13 +113,15 @@ def take(connection: Requester, lead: Lead, slab: Slab, low: int, high: int, cou
     streams = context.streams
     size_max = min(context.settings.request_bytes_max, AT_ONCE_BYTES_MAX)
     admission = _Admission(context, caller, slab)
-    is_full = True
+    checks, is_full = streams.checks, True
     while is_full and count_max > 0 and (buffer := streams.open_buffer()) is not None:
         calls = ProduceCalls(connection, caller)
-        low, is_full = kernel.take_produces(
-            buffer, calls, slab.view, slab, low, high, caller.version, header, size_max, count_max, admission,
-            connection.arrived,
+        low, is_full, checked_bytes = kernel.take_produces(
+            buffer, calls, slab.view, slab, low, high, caller.version, header, size_max, count_max,
+            checks.budget.left, admission, connection.arrived,
         )  # fmt: skip
+        if checked_bytes:
+            checks.budget.spend(checked_bytes)
         if count := calls.request_count:
             count_max -= count
             calls.slot = Slot(ApiKey.PRODUCE, count)

@@ -1,0 +1,146 @@
+/* Values of a schema as typed columns. The contract is in __init__.py; nodes, kinds and outcomes have its names. */
+#ifndef BEARLAKE_TYPED_H
+#define BEARLAKE_TYPED_H
+
+#include "columns/columns.h"
+
+#define LEVELS_MAX 64
+#define NODES_MAX 65536
+#define FIXED_BYTES_MAX (1 << 24)
+#define DECIMAL_DIGITS_MAX 38
+#define OUTCOME_BITS 8
+#define TYPED_BYTES_MAX INT32_MAX
+
+/* typed.TypedKind */
+typedef enum {
+    KIND_NULL, KIND_PRESENT, KIND_BOOLEAN, KIND_INT, KIND_LONG, KIND_FLOAT, KIND_DOUBLE, KIND_BYTES, KIND_STRING, KIND_FIXED, KIND_ENUM,
+    KIND_ARRAY, KIND_MAP, KIND_RECORD, KIND_UNION, KIND_DECIMAL, KIND_DECIMAL_FIXED, KIND_UUID, KIND_TIME_MILLIS, KIND_TIME_MICROS,
+    KIND_TIMESTAMP_MILLIS, KIND_UINT32, KIND_OPAQUE, KIND_COUNT,
+} TypedKind;
+
+/* typed.TypedOutcome */
+typedef enum {
+    OUTCOME_EXACT = 0,
+    OUTCOME_NULL = 1,
+    OUTCOME_FORM = 2,
+    OUTCOME_DOMAIN = 3,
+    OUTCOME_TRUNCATED = 16,
+    OUTCOME_VARINT = 17,
+    OUTCOME_COUNT = 18,
+    OUTCOME_TEXT = 19,
+    OUTCOME_BRANCH = 20,
+    OUTCOME_SYMBOL = 21,
+    OUTCOME_BOOLEAN = 22,
+    OUTCOME_RANGE = 23,
+    OUTCOME_DEPTH = 24,
+    OUTCOME_SIZE = 25,
+} TypedOutcome;
+
+/* What a column consists of. */
+typedef enum { LAYOUT_BITMAP, LAYOUT_TEXT, LAYOUT_LIST, LAYOUT_STRUCT, LAYOUT_WIDTH } Layout;
+
+/* Why a step ended. */
+typedef enum {
+    STEP_OK,
+    STEP_STOP,       /* the value cannot be decoded */
+    STEP_FULL,       /* the columns would exceed their limit */
+    STEP_IMPOSSIBLE, /* the row cannot be encoded */
+    STEP_NO_MEMORY,
+} Step;
+
+typedef struct Node Node;
+
+struct Node {
+    uint8_t kind;
+    uint8_t layout;
+    int8_t null_branch;
+    bool has_column;
+    bool is_nullable; /* the column has a validity */
+    int32_t index;
+    int32_t size, precision;
+    int32_t width; /* bytes of a slot; LAYOUT_WIDTH only */
+    int32_t child_count;
+    Node **children;
+    PyObject *symbols; /* a borrowed tuple of bytes, which the caller of the function holds */
+    int64_t slot_bytes;
+    unsigned __int128 limit; /* of a decimal: 10 to the power of `precision` */
+    /* the column that grows */
+    int64_t length, null_count, content_size;
+    Column validity, offsets, content;
+    /* the column that is read: slots [start, start + count) */
+    const uint8_t *read_validity, *read_offsets, *read_content;
+    int64_t start, count, read_size;
+};
+
+typedef struct {
+    Node *nodes;
+    Node **links; /* the children of all nodes */
+    int32_t node_count;
+    int32_t column_count;
+} Tree;
+
+/* nodes.c: 0, or -1 with an exception set. */
+int tree_open(Tree *tree, PyObject *schema);
+void tree_close(Tree *tree);
+
+/* slots.c; none of these needs the GIL, except for the last */
+bool reserve_slots(Node *node, int64_t count); /* room for `count` more slots, except for the content of texts; false: no memory */
+void add_null(Node *node);                     /* there is room */
+void cut_slots(Node *node, int64_t length);
+PyObject *take_slots(KernelState *state, Tree *tree); /* a list of TypedSlots; NULL with an exception set */
+
+/* sources.c: lets a node and those below it read their columns, a tuple of TypedSources; `*next` counts them, and each has three buffers
+   that the caller releases. 0, or -1 with an exception set. */
+int open_sources(Node *node, PyObject *columns, Py_buffer *buffers, int32_t *next);
+
+/* avro_encode.c: appends the row to `out`, which has `*size` bytes in use. */
+Step encode_avro_row(const Node *root, int64_t row, Column *out, int64_t *size);
+
+KERNEL_FUNCTION(kernel_decode_avro);
+KERNEL_FUNCTION(kernel_encode_avro);
+
+static inline int32_t offset_at(const uint8_t *offsets, int64_t at)
+{
+    int32_t value;
+    memcpy(&value, offsets + 4 * at, sizeof value);
+    return value;
+}
+
+static inline bool bit_at(const uint8_t *bitmap, int64_t at) { return bitmap[at >> 3] >> (at & 7) & 1; }
+
+/* Writes bit `index` and clears the bits after it in its byte, which may be uninitialized. */
+static inline void put_bit(Column *bitmap, int64_t index, bool is_set)
+{
+    uint8_t *at = bitmap->bytes + (index >> 3);
+    const unsigned bit = 1u << (index & 7);
+    *at = (uint8_t)((*at & (bit - 1)) | (is_set ? bit : 0));
+}
+
+static inline bool is_plain_null(const Node *node) { return node->kind == KIND_NULL && node->null_branch < 0; }
+
+#define COPY_SLACK 16 /* bytes that `copy_short` may read and write beyond the end */
+
+/* Copies `size` bytes; `has_slack`: both sides have COPY_SLACK more. A call of memcpy costs more than a short text. */
+static inline void copy_short(uint8_t *to, const uint8_t *from, int64_t size, bool has_slack)
+{
+    if (has_slack && size <= COPY_SLACK)
+        memcpy(to, from, COPY_SLACK);
+    else if (size > 0)
+        memcpy(to, from, (size_t)size);
+}
+
+/* Ends a slot of a column whose content, and whose slots in other columns, are there. */
+static inline void end_slot(Node *node, bool is_valid)
+{
+    const int64_t slot = node->length++;
+    if (node->is_nullable) {
+        put_bit(&node->validity, slot, is_valid);
+        node->null_count += !is_valid;
+    }
+    if (node->layout == LAYOUT_TEXT)
+        ((int32_t *)node->offsets.bytes)[slot + 1] = (int32_t)node->content_size;
+    else if (node->layout == LAYOUT_LIST)
+        ((int32_t *)node->offsets.bytes)[slot + 1] = (int32_t)node->children[0]->length;
+}
+
+#endif

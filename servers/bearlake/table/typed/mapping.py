@@ -1,0 +1,28 @@
+"""Schemas of all types as typed columns."""
+
+from collections.abc import Sequence
+
+from bearlake.table.typed import avro
+from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns
+
+
+def columns_of(
+    schema_type: SchemaType,
+    text: str,
+    references: Sequence[str] = (),
+    *,
+    levels_max: int = LEVELS_MAX,
+    columns_max: int = COLUMNS_MAX,
+) -> TypedColumns:
+    """Return the typed columns of a schema.
+
+    `references` are the texts of the schemas that it refers to, each after those that it refers to itself. Structs, lists and maps below
+    `levels_max` levels are binary columns; if there are more than `columns_max` columns, fewer levels are columns. The result depends only
+    on the arguments.
+
+    Raises:
+        SchemaError: the schema has no typed columns: it is malformed, too wide, or of a type that is not supported yet.
+    """
+    if schema_type == SchemaType.AVRO:
+        return avro.columns_of(text, references, levels_max=levels_max, columns_max=columns_max)
+    raise SchemaError(f"typed columns of {schema_type} schemas are not supported yet")
