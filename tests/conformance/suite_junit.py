@@ -40,6 +40,7 @@ CLASSES = {
     "ProducerIdExpirationTest": f"{_CLIENTS}.producer",
     "ProducerIntegrationTest": f"{_CLIENTS}.producer",
     "SaslPlainPlaintextConsumerTest": f"{_CLIENTS}.consumer",
+    "ShareConsumerTest": f"{_CLIENTS}.consumer",
     "TransactionsExpirationTest": _CLIENTS,
     "TransactionsWithMaxInFlightOneTest": _CLIENTS,
 }

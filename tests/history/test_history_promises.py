@@ -22,6 +22,7 @@ from simulator.history.model import (
     Create,
     Delete,
     Describe,
+    Drain,
     Hold,
     Kind,
     Log,
@@ -32,6 +33,7 @@ from simulator.history.model import (
     Record,
     Rows,
     Seen,
+    Take,
     Trim,
 )
 from simulator.history.promises import Promise
@@ -88,6 +90,8 @@ B = did(30, 40, batch(1, "b"), at(1))
 BOTH = did(50, 60, READ, saw(0, "a", "b", end=2))
 ALL = did(90, 91, Complete(log=LOG))
 LOST = did(30, 40, batch(1, "b"), outcome=UNKNOWN)
+GIVEN = did(50, 60, Take(log=LOG, group="s", offsets=(0, 1)))
+DRAINED = did(70, 80, Drain(log=LOG, group="s"), Answer(end=2))
 PLAIN = did(30, 40, batch(1, "b", kind=Kind.PLAIN), at(1))
 ROWS = Rows(log=LOG, start=0, end=2)
 ASK = Committed(group="g", log=LOG)
@@ -210,6 +214,20 @@ CASES: Sequence[tuple[str, Promise, History, Operation, Operation]] = [
         [A, did(30, 40, batch(1, "b")), BOTH, ALL],
         BOTH,
         did(50, 60, READ, saw(0, "a", end=1)),
+    ),
+    (
+        "never given to a share group",
+        Promise.SHARED,
+        [A, B, BOTH, GIVEN, DRAINED],
+        GIVEN,
+        did(50, 60, Take(log=LOG, group="s", offsets=(0,))),
+    ),
+    (
+        "another record given to a share group",
+        Promise.STORED,
+        [A, B, BOTH, did(70, 80, Take(log=LOG, group="s", offsets=(1,)), saw(1, "b"))],
+        did(70, 80, Take(log=LOG, group="s", offsets=(1,)), saw(1, "b")),
+        did(70, 80, Take(log=LOG, group="s", offsets=(1,)), saw(1, "a")),
     ),
     (
         "a row twice",
@@ -407,6 +425,14 @@ def test_a_start_that_a_trim_asks_for_later_may_be_one_that_retention_had_set() 
     assert not check([A, B, out_of_range, later]).violations
     assert not check([A, B, out_of_range, meanwhile]).violations
     assert check([A, B, did(50, 60, READ, Answer(why=OUT_OF_RANGE), FAIL), later]).violations
+
+
+def test_records_that_a_share_group_got_again_after_it_had_accepted_them_are_counted() -> None:
+    again = did(65, 68, Take(log=LOG, group="s", offsets=(1,)))
+    unsaved = did(50, None, Take(log=LOG, group="s", offsets=(0, 1)), outcome=UNKNOWN)
+
+    assert check([A, B, BOTH, GIVEN, again, DRAINED]).counts["records given again after acceptance"] == 1
+    assert check([A, B, BOTH, unsaved, again, DRAINED]).counts["records given again after acceptance"] == 0
 
 
 def test_many_unknown_commits_are_checked_quickly() -> None:

@@ -21,6 +21,7 @@ KINDS = {
     "produce-grpc": "grpcs:produce",
     "produce-odd": "grpcs:produce_odd_batches",
     "produce-transactional": "transactional:produce",
+    "share-kafka": "sharing:share",
     "copy-committed": "copying:copy",
     "read-kafka": "kafka:read",
     "read-committed": "transactional:read",

@@ -15,7 +15,7 @@ from faults.load import create_stream
 from faults.waiting import until
 from fixtures.kafka_bounds import bounds
 from nemesis import checking, fault_kinds, gates
-from nemesis.clients import copying, pulsars, transactional
+from nemesis.clients import copying, pulsars, sharing, transactional
 from nemesis.clients.kafka import by_partition
 from nemesis.cluster import SETTINGS, Cluster, created
 from nemesis.gates import Gate, Leftovers
@@ -36,6 +36,10 @@ IDLE_S = 8.0
 TRANSACTIONS_S = 60.0
 """Longest time until the transactions of producers that were killed have ended: they expire after 10 s."""
 COPIES_S = 90.0
+SHARED_S = 60.0
+"""Longest time for which a share group still has records."""
+SHARED_IDLE_S = 5.0
+"""Time without a record, beyond that of a lock, after which a share group is done."""
 TABLE = {"table.freshness_ms": "3000"}
 
 
@@ -134,6 +138,8 @@ def _finish(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
     found.append(_readable(cluster))
     if "produce-transactional" in cluster.size.clients:
         found.append(_committed(cluster))
+    if "share-kafka" in cluster.size.clients:
+        found.append(_shared(cluster))
     cluster.fleet.stop(producers=False)
     found.append(gates.idle_cpu(watch.idle_cpu(IDLE_S)))
     found.append(gates.memory(watch.memory, options.seconds))
@@ -205,6 +211,37 @@ def _committed(cluster: Cluster) -> Gate:
     finally:
         consumer.close()
     return Gate(name=name, is_passed=True, figures="; ".join(figures))
+
+
+def _shared(cluster: Cluster) -> Gate:
+    """Let a new member of the share group take records until it gets none for longer than a lock lasts."""
+    name = "a share group gets every record"
+    addresses = list(cluster.addresses["kafka"].values())
+    history = Recording(cluster.folder / "final-shared.jsonl", "final-shared")
+    logs = [(STREAM, at) for at in range(cluster.size.partition_count)]
+    ends = {log: bounds(",".join(addresses), confluent_kafka.TopicPartition(*log), READ_S) for log in logs}
+    drains = {
+        log: history.invoke("drain", log=log, group=sharing.GROUP, start=start) for log, (start, _) in ends.items()
+    }
+    member = sharing.Member(addresses, "final-shared", history)
+    begun_s = last_s = time.monotonic()
+    count = 0
+    try:
+        while time.monotonic() - last_s < sharing.LOCK_S + SHARED_IDLE_S:
+            if taken := member.step():
+                count, last_s = count + taken, time.monotonic()
+            if last_s - begun_s > SHARED_S:
+                return Gate(name=name, is_passed=False, figures=f"records for more than {SHARED_S:g} s, {count:,} here")
+    except confluent_kafka.KafkaException as error:
+        return Gate(name=name, is_passed=False, figures=str(error))
+    finally:
+        member.close()
+    for log, drain in drains.items():
+        history.ok(drain, end=ends[log][1])
+    figures = (
+        f"the last {count:,} of {sum(end - start for start, end in ends.values()):,} after {last_s - begun_s:.1f} s"
+    )
+    return Gate(name=name, is_passed=True, figures=figures)
 
 
 def _await_end_of_transactions(addresses: Sequence[str], topic: str, partition_count: int) -> float:

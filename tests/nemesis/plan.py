@@ -7,6 +7,7 @@ KAFKA = (*PRODUCERS, "read-kafka", "member-kafka", "member-kafka", "member-silen
 GRPC = ("produce-grpc", "read-grpc", "produce-odd", "read-odd", "churn-topics", "churn-topics")
 PULSAR = ("produce-pulsar", "consume-pulsar", "consume-pulsar", "consume-pulsar")
 TRANSACTIONS = ("produce-transactional", "produce-transactional", "read-committed", "copy-committed", "copy-committed")
+SHARES = ("share-kafka", "share-kafka")
 MORE = ("produce-librdkafka", "produce-java", "member-kafka", "member-silent", "member-rest")
 
 SIZES = {
@@ -26,7 +27,7 @@ SIZES = {
     "small": Size(
         servers={"k1": "kafka", "k2": "kafka", "r1": "rest", "g1": "grpc"},
         workers=("w1",),
-        clients=(*KAFKA, *TRANSACTIONS, *GRPC, "produce-franz", "produce-rest", "member-rest", "sql"),
+        clients=(*KAFKA, *TRANSACTIONS, *SHARES, *GRPC, "produce-franz", "produce-rest", "member-rest", "sql"),
     ),
     "whole": Size(
         servers={"k1": "kafka", "k2": "kafka", "k3": "kafka", "p1": "pulsar", "r1": "rest", "g1": "grpc"},
@@ -34,6 +35,7 @@ SIZES = {
         clients=(
             *KAFKA,
             *TRANSACTIONS,
+            *SHARES,
             *GRPC,
             *PULSAR,
             *MORE,

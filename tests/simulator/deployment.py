@@ -21,7 +21,8 @@ from simulator.members import Members
 from simulator.network import Network
 from simulator.nodes import BatchRequest, Connection, Node
 from simulator.observed import ObservedMetadata, ObservedStore
-from simulator.subscription_truth import SubscriptionTruth
+from simulator.share_truth import ShareTruth
+from simulator.subscription_truth import SubscriptionTruth, WatchedLeases
 from simulator.transaction_history import TransactionHistory
 from simulator.truth import Sent, Truth, Violation
 
@@ -81,6 +82,8 @@ class Deployment:
         """Compaction, if the scenario has it; made by `open`."""
         self.subscription_truth: SubscriptionTruth | None = None
         """The true state of subscriptions, if the scenario has consumers of subscriptions; made by `open`."""
+        self.share_truth: ShareTruth | None = None
+        """The true state of share groups, if the scenario has members of share groups; made by `open`."""
         self.members: Members | None = None
         """Members of consumer groups, if the scenario has members; made by `open`."""
         self.trace_events: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=TRACE_EVENT_COUNT_MAX)
@@ -110,7 +113,13 @@ class Deployment:
         self.metadata = ObservedMetadata(self.settings.wrap_metadata(inner), self.truth)
         if self.settings.subscribers is not None:
             self.subscription_truth = SubscriptionTruth(self)
-            self.metadata.leases = self.subscription_truth.watch_leases(self.metadata.leases)
+            self.metadata.leases = WatchedLeases(self.metadata.leases, self.subscription_truth.leases)
+        if self.settings.shares is not None:
+            terms = self.settings.streams.groups.share
+            self.share_truth = ShareTruth(
+                self, lock_s=terms.record_lock_duration_ms / 1000, delivery_count_max=terms.delivery_count_limit
+            )
+            self.metadata.leases = WatchedLeases(self.metadata.leases, self.share_truth.leases)
         if self.settings.members is not None:
             self.members = Members(self, self.settings.members)
         if self.settings.lake is not None:

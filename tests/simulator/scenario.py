@@ -18,7 +18,7 @@ from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.streams.upkeep import UpkeepSettings
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.table.reader import DataFileSettings
-from simulator import subscribers
+from simulator import share_members, subscribers
 from simulator.chaos import Admin, Chaos, sweep
 from simulator.clients import Client, IdempotentProducer, InferringProducer, PlainProducer
 from simulator.consumers import Consumer
@@ -31,6 +31,7 @@ from simulator.months import Months, MonthsSettings
 from simulator.named_clients import ConditionalProducer, NamedClient
 from simulator.network import NetworkSettings, run_in
 from simulator.queries import query, read_rows
+from simulator.share_members import ShareSettings
 from simulator.subscribers import SubscriberSettings
 from simulator.transactional import TransactionalProducer, TransactionalSettings
 from simulator.truth import Violation
@@ -87,6 +88,8 @@ class ScenarioSettings:
     """Consumers of subscriptions; None: no such consumers."""
     members: MemberSettings | None = None
     """Members of consumer groups; None: no members."""
+    shares: ShareSettings | None = None
+    """Members of share groups; None: no such members."""
     transactional: TransactionalSettings | None = None
     """Transactional producers; None: there are none. With them, `transaction_history` judges instead of the history checker."""
     months: MonthsSettings | None = None
@@ -300,7 +303,7 @@ async def _run(deployment: Deployment) -> None:
     consumers = [Consumer(deployment, number) for number in range(settings.consumer_count)]
     producing = [_start(deployment, client) for client in producers]
     consuming = [_start(deployment, client) for client in consumers]
-    subscribing = subscribers.start(deployment)
+    subscribing = subscribers.start(deployment) + share_members.start(deployment)
     if deployment.members is not None:
         deployment.members.start()
     troubles = [
@@ -345,6 +348,8 @@ async def _run(deployment: Deployment) -> None:
     await check_end(deployment)
     if deployment.subscription_truth is not None:
         deployment.subscription_truth.check_end()
+    if deployment.share_truth is not None and settings.shares is not None:
+        deployment.share_truth.check_end(settings.shares.groups)
     keeper.cancel()
 
 

@@ -75,10 +75,6 @@ class SubscriptionTruth:
         self.held: defaultdict[tuple[str, Place], dict[int, ConsumerTruth]] = defaultdict(dict)
         """Per server process: the consumer of each entry (base offset) that is not fully acknowledged."""
 
-    def watch_leases(self, leases: Any) -> Any:
-        """Return the store's noun `leases`, observed by this object."""
-        return _Leases(leases, self)
-
     def check_end(self) -> None:
         """Each entry that is not trimmed was delivered to each subscription."""
         deployment = self.deployment
@@ -94,15 +90,18 @@ class SubscriptionTruth:
         deployment.events += Counter({"offsets saved": sum(map(len, self.saved.values()))})
 
 
-class _Leases:
-    def __init__(self, inner: Any, subscription_truth: SubscriptionTruth) -> None:
+class WatchedLeases:
+    """The store's noun `leases`; notes the last holder of each lease."""
+
+    def __init__(self, inner: Any, holders: dict[str, Lease]) -> None:
         # Any: it stands for the noun that it wraps.
         self._inner = inner
-        self._subscription_truth = subscription_truth
+        self._holders = holders
 
     async def acquire(self, *arguments: Any) -> Lease:
+        """Acquire a lease, and note its holder."""
         lease: Lease = await self._inner.acquire(*arguments)
-        self._subscription_truth.leases[lease.name] = lease
+        self._holders[lease.name] = lease
         return lease
 
     def __getattr__(self, name: str) -> Any:

@@ -33,7 +33,16 @@ def acquired(
 ) -> list[Acquired]:
     offset = state.next_offset(1_000)
     assert offset is not None
-    return state.acquire(batches, offset, member, until, record_count_max=count, is_strict=strict, count_max=1_000)
+    return state.acquire(
+        batches,
+        offset,
+        member,
+        until,
+        record_count_max=count,
+        is_strict=strict,
+        count_max=1_000,
+        delivery_count_max=LIMIT,
+    )
 
 
 def acknowledge(state: InFlight, *acks: ShareAck, member: str = "a", until: float | None = FOREVER) -> None:
@@ -60,7 +69,16 @@ def test_strict_acquisition_stops_inside_a_batch() -> None:
 def test_no_more_than_the_limit_of_offsets_is_in_flight() -> None:
     state = InFlight(0)
 
-    found = state.acquire([Batch(0, 10)], 0, "a", FOREVER, record_count_max=100, is_strict=False, count_max=6)
+    found = state.acquire(
+        [Batch(0, 10)],
+        0,
+        "a",
+        FOREVER,
+        record_count_max=100,
+        is_strict=False,
+        count_max=6,
+        delivery_count_max=LIMIT,
+    )
 
     assert found == [Acquired(0, 6, 1)]
     assert state.next_offset(6) is None
@@ -234,6 +252,20 @@ def test_damaged_stored_forms_are_refused(packed: bytes) -> None:
         InFlight.unpack(0, packed)
 
 
+def test_records_that_were_locked_for_the_last_time_when_their_dispatcher_died_are_given_up() -> None:
+    state = InFlight(0)
+    for _ in range(LIMIT):
+        assert acquired(state, Batch(0, 3))
+        acknowledge(state, ShareAck(0, 1, [AckType.RELEASE]))
+        if state.runs[-1].delivery_count < LIMIT:
+            acknowledge(state, ShareAck(1, 3, [AckType.RELEASE]))
+
+    heir = InFlight.unpack(state.mark_delete, state.pack()[0])
+
+    assert acquired(heir, Batch(0, 3), Batch(3, 4)) == [Acquired(3, 4, 1)]
+    assert heir.mark_delete == 3
+
+
 # -- a model with one state per offset --------------------------------------------------------------------------------
 
 
@@ -266,7 +298,7 @@ class Model:
             cell = self.cells.setdefault(offset, Cell())
             if cell.state is not RecordState.AVAILABLE:
                 continue
-            if batch.is_empty:
+            if batch.is_empty or cell.count >= LIMIT:
                 cell.state, cell.count = RecordState.DONE, 0
             else:
                 cell.state, cell.member, cell.deadline = RecordState.ACQUIRED, member, deadline
@@ -333,7 +365,14 @@ def test_every_sequence_of_requests_gives_the_states_of_a_model_with_one_state_p
                 assert start is not None
                 batch = Batch(start, start + size, is_empty)
                 state.acquire(
-                    [batch], start, member, now + lock_s, record_count_max=1_000, is_strict=False, count_max=1_000
+                    [batch],
+                    start,
+                    member,
+                    now + lock_s,
+                    record_count_max=1_000,
+                    is_strict=False,
+                    count_max=1_000,
+                    delivery_count_max=LIMIT,
                 )
                 model.acquire(batch, member, now + lock_s)
             case ("acknowledge", member, start, size, kind):

@@ -8,6 +8,7 @@ So clients need not find a partition's dispatcher, and nobody is redirected.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -113,14 +114,14 @@ class Shares:
         end = loop.time() + ask.wait_ms / 1000
         attempts = round_count = 0
         while True:
-            wait_ms = max(0, int((end - loop.time()) * 1000))
+            wait_ms = max(0, math.ceil((end - loop.time()) * 1000))
             answers = await self._acquire_once(replace(ask, wait_ms=wait_ms), round_count)
             round_count += 1
             found = {answer.partition: answer for answer in answers}
             attempts += 1
             has_moved = self._learn(answers) and attempts < ATTEMPTS_MAX
             has_news = any(answer.acquired or answer.error is not None for answer in answers)
-            if (has_news and not has_moved) or (not has_news and loop.time() >= end):
+            if (has_news and not has_moved) or (not has_news and wait_ms == 0):
                 return [found[partition] for partition in ask.partitions]
             if any(answer.acquired for answer in answers):  # what is acquired must not wait for others
                 return [_without_move(found[partition]) for partition in ask.partitions]

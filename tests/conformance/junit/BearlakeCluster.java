@@ -9,6 +9,7 @@ import java.util.concurrent.TimeoutException;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.FinalizedVersionRange;
+import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.internals.Plugin;
@@ -137,6 +138,12 @@ final class BearlakeCluster implements ClusterInstance {
     Map<String, Object> changed = new HashMap<>(servers.login);
     changed.putAll(ClusterInstance.super.setClientSaslConfig(properties));
     return changed;
+  }
+
+  /** A consumer with Kafka's defaults; of the topic with the state of share groups it has a stand-in. */
+  @Override
+  public <K, V> Consumer<K, V> consumer() {
+    return ShareStateReader.of(ClusterInstance.super.consumer(), servers.harness);
   }
 
   /** Waits until the topic has its partitions. Internal topics are always there, with one partition. */

@@ -3,13 +3,16 @@ import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.metadata.MetadataCache;
 import org.opentest4j.TestAbortedException;
 
 /**
- * A server in place of a broker of Kafka: it starts, ends, and has a port and a configuration.
+ * A server in place of a broker of Kafka: it starts, ends, and has a port and a configuration. It knows that it is alive.
  *
  * <p>A test that reaches for more of the broker's inside is aborted.
  */
@@ -32,10 +35,23 @@ final class BrokerStandIn implements InvocationHandler {
 
   /** The broker with the id `id`. `folder` takes the place of its log directory and may be empty. */
   static KafkaBroker of(int id, BearlakeServer server, Path folder) {
-    Class<?>[] interfaces = {KafkaBroker.class};
-    return (KafkaBroker)
-        Proxy.newProxyInstance(
-            BrokerStandIn.class.getClassLoader(), interfaces, new BrokerStandIn(id, server, folder));
+    return proxy(KafkaBroker.class, new BrokerStandIn(id, server, folder));
+  }
+
+  private static <T> T proxy(Class<T> type, InvocationHandler handler) {
+    return type.cast(Proxy.newProxyInstance(BrokerStandIn.class.getClassLoader(), new Class<?>[] {type}, handler));
+  }
+
+  /** What the broker knows of its cluster: itself, while it runs. */
+  private Object known(Method asked) {
+    if (!asked.getName().equals("getAliveBrokerNodes")) {
+      throw inside(asked);
+    }
+    return server.isRunning() ? List.of(new Node(config.nodeId(), "127.0.0.1", BearlakeServer.port(server.bootstrap()))) : List.of();
+  }
+
+  private static TestAbortedException inside(Method method) {
+    return new TestAbortedException("needs the inside of a broker of Kafka: " + method.getName());
   }
 
   @Override
@@ -45,6 +61,8 @@ final class BrokerStandIn implements InvocationHandler {
         return BearlakeServer.port(server.bootstrap());
       case "config":
         return config;
+      case "metadataCache":
+        return proxy(MetadataCache.class, (cache, asked, values) -> known(asked));
       case "isShutdown":
         return !server.isRunning();
       case "shutdown":
@@ -56,7 +74,7 @@ final class BrokerStandIn implements InvocationHandler {
         server.restart();
         return null;
       default:
-        throw new TestAbortedException("needs the inside of a broker of Kafka: " + method.getName());
+        throw inside(method);
     }
   }
 }

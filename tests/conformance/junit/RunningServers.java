@@ -17,6 +17,8 @@ import java.util.stream.Collectors;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.ListConfigResourcesOptions;
 import org.apache.kafka.clients.admin.ScramCredentialInfo;
@@ -45,8 +47,14 @@ final class RunningServers {
 
   private final List<BearlakeServer> servers = new ArrayList<>();
 
-  /** What stands for the brokers, by node id, also for those that do not run. */
-  final Map<Integer, KafkaBroker> brokers = new TreeMap<>();
+  /** What stands for the brokers, by node id, also for those that do not run. Kafka's harness counts from 0: the first one. */
+  final Map<Integer, KafkaBroker> brokers =
+      new TreeMap<>() {
+        @Override
+        public KafkaBroker get(Object id) {
+          return Integer.valueOf(0).equals(id) && !containsKey(id) ? firstEntry().getValue() : super.get(id);
+        }
+      };
 
   /** Settings of clients that log in because the test's principal builder gives them a name without a login. */
   final Map<String, Object> login;
@@ -155,13 +163,29 @@ final class RunningServers {
       answer(harness.deleteTopics(answer(harness.listTopics().names())).all());
       List<String> groups = answer(harness.listGroups().all()).stream().map(GroupListing::groupId).toList();
       answer(harness.deleteConsumerGroups(groups).all());
-      var configs = harness.listConfigResources(Set.of(ConfigResource.Type.GROUP), new ListConfigResourcesOptions());
+      wipeConfigs();
       return answer(harness.listTransactions().all()).isEmpty()
-          && answer(harness.describeAcls(AclBindingFilter.ANY).values()).isEmpty()
-          && answer(configs.all()).isEmpty();
+          && answer(harness.describeAcls(AclBindingFilter.ANY).values()).isEmpty();
     } catch (IllegalStateException error) {
       return false;
     }
+  }
+
+  /** Deletes the configs of all groups. */
+  private void wipeConfigs() throws InterruptedException {
+    var options = new ListConfigResourcesOptions();
+    var groups = answer(harness.listConfigResources(Set.of(ConfigResource.Type.GROUP), options).all());
+    Map<ConfigResource, Collection<AlterConfigOp>> changes = new HashMap<>();
+    answer(harness.describeConfigs(groups).all())
+        .forEach(
+            (group, config) ->
+                changes.put(
+                    group,
+                    config.entries().stream()
+                        .filter(entry -> entry.source() == ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG)
+                        .map(entry -> new AlterConfigOp(entry, AlterConfigOp.OpType.DELETE))
+                        .toList()));
+    answer(harness.incrementalAlterConfigs(changes).all());
   }
 
   /**

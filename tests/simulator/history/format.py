@@ -18,6 +18,8 @@ truncated last line, which is ignored.
     rows       log start end engine                                                          records
     count      log start end engine                                                          count
     complete   log start
+    take       log group offsets                                                             records
+    drain      log group start                                                               end
     hold       group member generation partitions=[log…] asked patience                      (ok: given up)
     confirm    group member generation
     commit     group log offset
@@ -49,6 +51,7 @@ from simulator.history.model import (
     Create,
     Delete,
     Describe,
+    Drain,
     Hold,
     Kind,
     Log,
@@ -59,6 +62,7 @@ from simulator.history.model import (
     Rows,
     Scan,
     Seen,
+    Take,
     Transact,
     Trim,
     Write,
@@ -82,6 +86,8 @@ CALLS: Mapping[str, type[Call]] = {
     "rows": Rows,
     "count": Count,
     "complete": Complete,
+    "take": Take,
+    "drain": Drain,
     "hold": Hold,
     "confirm": Confirm,
     "commit": Commit,
@@ -104,6 +110,7 @@ _NAMES: Mapping[type, Sequence[tuple[str, str, object]]] = {
 _DECODE: Mapping[str, Callable[[Any], Any]] = {
     "log": lambda value: Log(*value),
     "kind": Kind,
+    "offsets": tuple,
     "partitions": lambda value: tuple(Log(*item) for item in value),
     "writes": lambda value: tuple(Write(*item) for item in value),
 }

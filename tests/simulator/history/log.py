@@ -25,6 +25,7 @@ from simulator.history.model import (
 )
 from simulator.history.promises import Promise, Violation, broken
 from simulator.history.rows import check_rows
+from simulator.history.shares import check_shares
 
 
 def check_partition(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
@@ -42,6 +43,7 @@ def check_partition(operations: Sequence[Operation], counts: Counter[str]) -> It
         yield from evidence.check_order(produces)
         yield from _Order(evidence, mine).check()
         yield from check_rows(evidence, mine)
+        yield from check_shares(evidence, mine)
         counts.update(evidence.counts)
         counts["offsets read back"] += len(evidence.read)
         counts["unknown records stored"] += sum(

@@ -147,6 +147,25 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """A member of a share group accepts records that it was given, at these offsets. Answer: `records`; `ok`: the acceptance is stored."""
+
+    log: Log
+    group: str
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """A member asks for records of a share group until there are none. Answer: `end`; all offsets in [start, end) were done."""
+
+    log: Log
+    group: str
+    start: int = 0
+    """Where the group began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """A member of a group owns partitions: the call is written when it receives its assignment, `ok` when it has given them up.
 
@@ -238,7 +257,7 @@ class Scan:
     is_whole: bool = False
 
 
-OfLog = Produce | Read | Bounds | Trim | Rows | Count | Complete
+OfLog = Produce | Read | Bounds | Trim | Rows | Count | Complete | Take | Drain
 OfGroup = Hold | Confirm
 OfOffset = Commit | Committed
 OfTopic = Create | Delete | Describe

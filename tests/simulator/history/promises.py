@@ -23,6 +23,7 @@ class Promise(StrEnum):
     START = "the start offset never goes back"
     READABLE = "an offset that was committed and not trimmed is in range"
     COMPLETE = "every acknowledged record that was not trimmed is read, once the log was read completely"
+    SHARED = "a share group's members were given every record, once the group has no more"
     ROW_ONCE = "a record is in the table once"
     ROW_THERE = "offsets that the table covers are all in it"
     ROWS_STAY = "the table never covers less than before"

@@ -7,6 +7,7 @@ records are delivered again with the same delivery count.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -131,11 +132,11 @@ class LocalShares(ShareDispatch):
                 changed.clear()
                 positions = self._positions(opened, terms, answers)
                 has_errors = any(answer.error is not None for answer in answers.values())
-                wait_s = 0.0 if has_errors else max(0.0, end - loop.time())
-                fetched = await self._read(positions, ask, terms, wait_s, changed)
+                wait_ms = 0 if has_errors else max(0, math.ceil((end - loop.time()) * 1000))
+                fetched = await self._read(positions, ask, terms, wait_ms, changed)
                 if await self._trim(positions, fetched):
                     continue
-                if self._take(positions, fetched, ask, terms, answers) or wait_s <= 0:
+                if self._take(positions, fetched, ask, terms, answers) or wait_ms == 0:
                     return
         finally:
             for item in opened:
@@ -164,19 +165,22 @@ class LocalShares(ShareDispatch):
         positions: Sequence[_Position],
         ask: ShareAsk,
         terms: ShareTerms,
-        wait_s: float,
+        wait_ms: int,
         changed: asyncio.Event,
     ) -> list[Fetched]:
-        """Read; waits for records, or until `changed`, for at most `wait_s` seconds."""
+        """Read; waits for records, or until `changed`, for at most `wait_ms`."""
         if not positions:
-            await _first(changed.wait(), wait_s)
+            await _first(changed.wait(), wait_ms / 1000)
             return []
-        ranges = [FetchRange(position.item.partition, position.offset, ask.bytes_max) for position in positions]
+        size = min(
+            ask.bytes_max, self._holdings.settings.read_bytes_max
+        )  # most of what a client allows it could not get
+        ranges = [FetchRange(position.item.partition, position.offset, size) for position in positions]
         reading = self._records.fetch(
             ranges,
-            bytes_min=1 if wait_s > 0 else 0,
+            bytes_min=1 if wait_ms else 0,
             bytes_max=ask.bytes_max,
-            wait_ms=int(wait_s * 1000),
+            wait_ms=wait_ms,
             is_committed=terms.is_committed,
         )
         return await _unless(reading, changed) or []

@@ -10,8 +10,8 @@ from fixtures.share_groups import ACCEPT, member_of, share_settings
 
 
 @pytest.fixture
-async def node(kafka_cluster):
-    return (await kafka_cluster(1, streams=share_settings()))[0]
+async def node(cluster_of_each_store):
+    return (await cluster_of_each_store(1, streams=share_settings()))[0]
 
 
 @pytest.fixture
@@ -191,8 +191,8 @@ def test_where_a_group_begins(value, expected):
     assert parse_reset(value) == expected
 
 
-async def test_a_group_begins_by_a_config_that_was_just_set_at_another_server(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_a_group_begins_by_a_config_that_was_just_set_at_another_server(cluster_of_each_store):
+    cluster = await cluster_of_each_store(2)
     topic_id = await cluster[0].create("t")
     first = await cluster[0].client()
     await first.produce("t", batch_of(b"0"))

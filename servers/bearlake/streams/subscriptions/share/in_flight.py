@@ -133,13 +133,14 @@ class InFlight:
         record_count_max: int,
         is_strict: bool,
         count_max: int,
+        delivery_count_max: int,
         via: str = "",
     ) -> list[Acquired]:
         """Lock what is available in `batches`, which were read from `offset` on (at most `end`); returns it in order.
 
         `record_count_max` (>= 1): stop with the batch that reaches it, or, with `is_strict`, at it. `count_max`: offsets in flight. `via`:
-        the server that the member asked. Batches without records and offsets between batches become DONE. Takes no more batches from the
-        iterator than it needs.
+        the server that the member asked. Takes no more batches than it needs. Offsets without records become DONE, and so do records that
+        were delivered `delivery_count_max` times.
         """
         found: list[Acquired] = []
         left = record_count_max
@@ -152,7 +153,7 @@ class InFlight:
                 self._skip(edit, batch.end)
                 continue
             count = left if is_strict else batch.end - batch.start
-            taken = self._take(edit, min(batch.end, limit), lock, count)
+            taken = self._take(edit, min(batch.end, limit), lock, count, delivery_count_max)
             found += taken
             left -= sum(item.end - item.start for item in taken)
             if left <= 0 or edit.at < batch.end:
@@ -172,7 +173,7 @@ class InFlight:
             edit.add(Run(edit.at, end, RecordState.DONE))
 
     @staticmethod
-    def _take(edit: Edit, end: int, lock: Run, left: int) -> list[Acquired]:
+    def _take(edit: Edit, end: int, lock: Run, left: int, delivery_count_max: int) -> list[Acquired]:
         """Lock what is available from here to `end`, at most `left` offsets, as `lock` for other offsets."""
         found: list[Acquired] = []
         while left > 0 and edit.at < end:
@@ -181,6 +182,9 @@ class InFlight:
                 last = min(end, edit.at + left)
                 found.append(Acquired(edit.at, last, 1))
                 edit.add(lock.at(edit.at, last))
+            elif piece.state is RecordState.AVAILABLE and piece.delivery_count >= delivery_count_max:
+                edit.put(Run(piece.start, piece.end, RecordState.DONE))
+                continue
             elif piece.state is RecordState.AVAILABLE:
                 last, count = min(piece.end, edit.at + left), piece.delivery_count + 1
                 found.append(Acquired(edit.at, last, count))
@@ -334,9 +338,9 @@ class InFlight:
 
     def pack(self) -> tuple[bytes, bool]:
         """Return the stored form (`packing.py`), and True: it is complete, because `count_max` bounds it."""
+        runs = ((run, run.is_ending or run.state is RecordState.DONE) for run in self._runs)
         return packing.pack(
-            (run.start, run.end, packing.DONE if run.is_ending or run.state is RecordState.DONE else run.delivery_count)
-            for run in self._runs
+            (run.start, run.end, packing.DONE if done else run.delivery_count) for run, done in runs
         ), True
 
     @classmethod
@@ -346,8 +350,7 @@ class InFlight:
         edit = Edit(found._runs, start, start)
         for first, end, count in packing.unpack(start, packed):
             is_done = count == packing.DONE
-            state = RecordState.DONE if is_done else RecordState.AVAILABLE
-            edit.add(Run(first, end, state, 0 if is_done else count))
+            edit.add(Run(first, end, RecordState.DONE) if is_done else Run(first, end, RecordState.AVAILABLE, count))
         found._apply(edit)
         found.version = int(found.mark_delete != start)
         return found
@@ -356,8 +359,7 @@ class InFlight:
 
     def _edit_of(self, ranges: Sequence[tuple[int, int]]) -> Edit:
         """Begin an edit of these offset ranges, which ascend."""
-        start = ranges[0][0] if ranges else self.end
-        return Edit(self._runs, max(start, self.mark_delete), self.end)
+        return Edit(self._runs, max(ranges[0][0] if ranges else self.end, self.mark_delete), self.end)
 
     def _apply(self, edit: Edit) -> bool:
         """Put an edit in place; returns whether it changes anything."""

@@ -69,6 +69,7 @@ class SharePartition:
             record_count_max=record_count_max,
             is_strict=ask.is_strict,
             count_max=terms.count_max,
+            delivery_count_max=terms.delivery_count_max,
             via=ask.via,
         )
         self._on_moved(self)
