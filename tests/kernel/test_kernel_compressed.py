@@ -64,16 +64,21 @@ def test_good_records_are_known_as_good_with_their_size(
 
 @pytest.mark.parametrize("level", [0, 1, 9])
 @pytest.mark.parametrize("block_size", [4, 5, 6, 7])
-@pytest.mark.parametrize("is_linked", [False, True])
-def test_lz4_frames_of_all_block_sizes_are_known(
-    kernel: ModuleType, is_linked: bool, block_size: int, level: int
-) -> None:
+def test_lz4_frames_of_all_block_sizes_are_known(kernel: ModuleType, block_size: int, level: int) -> None:
     for content, count in ((section_of(2000, 300), 2000), (section_of(2, 40), 2), (section_of(600, 60, 7), 600)):
         for store_size in (False, True):
-            frame = lz4_frame(
-                content, block_linked=is_linked, block_size=block_size, compression_level=level, store_size=store_size
-            )
+            frame = lz4_frame(content, block_size=block_size, compression_level=level, store_size=store_size)
             assert kernel.check_batch(batch(LZ4, frame, count), ALL) == len(content)
+
+
+def test_lz4_that_javas_client_does_not_read_is_not_known(kernel: ModuleType) -> None:
+    content = section_of(2000, 300)
+    for section in (
+        lz4_frame(content, block_linked=True),
+        lz4_frame(content[:700]) + lz4_frame(content[700:]),
+        lz4_frame(content) + lz4_frame(b""),
+    ):
+        assert kernel.check_batch(batch(LZ4, section, 2000), ALL) == -1
 
 
 def test_lz4_matches_of_every_distance_and_length_are_copied(native: ModuleType) -> None:

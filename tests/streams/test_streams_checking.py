@@ -2,6 +2,7 @@
 
 import asyncio
 
+import lz4.frame
 import pytest
 
 from bearlake import kernel
@@ -61,6 +62,22 @@ def test_a_batch_with_damaged_compressed_bytes_is_refused_by_default(compression
     assert check_records(good, DEFAULT, Checked.NOTHING, MIB) > 100
     with pytest.raises(Corrupt):
         check_records(poison, DEFAULT, Checked.NOTHING, MIB)
+
+
+@pytest.mark.parametrize("options", [{}, {"store_size": True}, {"content_checksum": True}, {"block_checksum": True}])
+def test_lz4_is_refused_in_forms_that_javas_client_does_not_read(options: dict[str, bool]) -> None:
+    """Lz4BlockInputStream: "Dependent block stream is unsupported", and it ends with the first frame."""
+    records = [Record(value=b"v" * 300_000)]  # several blocks: a single one cannot be linked
+    body, batch = encode(records)[kernel.HEADER_BYTES :], encode(records, codec=Compression.LZ4)
+    cut = len(body) // 2
+
+    def frame(content: bytes, *, is_linked: bool = False) -> bytes:
+        return bytes(lz4.frame.compress(content, block_linked=is_linked, **{"store_size": False, **options}))
+
+    assert check_records(with_body(batch, frame(body)), DEFAULT, Checked.NOTHING, MIB) == len(body)
+    for section in (frame(body, is_linked=True), frame(body[:cut]) + frame(body[cut:]), frame(body) + frame(b"")):
+        with pytest.raises(Corrupt, match="one frame with independent blocks"):
+            check_records(with_body(batch, section), DEFAULT, Checked.NOTHING, MIB)
 
 
 @pytest.mark.parametrize("compression", list(Compression))

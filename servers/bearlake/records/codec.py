@@ -177,11 +177,16 @@ class Opened:
             TooLarge: the records have more than `bytes_max` bytes uncompressed.
         """
         self._header, self._body = _open(batch, bytes_max, scratch)
+        self._section = memoryview(batch)[HEADER_BYTES:]
 
     @property
     def size_bytes(self) -> int:
         """Size of the uncompressed records section."""
         return len(self._body)
+
+    def refuse_unusual(self) -> None:
+        """Raise `Corrupt` if Kafka's Java client does not read the compressed section."""
+        compression.refuse_unusual(Compression(self._header.attributes & COMPRESSION_MASK), self._section)
 
     def first_bad_record(self) -> int:
         """Return the index of the first record that is malformed or out of sequence; -1 if all records are good."""

@@ -14,6 +14,7 @@ from typing import Any
 import cramjam
 
 from bearlake.errors import Corrupt, TooLarge
+from bearlake.kernel.batch.lz4 import is_plain
 from bearlake.records.batch import Compression
 
 Buffer = bytes | bytearray | memoryview
@@ -85,6 +86,15 @@ def decompress(codec: Compression, body: Buffer, bytes_max: int, scratch: Scratc
             if capacity >= bytes_max:
                 raise TooLarge("uncompressed records section", capacity + 1, bytes_max) from fault
         capacity = min(bytes_max, capacity * _FIRST_RATIO)
+
+
+def refuse_unusual(codec: Compression, body: Buffer) -> None:
+    """Raise `Corrupt` if `body`, which can be decompressed, is in a form that Kafka's Java client does not read.
+
+    Consumers would stop at it for good.
+    """
+    if codec is Compression.LZ4 and not is_plain(body):
+        raise Corrupt("lz4: expected one frame with independent blocks; Kafka's clients read no other")
 
 
 def _new(size: int, scratch: Scratch | None) -> memoryview:

@@ -78,7 +78,7 @@ def check_records(batch: Buffer, rules: StreamRules, known: Checked, bytes_max: 
     Raises:
         BadRecord: a record is malformed, or has no key although `cleanup.policy` contains `compact`.
         TooLarge: the batch decompresses to more than `bytes_max`.
-        Corrupt: the compressed bytes are damaged.
+        Corrupt: the compressed bytes are damaged, or in a form that Kafka's Java client does not read.
     """
     if (
         known < Checked.RECORDS
@@ -87,8 +87,10 @@ def check_records(batch: Buffer, rules: StreamRules, known: Checked, bytes_max: 
     ):
         return size_bytes
     opened = record_codec.Opened(batch, bytes_max, _SCRATCH)
-    if known < Checked.RECORDS and (bad := opened.first_bad_record()) >= 0:
-        raise BadRecord([bad], f"record {bad} of the batch is malformed")
+    if known < Checked.RECORDS:
+        opened.refuse_unusual()
+        if (bad := opened.first_bad_record()) >= 0:
+            raise BadRecord([bad], f"record {bad} of the batch is malformed")
     if rules.requires_keys:
         records = chain.from_iterable(opened.parts())
         keyless = [position for position, record in enumerate(records) if record[2] is None]

@@ -4,7 +4,7 @@
     batches    check one batch, iterate over many, write their offsets
     records    the records of a batch: check, decode, find by time
     compressed the records of a whole batch: check them, also if they are compressed
-    lz4        a decoder (C only: Python has cramjam)
+    lz4        the form of LZ4 that all clients read; its decoder (C only: Python has cramjam)
     text       UTF-8 (C only: Python has it)
 
 A record batch v2 (magic 2) begins with this header, big-endian (source: Apache Kafka, "Message format"; KIP-98):

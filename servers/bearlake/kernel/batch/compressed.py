@@ -7,6 +7,7 @@ from typing import Any
 import cramjam
 
 from bearlake.kernel.batch import HEADER_BYTES
+from bearlake.kernel.batch.lz4 import is_plain
 from bearlake.kernel.batch.records import check_records
 from bearlake.kernel.buffers import Buffer, view_of
 
@@ -22,15 +23,16 @@ _FAULTS = (cramjam.DecompressionError, OSError)
 
 # cramjam has no stubs for its codec modules: (input, output) -> bytes written
 decompress_zstd: Callable[[Any, Any], int] = cramjam.zstd.decompress_into
-_INTO: dict[int, Callable[[Any, Any], int]] = {3: cramjam.lz4.decompress_into, 4: decompress_zstd}
+_LZ4 = 3
+_INTO: dict[int, Callable[[Any, Any], int]] = {_LZ4: cramjam.lz4.decompress_into, 4: decompress_zstd}
 
 
 def check_batch(batch: Buffer, size_max: int, /) -> int:
     """Return the uncompressed size (bytes) of the batch's records section if it is at most `size_max`, and its records are good.
 
     Returns -1 if that is not so or not known: then the caller finds out by `check_records` of the decompressed section. It is never
-    known of gzip, snappy and compressed sections above `SECTION_BYTES_MAX`. The native kernel decodes LZ4 itself, and leaves unusual
-    sections (several frames, or a dictionary) to the caller; both kernels decode zstd by cramjam.
+    known of gzip, snappy, LZ4 in another form than `lz4.is_plain`, and compressed sections above `SECTION_BYTES_MAX`. The native kernel
+    decodes LZ4 itself; both kernels decode zstd by cramjam.
     The header's checksum is not checked.
     """
     view = view_of(batch)
@@ -57,7 +59,7 @@ def is_checkable(attributes: int) -> bool:
 
 def _open(section: memoryview, codec: int, room: int) -> memoryview | None:
     into = _INTO.get(codec)
-    if into is None or room < 0:
+    if into is None or room < 0 or (codec == _LZ4 and not is_plain(section)):
         return None
     target = memoryview(bytearray(room))
     try:

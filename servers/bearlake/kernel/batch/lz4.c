@@ -1,6 +1,7 @@
 /* LZ4 frames, decoded in one pass. liblz4's frame decoder allocates a context and copies each block twice; cramjam adds a third copy.
 
-   Strict: what this decoder accepts, every decoder accepts. Frames with a dictionary are left to liblz4.
+   Strict: what this decoder accepts, every decoder accepts. Other sections than one frame with independent blocks and without a
+   dictionary are left to the caller: see lz4.py.
 
    A block is a row of sequences. Each is a token (4 bits: number of literals, 4 bits: match length - 4; 15: more bytes follow), the literals,
    and the distance of the match (uint16, little-endian). The last sequence has only literals: at least 5, unless it is the only sequence;
@@ -98,10 +99,10 @@ static void decode_short(const uint8_t **at, const uint8_t *end, const uint8_t *
     *out = to;
 }
 
-/* Decodes the block [at, end) to `out`, up to `limit`; matches reach back to `history`. Returns the end of the output, or NULL. */
-static uint8_t *decode_block(const uint8_t *at, const uint8_t *end, const uint8_t *history, uint8_t *out, const uint8_t *limit)
+/* Decodes the block [at, end) to `out`, up to `limit`; matches reach back to its first byte. Returns the end of the output, or NULL. */
+static uint8_t *decode_block(const uint8_t *at, const uint8_t *end, uint8_t *out, const uint8_t *limit)
 {
-    const uint8_t *last_match = NULL;
+    const uint8_t *const history = out, *last_match = NULL;
     for (;;) {
         decode_short(&at, end, history, &out, limit, &last_match);
         if (at == end)
@@ -172,7 +173,7 @@ typedef struct {
     const uint8_t *blocks;
     uint64_t content_size;
     uint32_t block_max;
-    bool is_linked, has_size, has_block_checksums, has_checksum;
+    bool has_size, has_block_checksums, has_checksum;
 } Frame;
 
 /* Reads the header of a frame; false if it is not one that this decoder knows. */
@@ -183,9 +184,8 @@ static bool read_header(const uint8_t *section, size_t size, Frame *frame)
         return false;
     const unsigned flags = section[MAGIC_END], sizes = section[FLAGS];
     /* version 1; bits 5: independent blocks, 4: block checksums, 3: content size, 2: content checksum, 1: reserved, 0: dictionary */
-    if ((flags & ~0x3Cu) != 0x40 || (sizes & 0x8F) != 0 || sizes < 0x40)
+    if ((flags & ~0x1Cu) != 0x60 || (sizes & 0x8F) != 0 || sizes < 0x40)
         return false;
-    frame->is_linked = !(flags & 0x20);
     frame->has_block_checksums = flags & 0x10;
     frame->has_size = flags & 0x08;
     frame->has_checksum = flags & 0x04;
@@ -234,7 +234,7 @@ int64_t lz4_decode(const uint8_t *section, size_t size, uint8_t *out, size_t roo
                 return -1;
             memcpy(out, block, length);
             out += length;
-        } else if ((out = decode_block(block, block + length, frame.is_linked ? start : out, out, out + left)) == NULL) {
+        } else if ((out = decode_block(block, block + length, out, out + left)) == NULL) {
             return -1;
         }
     }
