@@ -168,9 +168,7 @@ def test_consume_starts_and_stops_where_it_is_asked(cli: Cli) -> None:
     assert values("-o", f"s@{BASE_MS + 4_000}", "-o", f"e@{BASE_MS + 8_000}") == [4, 5, 6, 7]
     assert values("-o", "beginning", "-o", "e@2100-01-01") == list(range(20))
     assert values("-o", "end") == []
-    assert values("-o", "beginning", "--filter-value", "^1.$", "-c", 3) == sorted(
-        values("-o", "beginning", "--filter-value", "^1.$", "-c", 3)
-    )
+    assert values("-o", "beginning", "-p", 1, "--filter-value", "^1.$", "-c", 3) == [11, 13, 15]
     assert len(values("-o", "beginning", "--filter-value", "^1.$", "-c", 3)) == 3
     assert values("-o", "beginning", "--filter-value", "^(3|4)$") == [3, 4]
     assert "no 7" in cli("consume", "numbers", "-p", 7, code=1)
