@@ -159,7 +159,7 @@ def unary(
     (decision 196). The bytes on the connection are the same.
     """
 
-    async def answer(who: Principal, messages: AsyncIterator[bytes]) -> Response:
+    async def answer(who: Principal, messages: AsyncIterator[bytes], _: int) -> Response:
         return await handle(node, who, parsed(parse, await received(messages, node.settings.receive_ms)))
 
     return _with_one_answer(node, method, answer)
@@ -168,18 +168,19 @@ def unary(
 def writing(
     node: Node,
     method: Method[Request, Response],
-    handle: Callable[[Node, Principal, Parsed, Reservation], Awaitable[Response]],
+    handle: Callable[[Node, Principal, Parsed, Reservation, int], Awaitable[Response]],
     parse: Callable[[bytes], Parsed],
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Response]]:
     """As `unary`, for a method that writes records: its message is read when the write path has room. `handle` lets the reservation count
-    the message.
+    the message. Its last argument is `AppendCall.seen`: a message may wait in gRPC's buffers, so it counts as arrived when the call
+    began.
     """
 
-    async def answer(who: Principal, messages: AsyncIterator[bytes]) -> Response:
+    async def answer(who: Principal, messages: AsyncIterator[bytes], seen: int) -> Response:
         node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
         with await node.streams.room(who, node.settings.write_wait_ms) as room:
             message = await received(messages, node.settings.receive_ms)
-            return await handle(node, who, parsed(parse, message), room)
+            return await handle(node, who, parsed(parse, message), room, seen)
 
     return _with_one_answer(node, method, answer)
 
@@ -187,16 +188,17 @@ def writing(
 def _with_one_answer(
     node: Node,
     method: Method[Request, Response],
-    answer: Callable[[Principal, AsyncIterator[bytes]], Awaitable[Response]],
+    answer: Callable[[Principal, AsyncIterator[bytes], int], Awaitable[Response]],
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Response]]:
     meters = _Meters(method.name)
 
     async def run(messages: AsyncIterator[bytes], context: Context) -> Response:
+        seen = node.streams.seen.position
         with meters:
             try:
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
-                    return await charged(node.streams.quotas, who, lambda: answer(who, messages))
+                    return await charged(node.streams.quotas, who, lambda: answer(who, messages, seen))
             except (BearlakeError, Failure) as error:
                 await end(method.name, context, error)
                 raise

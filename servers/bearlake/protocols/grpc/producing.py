@@ -37,11 +37,10 @@ async def init_producer(node: Node, who: Principal, request: pb.InitProducerRequ
 
 
 async def produce(
-    node: Node, who: Principal, message: Incoming[pb.ProduceRequest], room: Reservation
+    node: Node, who: Principal, message: Incoming[pb.ProduceRequest], room: Reservation, seen: int
 ) -> pb.ProduceResponse:
-    """Append one batch; `room` counts the message until the answer. Raises error kinds, `Failure`."""
+    """Append one batch; `room` counts the message until the answer. `seen`: as in `AppendCall`. Raises error kinds, `Failure`."""
     request = message.request
-    seen = node.streams.seen.position
     view = await writable(node, who, request.stream)
     await room.read(message.size_bytes)
     batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
