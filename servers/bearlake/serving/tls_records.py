@@ -63,6 +63,8 @@ class RecordsSslObject(ssl.SSLObject):
     @override
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # Any: as of SSLObject
         """As of SSLObject. Raises `ssl.SSLError` if the client sends too many records without data."""
+        if not super().pending() and not self._record.pending:  # saves an exception per record
+            self._feed()
         take = super().read
         got: Any = self._step(lambda: take(len, buffer))
         self._is_fed = False
