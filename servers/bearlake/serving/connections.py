@@ -14,7 +14,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from bearlake.serving.addresses import AddressCounts, address_of
-from bearlake.serving.handshakes import HandshakeLine, TlsAcceptor, first_record
+from bearlake.serving.handshakes import HandshakeLine, TlsAcceptor
 from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
@@ -181,22 +181,11 @@ class Connections(Generic[C]):
         self.run(self._shake_hands(tls, connection, accepted, address))
 
     async def _shake_hands(self, tls: ssl.SSLContext, connection: C, accepted: socket.socket, address: str) -> None:
-        ends_s = self.loop.time() + self._tls_handshake_s
-        is_begun = False
         try:
-            async with asyncio.timeout_at(ends_s):
-                await first_record(accepted)
-                await self._line.enter(address)
-            is_begun = True
-            await self.loop.connect_accepted_socket(
-                lambda: BufferedTlsProtocol(connection),
-                accepted,
-                ssl=tls,
-                ssl_handshake_timeout=max(ends_s - self.loop.time(), 0.001),
+            await self._line.shake_hands(
+                accepted, address, tls, lambda: BufferedTlsProtocol(connection), self._tls_handshake_s
             )
-        except (
-            OSError
-        ) as error:  # not TLS, no common version, a refused certificate, out of time, or the client has gone
+        except OSError as error:
             self.meters.closed.labels("tls_handshake").inc()
             log.info("TLS handshake failed", extra={"listener": connection.listener, "error": repr(error)})
         except Exception as error:  # noqa: BLE001 - boundary: one connection
@@ -204,10 +193,6 @@ class Connections(Generic[C]):
             accepted.close()
         finally:
             self._end_handshake(connection)
-            if is_begun:
-                self._line.leave(address)
-            else:
-                accepted.close()
 
     def _end_handshake(self, connection: C) -> None:
         """Count a connection as one in a handshake no more. Safe to repeat."""

@@ -15,6 +15,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from bearlake.errors import Invalid, Unavailable
+from bearlake.serving.tls_records import RecordsSslObject
 
 BACKLOG_COUNT = 1024
 
@@ -154,8 +155,10 @@ class RenewableContext(ssl.SSLContext):
         return made
 
     @override
-    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:  # Any: passed on as they are
-        return self.newest.wrap_bio(*arguments, **options)
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *arguments: Any, **options: Any
+    ) -> ssl.SSLObject:  # Any: passed on as they are
+        return RecordsSslObject.wrap(self.newest, incoming, outgoing, *arguments, **options)
 
 
 def tls_context(settings: BoundSettings, what: str) -> ssl.SSLContext | None:

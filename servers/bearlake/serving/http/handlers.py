@@ -45,6 +45,11 @@ class ConnectionGate:
         """Time (s) in which the head of the first request must arrive."""
         return self._first_request_s
 
+    @property
+    def count(self) -> int:
+        """Connections that count, also those in a TLS handshake."""
+        return self._count
+
     def enter(self, address: str) -> bool:
         """Count a connection; returns False, without counting it, if it must be closed."""
         if self._count_max is not None and self._count >= self._count_max + EXTRA_CONNECTION_COUNT:
@@ -91,6 +96,18 @@ class GatedHandler(RequestHandler):
         )
         return has_hung_up(-1 if sock is None else sock.fileno())
 
+    def enter(self, address: str) -> bool:
+        """Count the connection, also before its TLS handshake; returns False if it must be closed. No-op if it counts."""
+        if self._address is None and self._gate.enter(address):
+            self._address = address
+        return self._address is not None
+
+    def leave(self) -> None:
+        """Count the connection as closed. Safe to repeat."""
+        if self._address is not None:
+            self._gate.leave(self._address)
+            self._address = None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         sock = transport.get_extra_info("socket")
@@ -98,10 +115,9 @@ class GatedHandler(RequestHandler):
             limit_unread_time(sock, int(self.keepalive_timeout * 1000))
         super().connection_made(transport)
         address = address_of(transport.get_extra_info("peername"))
-        if not self._gate.enter(address):
+        if not self.enter(address):
             transport.abort()  # type: ignore[attr-defined]  # every stream transport has it
             return
-        self._address = address
         wait_s = self._gate.wait_s(address)
         if wait_s > 0:
             transport.pause_reading()  # type: ignore[attr-defined]  # the same
@@ -113,9 +129,7 @@ class GatedHandler(RequestHandler):
         """Called by the event loop."""
         self.record_request()
         self._gate.slow_readers.record(self, 0)
-        if self._address is not None:
-            self._gate.leave(self._address)
-            self._address = None
+        self.leave()
         super().connection_lost(error)
 
     def pause_writing(self) -> None:

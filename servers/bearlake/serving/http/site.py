@@ -7,10 +7,11 @@ from functools import partial
 from aiohttp import web
 from typing_extensions import override
 
+from bearlake.serving.handshakes import TlsAcceptor
 from bearlake.serving.http.guard import HttpGuard
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
+from bearlake.serving.http.handshakes import HttpHandshakes
 from bearlake.serving.listener import Listener
-from bearlake.serving.tls_transport import TlsProtocol
 
 SHUTDOWN_S = 1
 """Time (s) that running requests have when the site closes."""
@@ -42,6 +43,7 @@ class HttpSite:
         self._handler_cancellation = handler_cancellation
         self._runner: web.AppRunner | None = None
         self._sites: list[web.BaseSite] = []
+        self._handshakes = HttpHandshakes(name, guard.gate.first_request_s)
         for listener in listeners:
             guard.origins.add_name(listener.advertised_host)
         guard.connection_count = lambda: self.connection_count
@@ -70,18 +72,21 @@ class HttpSite:
         await self._runner.setup()
         for listener in self._listeners:
             site = _GatedSite(self._runner, listener.socket, ssl_context=listener.tls)
-            site.gate = self._guard.gate
+            site.gate, site.handshakes = self._guard.gate, self._handshakes
             await site.start()
             self._sites.append(site)
 
     async def stop_accepting(self) -> None:
         """Accept no more connections; open connections stay open."""
-        for site in self._sites:
+        sites, self._sites = self._sites, []
+        for site in sites:
             await site.stop()
 
     async def close(self) -> None:
         """Close listeners and connections; running requests get a second to end. Safe to repeat and without `start`."""
         self._guard.draining.set()
+        await self.stop_accepting()
+        await self._handshakes.close()
         if self._runner is not None:
             await self._runner.cleanup()
         for listener in self._listeners:
@@ -92,6 +97,8 @@ class _GatedSite(web.SockSite):
     """A site whose connections pass a gate."""
 
     gate: ConnectionGate
+    handshakes: HttpHandshakes
+    _acceptor: TlsAcceptor | None = None
 
     @override
     async def start(self) -> None:
@@ -99,12 +106,15 @@ class _GatedSite(web.SockSite):
         server = self._runner.server
         assert server is not None
         loop = asyncio.get_running_loop()
-        tls = self._ssl_context
         accept = partial(GatedHandler, self.gate, server, loop=loop, **server._kwargs)
-        self._server = await loop.create_server(
-            accept if tls is None else lambda: TlsProtocol(accept()),
-            sock=self._sock,
-            ssl=tls,
-            backlog=self._backlog,
-            ssl_handshake_timeout=self.gate.first_request_s if tls is not None else None,
-        )
+        tls = self._ssl_context
+        if tls is None:
+            self._server = await loop.create_server(accept, sock=self._sock, backlog=self._backlog)
+        else:
+            self._acceptor = TlsAcceptor(self._sock, partial(self.handshakes.accept, tls, accept))
+
+    @override
+    async def stop(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        await super().stop()

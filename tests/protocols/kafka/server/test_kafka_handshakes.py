@@ -1,6 +1,7 @@
 """Connections in a TLS handshake are counted, limited in time, and end with the server. Real sockets, on both event loops."""
 
 import asyncio
+import itertools
 import logging
 import socket
 import ssl
@@ -106,33 +107,112 @@ async def test_a_client_without_tls_is_closed_at_once(kafka_cluster, tls):
     writer.close()
 
 
-async def test_the_first_record_of_a_handshake_may_come_in_pieces(kafka_cluster, tls):
+def hello_of(context):
+    """The first bytes that a client sends, in one record."""
+    outgoing = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def divided(hello, *ends):
+    """The same message in several records (RFC 8446, 5.1)."""
+    message, places = hello[5:], [0, *ends, len(hello) - 5]
+    return [
+        hello[:3] + (end - start).to_bytes(2, "big") + message[start:end] for start, end in itertools.pairwise(places)
+    ]
+
+
+async def test_the_hello_of_a_client_may_come_in_pieces_and_in_several_records(kafka_cluster, tls):
     listener, context = tls
     node = (await kafka_cluster(1, listeners=[listener]))[0]
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
-    hello = outgoing.read()
-    reader, writer = await silent(node)
-    for start in range(0, len(hello), 100):
-        writer.write(hello[start : start + 100])
-        await writer.drain()
+    hello = hello_of(context)
+    for sent in (hello, b"".join(divided(hello, 2, 50, 51))):
+        reader, writer = await silent(node)
+        for start in range(0, len(sent), 100):
+            writer.write(sent[start : start + 100])
+            await writer.drain()
 
-    incoming.write(await asyncio.wait_for(reader.read(65536), WAIT_S))
-    writer.close()
-    assert len(hello) > 200
-    assert incoming.pending
+        answer = await asyncio.wait_for(reader.readexactly(6), WAIT_S)
+        writer.close()
+        assert (answer[0], answer[5]) == (22, 2)  # a handshake record with the server's hello
 
 
-async def test_handshakes_that_arrive_together_begin_in_turns_and_one_address_has_half_of_them():
-    """1,000 of one client, sent at the same time, delayed the requests of all others by four seconds."""
-    line = handshakes.HandshakeLine()
+def test_a_hello_is_whole_when_the_last_record_of_its_message_is_there(tls):
+    """A client could send all but the last bytes of 1,000 hellos, and then these at the same time."""
+    hello = hello_of(tls[1])
+    records = divided(hello, 2, 50, 51)
+    whole = b"".join(records)
+
+    assert {handshakes.hello_bytes(hello[:count]) for count in range(5)} == {5}
+    assert {handshakes.hello_bytes(hello[:count]) for count in range(5, len(hello) + 1)} == {len(hello)}
+    seen = 0
+    for record in records:
+        assert handshakes.hello_bytes(whole[:seen]) == seen + 5
+        assert handshakes.hello_bytes(whole[: seen + 5]) == seen + len(record)
+        seen += len(record)
+    assert handshakes.hello_bytes(whole) == handshakes.hello_bytes(whole + b"more") == len(whole)
+    assert handshakes.hello_bytes(b"GET / HTTP/1.1") == 5
+    for too_long in (divided(hello, *range(1, 17)), [hello[:3] + b"\x3f\xfc" + hello[5:]]):
+        with pytest.raises(OSError, match="too long"):
+            handshakes.hello_bytes(b"".join(too_long))
+
+
+async def test_the_handshake_does_not_begin_before_the_hello_is_whole(kafka_cluster, tls, monkeypatch):
+    listener, context = tls
     begun = []
+    enter = handshakes.HandshakeLine.enter
+
+    async def entered(self, *given):
+        begun.append(given)
+        return await enter(self, *given)
+
+    monkeypatch.setattr(handshakes.HandshakeLine, "enter", entered)
+    node = (await kafka_cluster(1, listeners=[listener], settings=KafkaSettings(tls_handshake_ms=200)))[0]
+    first, _ = divided(hello_of(context), 50)
+    reader, writer = await silent(node)
+    writer.write(first)
+
+    assert await is_closed(reader)
+    assert begun == []
+    writer.close()
+
+
+async def test_clients_that_do_not_end_their_handshakes_make_way_for_others(kafka_cluster, tls, monkeypatch):
+    """Otherwise a few addresses could take all handshakes that may have begun, again every ten seconds."""
+    listener, context = tls
+    monkeypatch.setattr(handshakes, "RUNNING_MAX", 2)
+    monkeypatch.setattr(handshakes, "HELD_S", 0.01)
+    node = (await kafka_cluster(1, listeners=[listener], settings=KafkaSettings(tls_handshake_ms=600_000)))[0]
+    hello = hello_of(context)
+    before = refused("tls_handshake")
+    hanging = []
+    for address in ("127.0.0.2", "127.0.0.3"):
+        opening = asyncio.open_connection("127.0.0.1", node.port, local_addr=(address, 0))
+        reader, writer = await asyncio.wait_for(opening, WAIT_S)
+        writer.write(hello)
+        await asyncio.wait_for(reader.readexactly(6), WAIT_S)
+        hanging.append((reader, writer))
+
+    client = await asyncio.wait_for(node.client(tls=context), WAIT_S)
+    assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    assert await asyncio.wait_for(hanging[0][0].read(), WAIT_S)  # to the end: the rest of the server's first answer
+    assert refused("tls_handshake") == before + 1
+    await client.close()
+    for _, writer in hanging:
+        writer.close()
+
+
+async def test_handshakes_that_arrive_together_begin_in_turns_and_one_address_has_half_of_them(monkeypatch):
+    """1,000 of one client, sent at the same time, delayed the requests of all others by four seconds."""
+    monkeypatch.setattr(handshakes, "HELD_S", 600.0)
+    line = handshakes.HandshakeLine()
+    begun, turns = [], []
 
     async def begin(address):
-        await line.enter(address)
-        begun.append(address)
+        async with asyncio.timeout(None) as limit:
+            turns.append(await line.enter(address, limit))
+            begun.append(address)
 
     flood = [asyncio.create_task(begin("10.0.0.1")) for _ in range(1_000)]
     await until(lambda: len(begun) == handshakes.RUNNING_MAX // 2)
@@ -142,8 +222,8 @@ async def test_handshakes_that_arrive_together_begin_in_turns_and_one_address_ha
     for task in flood[:500]:  # those that have begun, and some that wait
         task.cancel()
     await asyncio.gather(*flood[:500], return_exceptions=True)
-    for _ in range(handshakes.RUNNING_MAX // 2):
-        line.leave("10.0.0.1")
+    for turn in [turn for turn in turns if turn.address == "10.0.0.1"] * 2:
+        line.leave(turn)
     await until(lambda: begun.count("10.0.0.1") == handshakes.RUNNING_MAX)
 
     for task in flood:
