@@ -89,6 +89,27 @@ async def test_a_schema_adds_columns_when_a_record_uses_it(lake: TypedLake) -> N
     assert await lake.read(stream) == before
 
 
+async def test_an_id_that_means_another_schema_now_gets_the_columns_of_both(lake: TypedLake) -> None:
+    stream = await lake.create(table__value__subjects=":.one:orders")
+    first = await lake.register(order(("id", "int"), ("gone", "int")), ":.one:orders")
+    second = await lake.register(order(("id", "long"), ("new", "string")), ":.two:orders")
+    assert first == second
+    await lake.produce(stream, framed(first, number(1) + number(2)))
+    await lake.compact(stream)
+    found = await lake.stores.metadata.streams.get("orders")
+    await lake.stores.metadata.streams.alter(
+        found.number, set_configs={"table.value.subjects": ":.two:orders"}, unset_configs=(), version=found.version
+    )
+    await lake.produce(stream, framed(second, number(2**40) + text("x")))
+    before = await lake.read(stream)
+
+    await lake.work(lambda: is_merged(lake, stream, 2), settings(merges=True))
+
+    rows = await lake.rows(stream, "_offset", "id", "gone", "new")
+    assert [(row["id"], row["gone"], row["new"]) for row in rows] == [(1, 2, None), (2**40, None, "x")]
+    assert await lake.read(stream) == before
+
+
 async def test_values_may_name_only_schemas_of_the_streams_subjects(lake: TypedLake) -> None:
     stream = await lake.create(table__value__subjects="orders-value, refunds")
     own = await lake.register(ORDER)

@@ -75,7 +75,9 @@ class ValueSchemas:
                 raise Invalid(f"table.value.schema_id = {rules.schema_id}: the registry has no schema with this id")
             texts = {schema.id: await self._written(schema, rules) for schema in schemas.values()}
             try:
-                book, refused = await self._extended(stream, book, {id_: texts[id_] for id_ in ids if id_ in texts})
+                book, refused = await self._extended(
+                    stream, book, {id_: texts[id_] for id_ in ids if id_ in texts}, requested
+                )
             except Conflict:
                 continue
             self._remember(stream, refused)
@@ -126,11 +128,18 @@ class ValueSchemas:
         return sorted({version.schema_id for state in states for version in state.versions})
 
     async def _extended(
-        self, stream: Stream, book: ColumnBook | None, texts: Mapping[int, WriterSchema]
+        self, stream: Stream, book: ColumnBook | None, texts: Mapping[int, WriterSchema], requested: Collection[int]
     ) -> tuple[ColumnBook, dict[int, str]]:
-        """Return the book with the schemas' columns, stored, and why schemas cannot become columns. Raises `Conflict`."""
+        """Return the book with the schemas' columns, stored, and why schemas cannot become columns. Raises `Conflict`.
+
+        The book may know a requested schema's id from a schema that had the id before: in another context, or since deleted.
+        """
         refused: dict[int, str] = {}
-        new = [schema_id for schema_id in texts if book is None or schema_id not in book.schema_ids]
+        new = [
+            schema_id
+            for schema_id in texts
+            if book is None or schema_id not in book.schema_ids or schema_id in requested
+        ]
         if book is not None and not new:
             return book, refused
         state = await self._tables.state(stream)

@@ -90,6 +90,25 @@ def column_of(columns: Sequence[Column], field: Column) -> Column | None:
     return None
 
 
+def has_room(columns: Sequence[Column], fields: Sequence[Column]) -> bool:
+    """Return whether all fields belong to columns that hold their values, at every level."""
+    for field in fields:
+        column = column_of(columns, field)
+        if column is None or not _has_room(column.type, field.type):
+            return False
+    return True
+
+
+def _has_room(column: ColumnType, source: ColumnType) -> bool:
+    if isinstance(column, StructOf) and isinstance(source, StructOf):
+        return has_room(column.fields, source.fields)
+    if isinstance(column, ListOf) and isinstance(source, ListOf):
+        return _has_room(column.element, source.element)
+    if isinstance(column, MapOf) and isinstance(source, MapOf):
+        return _has_room(column.value, source.value)
+    return isinstance(column, str) and isinstance(source, str) and promoted(column, source) == column
+
+
 def holds_unchanged(columns: Sequence[Column], fields: Sequence[Column]) -> bool:
     """Return whether all fields belong to columns of exactly their type, at every level."""
     for field in fields:
