@@ -190,6 +190,25 @@ async def test_a_wrong_setting_stops_its_own_stream_with_a_reason_and_no_other(l
     assert [record[2] for record in await lake.read(stream)] == [framed(schema_id, b"{}")]
 
 
+async def test_a_batch_of_many_tombstones_does_not_fill_wide_columns_with_nulls(lake: TypedLake) -> None:
+    stream = await lake.create()
+    wide = [(f"f{at}", {"type": "fixed", "name": f"F{at}", "size": 1024}) for at in range(15)]
+    schema_id = await lake.register(order(*wide))
+    await lake.produce(stream, framed(schema_id, bytes(15 * 1024)))
+    await lake.compact(stream)
+    await lake.produce(stream, *[None] * 36_000)  # 540 MiB of nulls
+    await lake.produce(stream, framed(schema_id, bytes(15 * 1024)))
+    before = await lake.read(stream)
+
+    await lake.compact(stream)
+
+    assert await lake.read(stream) == before
+    assert [(row["_offset"], row["_value"]) for row in await lake.rows(stream, "_offset", "_value")] == [
+        (0, None),
+        (36_001, None),
+    ]
+
+
 async def test_columns_of_other_engines_keep_their_names_and_ids(lake: TypedLake) -> None:
     stream = await lake.create()
     first = await lake.register(order(("id", "int")))

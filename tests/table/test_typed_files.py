@@ -144,6 +144,17 @@ async def test_a_fixed_schema_needs_no_header() -> None:
     assert await served(store, await file.put(store)) == b"".join(file.batches)
 
 
+def test_rows_of_wide_columns_make_row_groups_whose_nulls_fit_into_memory() -> None:
+    schema = record(*({"type": "fixed", "name": f"F{at}", "size": 1024} for at in range(15)))
+    columns = plan_of({7: writer_schema(schema)}).columns
+    row_group_bytes = 8 * 1024 * 1024
+
+    row_count = row_group_bytes // columns.row_bytes(row_group_bytes)
+
+    assert columns.null_bytes == 15 * 1024
+    assert 500 * 1024 * 1024 < row_count * columns.null_bytes <= 512 * 1024 * 1024
+
+
 def test_a_known_schema_without_columns_is_asked_for() -> None:
     plan = plan_of({7: writer_schema(ORDERS)}, known=[7, 8, 9], refused={9: "UNSUPPORTED_SCHEMA: too wide"})
 

@@ -53,6 +53,8 @@ class ValueTyping:
 
     def __init__(self, plan: ValuePlan) -> None:
         self._plan = plan
+        self.columns = plan.columns
+        """The columns."""
         self._book = plan.columns.book
         self._known = frozenset(plan.known)
         self.error_counts: Counter[str] = Counter()
