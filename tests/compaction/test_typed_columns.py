@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.types import LongType
 
+from bearlake.compaction.settings import ColumnSettings
 from bearlake.metadata.compaction import TaskState
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.schemas.model import SchemaType
@@ -188,6 +190,27 @@ async def test_a_wrong_setting_stops_its_own_stream_with_a_reason_and_no_other(l
     assert reason[cause] in str(task.error)
     assert [row["id"] for row in await lake.rows(good)] == [1]
     assert [record[2] for record in await lake.read(stream)] == [framed(schema_id, b"{}")]
+
+
+async def test_values_of_more_schemas_than_a_plan_has_keep_their_bytes_and_stop_nothing(lake: TypedLake) -> None:
+    stream = await lake.create()
+    ids = [await lake.register(order((f"f{at}", "int"))) for at in range(5)]
+    await lake.produce(stream, *(framed(id_, number(id_)) for id_ in ids), *(framed(id_, b"") for id_ in ids))
+    before = await lake.read(stream)
+
+    async def is_over() -> bool:
+        found = await lake.stores.metadata.tasks.list(stream_number=stream.stream.number)
+        return any(task.error for task in found) or await lake.is_compacted(stream)
+
+    await lake.work(is_over, replace(settings(), columns=ColumnSettings(schema_count_max=2)))
+    assert await lake.is_compacted(stream)
+
+    assert await lake.read(stream) == before
+    rows = await lake.rows(stream, "_error", "_value")
+    assert [(row["_error"] or "").partition(":")[0] for row in rows] == [
+        *("", "", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA"),
+        *("TRUNCATED", "TRUNCATED", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA"),
+    ]
 
 
 async def test_a_batch_of_many_tombstones_does_not_fill_wide_columns_with_nulls(lake: TypedLake) -> None:
