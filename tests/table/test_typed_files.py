@@ -16,6 +16,7 @@ from bearlake.objects.memory import MemoryObjectStore
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.table.rows import read_rows
 from bearlake.table.sparse import SparseFile
+from bearlake.table.value_codecs import SchemaUnusable
 from bearlake.table.value_plan import FileColumns
 from bearlake.table.value_typing import MissingSchemas
 from bearlake.table.writer import DataFileWriter
@@ -142,6 +143,13 @@ async def test_a_fixed_schema_needs_no_header() -> None:
         (2, None, 7),
     ]
     assert await served(store, await file.put(store)) == b"".join(file.batches)
+
+
+def test_a_schema_with_two_fields_of_one_name_has_no_columns() -> None:
+    fields = [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]
+
+    with pytest.raises(SchemaUnusable, match="two fields of one name"):
+        plan_of({7: writer_schema({"type": "record", "name": "R", "fields": fields})})
 
 
 def test_rows_of_wide_columns_make_row_groups_whose_nulls_fit_into_memory() -> None:
