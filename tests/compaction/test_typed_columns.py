@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.types import LongType
 
+from bearlake.compaction.settings import ColumnSettings
 from bearlake.metadata.compaction import TaskState
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.schemas.model import SchemaType
@@ -89,6 +91,27 @@ async def test_a_schema_adds_columns_when_a_record_uses_it(lake: TypedLake) -> N
     assert await lake.read(stream) == before
 
 
+async def test_an_id_that_means_another_schema_now_gets_the_columns_of_both(lake: TypedLake) -> None:
+    stream = await lake.create(table__value__subjects=":.one:orders")
+    first = await lake.register(order(("id", "int"), ("gone", "int")), ":.one:orders")
+    second = await lake.register(order(("id", "long"), ("new", "string")), ":.two:orders")
+    assert first == second
+    await lake.produce(stream, framed(first, number(1) + number(2)))
+    await lake.compact(stream)
+    found = await lake.stores.metadata.streams.get("orders")
+    await lake.stores.metadata.streams.alter(
+        found.number, set_configs={"table.value.subjects": ":.two:orders"}, unset_configs=(), version=found.version
+    )
+    await lake.produce(stream, framed(second, number(2**40) + text("x")))
+    before = await lake.read(stream)
+
+    await lake.work(lambda: is_merged(lake, stream, 2), settings(merges=True))
+
+    rows = await lake.rows(stream, "_offset", "id", "gone", "new")
+    assert [(row["id"], row["gone"], row["new"]) for row in rows] == [(1, 2, None), (2**40, None, "x")]
+    assert await lake.read(stream) == before
+
+
 async def test_values_may_name_only_schemas_of_the_streams_subjects(lake: TypedLake) -> None:
     stream = await lake.create(table__value__subjects="orders-value, refunds")
     own = await lake.register(ORDER)
@@ -167,6 +190,46 @@ async def test_a_wrong_setting_stops_its_own_stream_with_a_reason_and_no_other(l
     assert reason[cause] in str(task.error)
     assert [row["id"] for row in await lake.rows(good)] == [1]
     assert [record[2] for record in await lake.read(stream)] == [framed(schema_id, b"{}")]
+
+
+async def test_values_of_more_schemas_than_a_plan_has_keep_their_bytes_and_stop_nothing(lake: TypedLake) -> None:
+    stream = await lake.create()
+    ids = [await lake.register(order((f"f{at}", "int"))) for at in range(5)]
+    await lake.produce(stream, *(framed(id_, number(id_)) for id_ in ids), *(framed(id_, b"") for id_ in ids))
+    before = await lake.read(stream)
+
+    async def is_over() -> bool:
+        found = await lake.stores.metadata.tasks.list(stream_number=stream.stream.number)
+        return any(task.error for task in found) or await lake.is_compacted(stream)
+
+    await lake.work(is_over, replace(settings(), columns=ColumnSettings(schema_count_max=2)))
+    assert await lake.is_compacted(stream)
+
+    assert await lake.read(stream) == before
+    rows = await lake.rows(stream, "_error", "_value")
+    assert [(row["_error"] or "").partition(":")[0] for row in rows] == [
+        *("", "", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA"),
+        *("TRUNCATED", "TRUNCATED", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA"),
+    ]
+
+
+async def test_a_batch_of_many_tombstones_does_not_fill_wide_columns_with_nulls(lake: TypedLake) -> None:
+    stream = await lake.create()
+    wide = [(f"f{at}", {"type": "fixed", "name": f"F{at}", "size": 1024}) for at in range(15)]
+    schema_id = await lake.register(order(*wide))
+    await lake.produce(stream, framed(schema_id, bytes(15 * 1024)))
+    await lake.compact(stream)
+    await lake.produce(stream, *[None] * 36_000)  # 540 MiB of nulls
+    await lake.produce(stream, framed(schema_id, bytes(15 * 1024)))
+    before = await lake.read(stream)
+
+    await lake.compact(stream)
+
+    assert await lake.read(stream) == before
+    assert [(row["_offset"], row["_value"]) for row in await lake.rows(stream, "_offset", "_value")] == [
+        (0, None),
+        (36_001, None),
+    ]
 
 
 async def test_columns_of_other_engines_keep_their_names_and_ids(lake: TypedLake) -> None:

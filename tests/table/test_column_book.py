@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.table.column_book import ColumnBook, decode_book, new_book, with_schema
-from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf, column_of, ids_of
+from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf, column_of, ids_of, null_bytes
 
 PRIMITIVES = ["int", "long", "float", "double", "string", "binary", "decimal(10,2)", "decimal(12,2)", "decimal(12,3)"]
 
@@ -148,3 +148,11 @@ def test_every_schema_keeps_its_columns_whatever_comes_later(given_schemas: list
     assert max(ids) < book.next_id
     assert len({column.name.lower() for column in book.columns}) == len(book.columns)
     assert decode_book(book.encoded(), 0) == book
+
+
+def test_a_schema_whose_empty_rows_take_much_memory_is_refused() -> None:
+    book = book_of([field("a", "int"), field("b", StructOf((field("c", "fixed[1024]"),)))])
+
+    assert null_bytes(book.columns) == 4 + 1 + 1024
+    with pytest.raises(Unsupported, match="an empty row would take 17413 bytes with this schema; the limit is 16384"):
+        with_schema(book, 9, [field(f"f{at}", "fixed[1024]") for at in range(16)], last_id=15, column_count_max=1_000)

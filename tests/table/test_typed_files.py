@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 
 from bearlake.errors import Corrupt
 from bearlake.metadata.model import ObjectKind, ObjectRef
+from bearlake.objects import ByteRange
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.table.reader import DataFileReader, DataFileSettings
+from bearlake.table.rows import read_rows
+from bearlake.table.sparse import SparseFile
+from bearlake.table.value_codecs import SchemaUnusable
+from bearlake.table.value_plan import FileColumns
 from bearlake.table.value_typing import MissingSchemas
+from bearlake.table.writer import DataFileWriter
 from fixtures.avro_cases import CASES, NANS, AvroCase, number, record, text
-from fixtures.typed_values import ValueFile, framed, plan_of, served, writer_schema
+from fixtures.typed_values import ValueFile, book_of, framed, plan_of, served, writer_schema
 
 ORDERS = {
     "type": "record",
@@ -103,6 +109,28 @@ async def test_a_signalling_nan_in_a_column_that_became_wider_keeps_its_bytes() 
     assert await served(store, await file.put(store)) == b"".join(file.batches)
 
 
+async def test_a_merge_into_wider_columns_keeps_the_bytes_that_they_do_not_give_back() -> None:
+    store = MemoryObjectStore()
+    old, new = {1: writer_schema(record("float"))}, {2: writer_schema(record("double"))}
+    signalling, quiet = framed(1, b"\1\0\xa0\x7f"), framed(1, b"\0\0\xc0\x7f")
+    file = ValueFile(plan_of(old), [[[signalling, quiet]]])
+    ref = await file.put(store)
+    footer = await DataFileReader(store, DataFileSettings(thread_count=0)).footer(ref)
+    whole = ByteRange(0, ref.size)
+    target = FileColumns(book=book_of(old | new), schemas=old)
+
+    rows = read_rows(SparseFile(ref.size, [whole], await store.read(ref.key, [whole])), footer, 0, target)
+
+    writer = DataFileWriter("merged", target)
+    writer.write(rows)
+    merged = writer.finish()
+    assert [row["_value"] for row in rows_of(file, "_value")] == [None, None]
+    assert pq.read_table(pa.BufferReader(b"".join(merged.parts)))["_value"].to_pylist() == [signalling, None]
+    await store.put(merged.file.key, merged.parts)
+    found = await served(store, ObjectRef(merged.file.key, merged.file.size, ObjectKind.PARQUET))
+    assert found == b"".join(file.batches)
+
+
 async def test_a_fixed_schema_needs_no_header() -> None:
     store = MemoryObjectStore()
     plan = plan_of({7: writer_schema(ORDERS, is_framed=False)}, schema_id=7)
@@ -115,6 +143,24 @@ async def test_a_fixed_schema_needs_no_header() -> None:
         (2, None, 7),
     ]
     assert await served(store, await file.put(store)) == b"".join(file.batches)
+
+
+def test_a_schema_with_two_fields_of_one_name_has_no_columns() -> None:
+    fields = [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]
+
+    with pytest.raises(SchemaUnusable, match="two fields of one name"):
+        plan_of({7: writer_schema({"type": "record", "name": "R", "fields": fields})})
+
+
+def test_rows_of_wide_columns_make_row_groups_whose_nulls_fit_into_memory() -> None:
+    schema = record(*({"type": "fixed", "name": f"F{at}", "size": 1024} for at in range(15)))
+    columns = plan_of({7: writer_schema(schema)}).columns
+    row_group_bytes = 8 * 1024 * 1024
+
+    row_count = row_group_bytes // columns.row_bytes(row_group_bytes)
+
+    assert columns.null_bytes == 15 * 1024
+    assert 500 * 1024 * 1024 < row_count * columns.null_bytes <= 512 * 1024 * 1024
 
 
 def test_a_known_schema_without_columns_is_asked_for() -> None:

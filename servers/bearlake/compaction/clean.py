@@ -57,7 +57,7 @@ async def clean(item: WorkItem, cleaning: Cleaning, store: ObjectStore, workbenc
     columns = merged_columns([typed.columns for typed in rewritten if typed is not None])
     cleaner = _Cleaner(item, Output(item.output_prefix, workbench.random_bits, columns), rule, unchanged)
     rest = [group for group in groups if group.object.key not in unchanged]
-    for pass_ in await read_passes(rest, workbench.limits.merge_bytes, store, workbench) if rest else ():
+    for pass_ in await read_passes(rest, workbench.limits.merge_bytes, store, workbench, columns) if rest else ():
         pieces = await read_pass(pass_, store, workbench, columns, rule.select)
         await put_all(cleaner.feed(pieces), store, workbench)
         del pieces

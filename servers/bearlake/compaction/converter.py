@@ -24,6 +24,7 @@ from bearlake.metadata.model import LocatedSlice, Slice, partition_index
 from bearlake.objects import Buffer
 from bearlake.records.batch import COMPRESSION_MASK, HEADER_BYTES, Compression
 from bearlake.records.compression import decompress
+from bearlake.table.value_plan import COLUMN_BYTES_MAX
 from bearlake.table.value_typing import ValueTyping
 from bearlake.table.writer import record_batch
 
@@ -80,6 +81,8 @@ class Converter:
     ) -> None:
         """`aborted`: batches without rows; a segment covers their offsets, as those of control batches. `typing`: adds typed columns."""
         self._typing = typing
+        self._null_bytes = 0 if typing is None else typing.columns.null_bytes
+        self._column_bytes = 0 if typing is None else typing.columns.row_bytes(row_group_bytes)
         self._output = output
         self._kept_batches = kept_batches
         self._row_group_bytes = row_group_bytes
@@ -139,10 +142,15 @@ class Converter:
                 run = _Run(view)
                 self._add_gap(frame, view)
                 continue
+            if self._null_bytes * header.record_count > COLUMN_BYTES_MAX:  # a row group has whole batches
+                yield from self._decode(run)
+                run = _Run(view)
+                self._keep(frame, view, KeepReason.TOO_WIDE)
+                continue
             body, size = self._open(frame, view, header.attributes)
             self._record_bytes += size
-            room = size + _ROW_BYTES * max(0, header.record_count)
-            if self._builder.size_bytes + run.size + room > self._row_group_bytes:
+            room = size + (_ROW_BYTES + self._column_bytes) * max(0, header.record_count)
+            if self._spent_bytes + run.size + room > self._row_group_bytes:
                 yield from self._decode(run)
                 run = _Run(view)
                 yield from self._write_group()
@@ -151,6 +159,10 @@ class Converter:
             if frame.is_compressed:
                 run.bodies.append(body)
         yield from self._decode(run)
+
+    @property
+    def _spent_bytes(self) -> int:
+        return self._builder.size_bytes + self._column_bytes * self._builder.row_count
 
     def _open(self, frame: _Frame, view: memoryview, attributes: int) -> tuple[Buffer | None, int]:
         """Return the uncompressed records section (None: damaged, or stored uncompressed), and its size."""
@@ -205,12 +217,14 @@ class Converter:
         self._keep_controls(self._segments.add_rows(span, position))
 
     def _quarantine(self, frame: _Frame, view: memoryview, status: DecodeStatus) -> None:
-        span = frame.span
-        batch = bytes(view[frame.position : frame.position + span.length])
         if status is DecodeStatus.CONTROL:
             self._add_gap(frame, view)
             return
-        reason = KeepReason.INEXACT if status is DecodeStatus.INEXACT else KeepReason.UNDECODABLE
+        self._keep(frame, view, KeepReason.INEXACT if status is DecodeStatus.INEXACT else KeepReason.UNDECODABLE)
+
+    def _keep(self, frame: _Frame, view: memoryview, reason: KeepReason) -> None:
+        span = frame.span
+        batch = bytes(view[frame.position : frame.position + span.length])
         self._keep_controls(self._segments.cut())
         self._kept_batches.add(span, batch, reason)
 

@@ -22,6 +22,8 @@ class KeepReason(Enum):
     """The records contradict the header or cannot be decompressed, so the batch has no rows."""
     INEXACT = "inexact"
     """The batch has rows in which text was replaced or a time was clamped."""
+    TOO_WIDE = "too_wide"
+    """The batch has so many records that the typed columns of its rows do not fit into memory, even without values."""
     LONELY_CONTROL = "lonely_control"
     """A control batch without a record beside it: a segment for it would have no row."""
 

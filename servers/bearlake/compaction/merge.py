@@ -31,7 +31,7 @@ async def merge(item: WorkItem, store: ObjectStore, workbench: Workbench) -> Ite
     groups = [group for pair in zip(item.inputs, footers, strict=True) for group in groups_of(*pair)]
     columns = merged_columns([footer.typed.columns for footer in footers if footer.typed is not None])
     merger = _Merger(item, Output(item.output_prefix, workbench.random_bits, columns))
-    for pass_ in await read_passes(groups, workbench.limits.merge_bytes, store, workbench):
+    for pass_ in await read_passes(groups, workbench.limits.merge_bytes, store, workbench, columns):
         pieces = await read_pass(pass_, store, workbench, columns)
         await put_all(merger.feed(pieces), store, workbench)
         del pieces

@@ -39,6 +39,11 @@ class Output:
         self._writer: DataFileWriter | None = None
 
     @property
+    def columns(self) -> FileColumns | None:
+        """The typed columns, if any."""
+        return self._columns
+
+    @property
     def row_count(self) -> int:
         """Rows in the open file; 0 if none is open."""
         return 0 if self._writer is None else self._writer.row_count

@@ -30,7 +30,9 @@ class Rewriting(ABC):
             return
         rows = table_rows.in_order(pieces)
         self.record_bytes += rows.nbytes
-        *full, rest = table_rows.groups([*self._carried, rows], self._item.row_group_bytes)
+        columns, bytes_max = self._output.columns, self._item.row_group_bytes
+        row_bytes = table_rows.ROW_BYTES + (0 if columns is None else columns.row_bytes(bytes_max))
+        *full, rest = table_rows.groups([*self._carried, rows], bytes_max, row_bytes)
         for group in full:
             yield from self._write(group)
         self._carried = [table_rows.compact(rest)]

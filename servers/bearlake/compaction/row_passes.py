@@ -73,9 +73,21 @@ def groups_of(reference: ObjectRef, footer: Footer) -> list[Group]:
     return [Group(reference, footer, number) for number in range(len(footer.groups))]
 
 
-async def read_passes(groups: Sequence[Group], bytes_max: int, store: ObjectStore, workbench: Workbench) -> list[Pass]:
-    """Return the passes over the row groups; reads the keys of row groups that have several partitions."""
-    parts = [part for at, group in enumerate(groups) for part in await _parts_of(at, group, store, workbench)]
+async def read_passes(
+    groups: Sequence[Group],
+    bytes_max: int,
+    store: ObjectStore,
+    workbench: Workbench,
+    columns: FileColumns | None = None,
+) -> list[Pass]:
+    """Return the passes over the row groups; reads the keys of row groups that have several partitions.
+
+    `columns`: the typed columns of the rows that are read. Rows of a file without them take their memory all the same.
+    """
+    null_bytes = 0 if columns is None else columns.null_bytes
+    parts = [
+        part for at, group in enumerate(groups) for part in await _parts_of(at, group, null_bytes, store, workbench)
+    ]
     return list(_passes(groups, parts, bytes_max))
 
 
@@ -107,14 +119,15 @@ async def load(group: Group, ranges: Sequence[ByteRange], store: ObjectStore) ->
         raise Corrupt(f"data file {group.object.key} is shorter than its committed size") from error
 
 
-async def _parts_of(at: int, group: Group, store: ObjectStore, workbench: Workbench) -> list[Part]:
+async def _parts_of(at: int, group: Group, null_bytes: int, store: ObjectStore, workbench: Workbench) -> list[Part]:
     found = group.footer.groups[group.number]
+    size = max(found.size_bytes, null_bytes * (found.row_end - found.row_start))
     if found.is_of_one_partition:
         index = found.partition_min
-        return [Part((index, found.offset_min), (index, found.offset_max), found.size_bytes, at)]
+        return [Part((index, found.offset_min), (index, found.offset_max), size, at)]
     file = await load(group, group.footer.time_ranges(group.number), store)
     keys = await workbench.compute(partial(table_rows.read_keys, file, group.footer, group.number))
-    row_bytes = found.size_bytes / len(keys)
+    row_bytes = size / len(keys)
     return [
         Part((run.partition, run.first), (run.partition, run.last), int((run.end - run.start) * row_bytes), at)
         for run in keys.runs()

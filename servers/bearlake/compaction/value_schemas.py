@@ -36,6 +36,7 @@ _ATTEMPT_COUNT_MAX = 20
 """Attempts to change a column book that other workers change, too."""
 _REASON_LENGTH_MAX = 256
 _REFERENCE_COUNT_MAX = 256
+_TOO_MANY = "UNSUPPORTED_SCHEMA: records that were compacted together name more schemas than"
 _STREAM_COUNT_MAX = 1_000
 """Streams whose refused schemas are remembered."""
 
@@ -49,8 +50,10 @@ class ValueSchemas:
         self._settings = settings
         self._refused: OrderedDict[int, set[int]] = OrderedDict()
 
-    async def plan(self, stream: Stream, requested: Collection[int] = ()) -> ValuePlan | None:
+    async def plan(self, stream: Stream, requested: Sequence[int] = ()) -> ValuePlan | None:
         """Return how values become columns; None: they do not. The columns of the `requested` schemas are stored when this returns.
+
+        A plan has at most `schema_count_max` schemas, the first requested ones before all others. It refuses the other requested ones.
 
         Raises:
             Invalid: the settings name no schema, or values of the schema's format cannot become columns yet.
@@ -62,23 +65,24 @@ class ValueSchemas:
             return None
         context = names.parse(rules.subjects[0]).context  # all have the same (`check_subjects`)
         known = await self._known(rules)
-        requested = {*requested, *self._refused.get(stream.number, ()), *(known if rules.schema_id is not None else ())}
+        remembered = self._refused.get(stream.number, ())
+        wanted = dict.fromkeys([*requested, *(known if rules.schema_id is not None else ()), *remembered])
         for _ in range(_ATTEMPT_COUNT_MAX):
             stored = await self._metadata.table_columns.get(stream.number)
             book = decode_book(stored.text, stored.version) if stored.version else None
             own = [] if book is None else list(book.schema_ids)
-            ids = [*requested, *(id_ for id_ in reversed(own) if id_ not in requested)][
-                : self._settings.schema_count_max
-            ]
+            ids = list(dict.fromkeys([*wanted, *reversed(own)]))[: self._settings.schema_count_max]
             schemas = {row.id: schema_of(row) for row in await self._metadata.schemas.schemas(context, ids)}
             if rules.schema_id is not None and rules.schema_id not in schemas:
                 raise Invalid(f"table.value.schema_id = {rules.schema_id}: the registry has no schema with this id")
             texts = {schema.id: await self._written(schema, rules) for schema in schemas.values()}
             try:
-                book, refused = await self._extended(stream, book, {id_: texts[id_] for id_ in ids if id_ in texts})
+                asked = {id_: texts[id_] for id_ in ids if id_ in texts}
+                book, refused = await self._extended(stream, book, asked, wanted)
             except Conflict:
                 continue
             self._remember(stream, refused)
+            refused |= dict.fromkeys(set(requested).difference(ids), f"{_TOO_MANY} {self._settings.schema_count_max}")
             return ValuePlan(
                 elides=rules.mode is ValueMode.ELIDE,
                 columns=FileColumns(book=book, schemas={id_: texts[id_] for id_ in texts if id_ in book.schema_ids}),
@@ -93,14 +97,18 @@ class ValueSchemas:
         flat = [item for group in items for item in group]
         owners = [work for work, group in zip(works, items, strict=True) for _ in group]
         results = list(await runner.run(flat)) if flat else []
+        requested: dict[
+            int, dict[int, None]
+        ] = {}  # of each work, in order: what a plan was given, the next one has, too
         for _ in range(self._settings.schema_count_max):
             again = [at for at, result in enumerate(results) if result.missing_schema_ids]
             if not again:
                 return results
             for work in {id(owners[at]): owners[at] for at in again}.values():
                 places = [at for at in again if owners[at] is work]
-                requested = {id_ for at in places for id_ in results[at].missing_schema_ids}
-                plan = await self.plan(work.stream, requested)
+                ids = requested.setdefault(id(work), {})
+                ids |= dict.fromkeys(id_ for at in places for id_ in sorted(results[at].missing_schema_ids))
+                plan = await self.plan(work.stream, list(ids))
                 if plan is None:
                     raise Conflict(f"the columns of stream {work.stream.name} were disabled meanwhile")
                 work.columns = plan.columns.book
@@ -126,11 +134,18 @@ class ValueSchemas:
         return sorted({version.schema_id for state in states for version in state.versions})
 
     async def _extended(
-        self, stream: Stream, book: ColumnBook | None, texts: Mapping[int, WriterSchema]
+        self, stream: Stream, book: ColumnBook | None, texts: Mapping[int, WriterSchema], requested: Collection[int]
     ) -> tuple[ColumnBook, dict[int, str]]:
-        """Return the book with the schemas' columns, stored, and why schemas cannot become columns. Raises `Conflict`."""
+        """Return the book with the schemas' columns, stored, and why schemas cannot become columns. Raises `Conflict`.
+
+        The book may know a requested schema's id from a schema that had the id before: in another context, or since deleted.
+        """
         refused: dict[int, str] = {}
-        new = [schema_id for schema_id in texts if book is None or schema_id not in book.schema_ids]
+        new = [
+            schema_id
+            for schema_id in texts
+            if book is None or schema_id not in book.schema_ids or schema_id in requested
+        ]
         if book is not None and not new:
             return book, refused
         state = await self._tables.state(stream)

@@ -28,11 +28,14 @@ from bearlake.table.column_tree import (
     decode_columns,
     encode_columns,
     ids_of,
+    null_bytes,
     promoted,
     word_of,
 )
 
 FORMAT_VERSION = 1
+NULL_BYTES_MAX = 16 * 1024
+"""Memory of a row without values: room for 1,000 decimals. Wide `fixed` types take as much for a tombstone as for a value."""
 RESERVED_NAMES = frozenset(
     {
         "_partition_id", "_offset", "_timestamp", "_key", "_headers", "_value", "_batch", "_schema_id", "_error",
@@ -111,13 +114,15 @@ def with_schema(
     last_id: int,
     names: Collection[str] = (),
     column_count_max: int,
+    null_bytes_max: int = NULL_BYTES_MAX,
 ) -> ColumnBook:
     """Return the book with columns for the `fields` of a schema; the stored version stays.
 
     `last_id` and `names`: the largest field id that the table has given, and the names of its columns.
 
     Raises:
-        Unsupported: the table would have more than `column_count_max` columns, nested fields included.
+        Unsupported: the table would have more than `column_count_max` columns, nested fields included, or each of its rows would take
+            more than `null_bytes_max` bytes of memory without any value.
     """
     step = _Step(max(book.next_id, last_id + 1))
     taken = {name.lower() for name in (*RESERVED_NAMES, *names)}
@@ -127,6 +132,8 @@ def with_schema(
     )
     if (count := len(found.ids)) > column_count_max:
         raise Unsupported(f"the table would have {count} columns with this schema; the limit is {column_count_max}")
+    if (size := null_bytes(found.columns)) > null_bytes_max:
+        raise Unsupported(f"an empty row would take {size} bytes with this schema; the limit is {null_bytes_max}")
     return found
 
 

@@ -17,6 +17,11 @@ from typing import Any, TypeAlias
 from bearlake.errors import Corrupt
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_WIDTHS = {"boolean": 1, "int": 4, "float": 4, "date": 4, "string": 4, "binary": 4, "uuid": 16}
+"""Bytes of a null in memory, if not 8. Texts and bytes have their end only."""
+_DECIMAL_BYTES = 16
+_END_BYTES = 4
+_FIXED = re.compile(r"fixed\[(\d+)\]")
 _PROMOTIONS = {("int", "long"), ("float", "double")}
 
 
@@ -90,6 +95,25 @@ def column_of(columns: Sequence[Column], field: Column) -> Column | None:
     return None
 
 
+def has_room(columns: Sequence[Column], fields: Sequence[Column]) -> bool:
+    """Return whether all fields belong to columns that hold their values, at every level."""
+    for field in fields:
+        column = column_of(columns, field)
+        if column is None or not _has_room(column.type, field.type):
+            return False
+    return True
+
+
+def _has_room(column: ColumnType, source: ColumnType) -> bool:
+    if isinstance(column, StructOf) and isinstance(source, StructOf):
+        return has_room(column.fields, source.fields)
+    if isinstance(column, ListOf) and isinstance(source, ListOf):
+        return _has_room(column.element, source.element)
+    if isinstance(column, MapOf) and isinstance(source, MapOf):
+        return _has_room(column.value, source.value)
+    return isinstance(column, str) and isinstance(source, str) and promoted(column, source) == column
+
+
 def holds_unchanged(columns: Sequence[Column], fields: Sequence[Column]) -> bool:
     """Return whether all fields belong to columns of exactly their type, at every level."""
     for field in fields:
@@ -126,6 +150,22 @@ def type_ids(found: ColumnType) -> Iterator[int]:
     elif isinstance(found, MapOf):
         yield from (found.key_id, found.value_id)
         yield from type_ids(found.value)
+
+
+def null_bytes(columns: Sequence[Column]) -> int:
+    """Return the memory (bytes) of a row without values in these columns."""
+    return sum(_null_bytes(column.type) for column in columns)
+
+
+def _null_bytes(found: ColumnType) -> int:
+    if isinstance(found, StructOf):
+        return 1 + null_bytes(found.fields)
+    if not isinstance(found, str):
+        return _END_BYTES
+    fixed = _FIXED.fullmatch(found)
+    if fixed:
+        return int(fixed[1])
+    return _DECIMAL_BYTES if _DECIMAL.fullmatch(found) else _WIDTHS.get(found, 8)
 
 
 def word_of(found: ColumnType) -> str:

@@ -22,7 +22,7 @@ from bearlake.table.value_plan import FileColumns
 
 KEY_COLUMNS = (PARTITION_ID, OFFSET)
 _MICROSECONDS = 1000
-_ROW_BYTES = 60
+ROW_BYTES = 60
 """Uncompressed size (bytes) of a row's fixed-width columns and offsets."""
 
 Key: TypeAlias = tuple[int, int]
@@ -139,11 +139,14 @@ def in_order(pieces: Sequence[tuple[Key, pa.Table]]) -> pa.Table:
     return rows.take(order)
 
 
-def groups(tables: Sequence[pa.Table], bytes_max: int) -> list[pa.Table]:
-    """Group the rows of `tables` into at most `bytes_max` uncompressed bytes each, ending at batch boundaries; at least one batch each."""
+def groups(tables: Sequence[pa.Table], bytes_max: int, row_bytes: int = ROW_BYTES) -> list[pa.Table]:
+    """Group the rows of `tables` into at most `bytes_max` uncompressed bytes each, ending at batch boundaries; at least one batch each.
+
+    A row counts as its key, its value and `row_bytes`.
+    """
     rows = pa.concat_tables(tables)
     sizes = pc.add(_lengths(rows[KEY]), _lengths(rows[VALUE]))
-    totals = _numbers(pc.cumulative_sum(pc.add(sizes, _ROW_BYTES)), "q")
+    totals = _numbers(pc.cumulative_sum(pc.add(sizes, row_bytes)), "q")
     bounds = [0, *_batch_starts(rows), rows.num_rows]
     cuts = [0]
     while cuts[-1] < rows.num_rows:

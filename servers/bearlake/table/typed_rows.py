@@ -26,6 +26,7 @@ from bearlake import kernel
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.table.column_arrow import arrow_field, gather, scatter
 from bearlake.table.column_book import ColumnBook, decode_book
+from bearlake.table.column_tree import holds_unchanged
 from bearlake.table.schema import ARROW_SCHEMA, ERROR, METADATA_KEY, SCHEMA_ID, VALUE
 from bearlake.table.value_codecs import codec_of
 from bearlake.table.value_plan import FileColumns, WriterSchema
@@ -193,7 +194,8 @@ def _encoded(typed: Sequence[pa.Array], mask: pa.BooleanArray, columns: FileColu
 def conformed(rows: pa.Table, columns: FileColumns | None, target: FileColumns) -> pa.Table:
     """Return rows in memory with the columns of `target`, whose book is later. `columns`: those of the rows; None: they have none.
 
-    Values whose schema `target` knows otherwise are not left out again.
+    Values whose schema `target` knows otherwise are not left out again. If columns have become wider, each value is proven again: a
+    signalling NaN, for one, does not survive the way from float to double and back.
     """
     count, book = rows.num_rows, target.book
     own = [_piece(column) for column in rows.columns[: len(ARROW_SCHEMA)]]
@@ -211,7 +213,29 @@ def conformed(rows: pa.Table, columns: FileColumns | None, target: FileColumns) 
         typed = scatter(pa.StructArray.from_arrays(typed, fields=fields), columns.book.columns, book.columns)
     else:
         typed = [pa.nulls(count, arrow_field(column).type) for column in book.columns]
+    if not holds_unchanged(book.columns, columns.book.columns):
+        is_elided = _proven(typed, base.column(VALUE), ids, is_elided, target)
     return typed_rows(base, book, ids, errors, typed, is_elided)
+
+
+def _proven(
+    typed: Sequence[pa.Array],
+    values: pa.BinaryArray,
+    ids: pa.Int32Array,
+    is_elided: pa.BooleanArray,
+    columns: FileColumns,
+) -> pa.BooleanArray:
+    """Return which of the elided values the typed columns give back."""
+    found = is_elided
+    for schema_id in pc.unique(ids.filter(is_elided)).to_pylist():
+        mask = pc.and_(is_elided, pc.equal(pc.fill_null(ids, -1), schema_id))
+        expected = values.filter(mask)
+        try:
+            equal = pc.equal(_encoded(typed, mask, columns, schema_id), expected)
+        except Corrupt:  # a value that does not fit: all of the schema keep their bytes
+            equal = pa.array([False] * len(expected), pa.bool_())
+        found = pc.replace_with_mask(found, mask, pc.fill_null(equal, False))
+    return found
 
 
 def merged_columns(found: Sequence[FileColumns]) -> FileColumns | None:

@@ -15,12 +15,10 @@ from bearlake.errors import Corrupt, Invalid, TooLarge
 from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf
 from bearlake.table.typed import codec, mapping
 from bearlake.table.typed.model import SchemaError, SchemaType, TypedColumns, TypedField, ValueProblem
-from bearlake.table.value_plan import WriterSchema
+from bearlake.table.value_plan import COLUMN_BYTES_MAX, WriterSchema
 
 TYPES: Final = (SchemaType.AVRO.value,)
 """Formats whose values become columns."""
-DECODED_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Memory of the columns of one row group. A few bytes can stand for many nulls; values beyond this get no columns."""
 ERROR_LENGTH_MAX: Final = 256
 """Characters of `_error`."""
 _CODECS_KEPT_COUNT: Final = 128
@@ -75,13 +73,13 @@ class ValueCodec:
         spent = sum(part.struct.nbytes for part in parts)
         count = len(values)
         try:
-            if spent >= DECODED_BYTES_MAX:
-                raise TooLarge("the columns of a row group", spent, DECODED_BYTES_MAX)
+            if spent >= COLUMN_BYTES_MAX:
+                raise TooLarge("the columns of a row group", spent, COLUMN_BYTES_MAX)
             found = codec.decode(
-                self._columns, values, skip=skip, is_verified=proves, bytes_max=DECODED_BYTES_MAX - spent
+                self._columns, values, skip=skip, is_verified=proves, bytes_max=COLUMN_BYTES_MAX - spent
             )
         except TooLarge:
-            if count > 1 and spent < DECODED_BYTES_MAX:
+            if count > 1 and spent < COLUMN_BYTES_MAX:
                 self._decode(values.slice(0, count // 2), skip, proves, parts)
                 self._decode(values.slice(count // 2), skip, proves, parts)
                 return

@@ -2,9 +2,13 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bearlake.table.column_book import ColumnBook
+from bearlake.table.column_tree import null_bytes
+
+COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Memory of the columns of one row group. A few bytes can stand for many nulls; values beyond this get no columns."""
 
 
 class WriterSchema(NamedTuple):
@@ -29,6 +33,15 @@ class FileColumns:
 
     book: ColumnBook
     schemas: Mapping[int, WriterSchema]
+
+    @property
+    def null_bytes(self) -> int:
+        """Memory (bytes) of the columns of a row without values."""
+        return null_bytes(self.book.columns)
+
+    def row_bytes(self, row_group_bytes: int) -> int:
+        """Return what a row adds to a row group of at most `row_group_bytes`, so that the columns take at most `COLUMN_BYTES_MAX`."""
+        return -(-self.null_bytes * row_group_bytes // COLUMN_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bearlake.table.column_arrow import arrow_type, gather, scatter
-from bearlake.table.column_tree import holds_unchanged
+from bearlake.table.column_tree import has_room, holds_unchanged
 from bearlake.table.schema import VALUE
 from bearlake.table.typed_rows import HEAD_BYTES, head, typed_rows
 from bearlake.table.value_codecs import ValueCodec, codec_of
@@ -31,7 +31,7 @@ _ID_MAX = 2**31 - 1
 
 
 class MissingSchemas(Exception):
-    """Values name schemas that the plan does not have."""
+    """Values name schemas that the plan does not have, or that its columns do not hold."""
 
     def __init__(self, ids: frozenset[int]) -> None:
         super().__init__(f"schemas {sorted(ids)} are missing")
@@ -53,6 +53,8 @@ class ValueTyping:
 
     def __init__(self, plan: ValuePlan) -> None:
         self._plan = plan
+        self.columns = plan.columns
+        """The columns."""
         self._book = plan.columns.book
         self._known = frozenset(plan.known)
         self.error_counts: Counter[str] = Counter()
@@ -111,6 +113,8 @@ class ValueTyping:
         schema = self._plan.columns.schemas[schema_id]
         prefix = head(schema_id) if schema.is_framed else b""
         codec = codec_of(schema)
+        if not has_room(self._book.columns, codec.fields):  # the id has named another schema before
+            raise MissingSchemas(frozenset([schema_id]))
         found = codec.decoded(octets, skip=len(prefix), proves=self._plan.elides)
         columns = scatter(found.struct, codec.fields, self._book.columns)
         is_exact = found.is_exact if self._plan.elides else pa.array([False] * len(octets), pa.bool_())

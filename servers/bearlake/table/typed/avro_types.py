@@ -123,6 +123,8 @@ def _declared(document: dict[str, Any], namespace: str, types: dict[str, AvroTyp
         made.size = size
     else:
         made.fields = [_field(item, inner, types, path) for item in _list(document.get("fields"), path)]
+        if len({found.name for found in made.fields}) < len(made.fields):  # both would have one column
+            raise SchemaError("two fields of one name", path)
     return made
 
 
