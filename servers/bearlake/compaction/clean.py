@@ -37,6 +37,7 @@ from bearlake.table.footer import Footer
 from bearlake.table.key_chunk import Mask
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.table.rows import Key, Keys
+from bearlake.table.typed_rows import merged_columns
 from bearlake.table.writer import Rows
 
 
@@ -52,10 +53,12 @@ async def clean(item: WorkItem, cleaning: Cleaning, store: ObjectStore, workbenc
         await _kept_from(cleaning.kept, AbortedRanges(item.aborted), store, workbench),
     )
     unchanged = {reference.key for reference in item.inputs if rule.is_unchanged(reference, item.file_bytes_max)}
-    cleaner = _Cleaner(item, Output(item.output_prefix, workbench.random_bits), rule, unchanged)
+    rewritten = [footers[reference].typed for reference in item.inputs if reference.key not in unchanged]
+    columns = merged_columns([typed.columns for typed in rewritten if typed is not None])
+    cleaner = _Cleaner(item, Output(item.output_prefix, workbench.random_bits, columns), rule, unchanged)
     rest = [group for group in groups if group.object.key not in unchanged]
     for pass_ in await read_passes(rest, workbench.limits.merge_bytes, store, workbench) if rest else ():
-        pieces = await read_pass(pass_, store, workbench, rule.select)
+        pieces = await read_pass(pass_, store, workbench, columns, rule.select)
         await put_all(cleaner.feed(pieces), store, workbench)
         del pieces
     await put_all(cleaner.finish(), store, workbench)

@@ -15,7 +15,7 @@ from bearlake.compaction.stream_index import read_index
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Task, TaskChoice, TaskKind, TaskOffer
 from bearlake.metadata.model import Stream
-from bearlake.streams import configs as stream_configs
+from bearlake.streams.config import LONG_MAX
 from bearlake.streams.key_compaction_rules import KeyCompactionRules, key_compaction_rules
 from bearlake.telemetry import metrics
 from bearlake.telemetry.isolation import Isolation
@@ -44,7 +44,7 @@ class _Watched:
 
     @property
     def has_lag(self) -> bool:
-        return self.rules.lag_ms_min > 0 or self.rules.lag_ms_max < stream_configs.LONG_MAX
+        return self.rules.lag_ms_min > 0 or self.rules.lag_ms_max < LONG_MAX
 
 
 class Cleanings:

@@ -37,6 +37,7 @@ from bearlake.objects import ObjectStore
 from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
 from bearlake.table import naming as table_naming
+from bearlake.table.column_book import ColumnBook
 from bearlake.table.model import AppliedTask, TableChange, TableCommit, TableState
 from bearlake.telemetry import metrics
 
@@ -63,6 +64,8 @@ class Work:
     cleaning: CleaningPlan | None = None
     """What a MERGE task cleans; None: it keeps all records."""
     result: TaskResult = field(default_factory=lambda: TaskResult(items=()))
+    columns: ColumnBook | None = None
+    """The typed columns of its data files; None: they have none."""
     winner: int = -1
     is_prepared: bool = False
     """Whether the store may have `result`, so that this epoch may have sent a table commit."""
@@ -258,7 +261,9 @@ class Committer:
             errors[work.task.id] = error
 
     async def _apply(self, stream: Stream, works: Sequence[Work]) -> None:
-        commit = TableCommit(changes=[_change(work) for work in works])
+        books = [work.columns for work in works if work.columns is not None]
+        columns = max(books, key=lambda book: book.version, default=None)
+        commit = TableCommit(changes=[_change(work) for work in works], columns=columns)
         closed = await self._closed(stream)
         started_s = asyncio.get_running_loop().time()
         claims = [work.claim for work in works]

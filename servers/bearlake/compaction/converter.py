@@ -24,6 +24,7 @@ from bearlake.metadata.model import LocatedSlice, Slice, partition_index
 from bearlake.objects import Buffer
 from bearlake.records.batch import COMPRESSION_MASK, HEADER_BYTES, Compression
 from bearlake.records.compression import decompress
+from bearlake.table.value_typing import ValueTyping
 from bearlake.table.writer import record_batch
 
 _CRC = Struct(">I")
@@ -75,8 +76,10 @@ class Converter:
         file_bytes_max: int,
         batch_bytes_max: int,
         aborted: Sequence[AbortedRange] = (),
+        typing: ValueTyping | None = None,
     ) -> None:
-        """`aborted`: batches without rows; a segment covers their offsets, as those of control batches."""
+        """`aborted`: batches without rows; a segment covers their offsets, as those of control batches. `typing`: adds typed columns."""
+        self._typing = typing
         self._output = output
         self._kept_batches = kept_batches
         self._row_group_bytes = row_group_bytes
@@ -98,6 +101,7 @@ class Converter:
 
         Raises:
             Corrupt: an object's bytes contradict their checksums or the index; the message names the object.
+            MissingSchemas: values name schemas that `typing` does not know.
         """
         for loaded in slices:
             yield from self._add_slice(*loaded)
@@ -121,6 +125,7 @@ class Converter:
             record_bytes=self._record_bytes,
             written_bytes=self._written_bytes,
             kept_counts=dict(self._kept_batches.counts),
+            error_counts=dict(self._typing.error_counts) if self._typing is not None else {},
         )
 
     def _add_slice(self, located: LocatedSlice, view: memoryview) -> Iterator[Upload]:
@@ -223,7 +228,8 @@ class Converter:
         if self._builder.row_count == 0:
             return
         self._row_count += self._builder.row_count
-        self._output.write(record_batch(self._builder.take()))
+        rows = record_batch(self._builder.take())
+        self._output.write(rows if self._typing is None else self._typing.add(rows))
         if self._output.size_bytes >= self._file_bytes_max:
             yield from self._finish_file()
 

@@ -13,7 +13,9 @@ from bearlake.compaction.model import AbortedRange, Cleaning, ItemResult, TaskRe
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, PartitionKey, Slice
+from bearlake.table.column_book import decode_book
 from bearlake.table.model import DataFile
+from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
 
 VERSION = 1
 
@@ -38,6 +40,7 @@ def encode_item(item: WorkItem) -> bytes:
             "file_bytes_max": item.file_bytes_max,
             "row_group_bytes": item.row_group_bytes,
             **({} if item.cleaning is None else {"cleaning": _cleaning_fields(item.cleaning)}),
+            **({} if item.values is None else {"values": _values_fields(item.values)}),
         }
     )
 
@@ -63,6 +66,7 @@ def decode_item(encoded: bytes | str) -> WorkItem:
             row_group_bytes=fields["row_group_bytes"],
             aborted=[AbortedRange(PartitionKey(partition), *found) for partition, *found in fields.get("aborted", ())],
             cleaning=_cleaning(fields["cleaning"]) if "cleaning" in fields else None,
+            values=_values(fields["values"]) if "values" in fields else None,
         )
 
 
@@ -110,6 +114,8 @@ def _item_result_fields(result: ItemResult) -> dict[str, object]:
         **({"unchanged": list(result.unchanged)} if result.unchanged else {}),
         **({"rowless": [list(piece) for piece in result.rowless]} if result.rowless else {}),
         **({"dropped_count": result.dropped_count} if result.dropped_count else {}),
+        **({"error_counts": dict(result.error_counts)} if result.error_counts else {}),
+        **({"missing_schema_ids": list(result.missing_schema_ids)} if result.missing_schema_ids else {}),
     }
 
 
@@ -125,6 +131,8 @@ def _item_result(fields: _Json) -> ItemResult:
         unchanged=fields.get("unchanged", ()),
         rowless=[_slice(value) for value in fields["rowless"]] if "rowless" in fields else (),
         dropped_count=fields.get("dropped_count", 0),
+        error_counts=fields.get("error_counts", {}),
+        missing_schema_ids=fields.get("missing_schema_ids", ()),
     )
 
 
@@ -145,6 +153,34 @@ def _cleaning(fields: _Json) -> Cleaning:
         kept=[LocatedSlice(_slice(piece), *_object(value)) for piece, value in fields["kept"]],
         now_ms=fields["now_ms"],
         tombstone_keep_ms=fields["tombstone_keep_ms"],
+    )
+
+
+def _values_fields(plan: ValuePlan) -> dict[str, object]:
+    book = plan.columns.book
+    return {
+        "elides": plan.elides,
+        "book": book.encoded(),
+        "book_version": book.version,
+        "schemas": {str(id_): list(schema) for id_, schema in plan.columns.schemas.items()},
+        "known": list(plan.known),
+        "refused": {str(id_): why for id_, why in plan.refused.items()},
+        "schema_id": plan.schema_id,
+    }
+
+
+def _values(fields: _Json) -> ValuePlan:
+    book = decode_book(fields["book"], fields["book_version"])
+    schemas = {
+        int(id_): WriterSchema(type_, text, tuple(references), is_framed, levels_max, columns_max)
+        for id_, (type_, text, references, is_framed, levels_max, columns_max) in fields["schemas"].items()
+    }
+    return ValuePlan(
+        elides=fields["elides"],
+        columns=FileColumns(book=book, schemas=schemas),
+        known=fields["known"],
+        refused={int(id_): why for id_, why in fields["refused"].items()},
+        schema_id=fields["schema_id"],
     )
 
 

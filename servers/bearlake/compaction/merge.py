@@ -20,6 +20,7 @@ from bearlake.metadata.model import Slice
 from bearlake.objects import ObjectStore
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.table.rows import Key, Keys
+from bearlake.table.typed_rows import merged_columns
 from bearlake.table.writer import Rows
 
 
@@ -28,9 +29,10 @@ async def merge(item: WorkItem, store: ObjectStore, workbench: Workbench) -> Ite
     reader = DataFileReader(store, DataFileSettings(thread_count=0))
     footers = await run_all([reader.footer(reference) for reference in item.inputs])
     groups = [group for pair in zip(item.inputs, footers, strict=True) for group in groups_of(*pair)]
-    merger = _Merger(item, Output(item.output_prefix, workbench.random_bits))
+    columns = merged_columns([footer.typed.columns for footer in footers if footer.typed is not None])
+    merger = _Merger(item, Output(item.output_prefix, workbench.random_bits, columns))
     for pass_ in await read_passes(groups, workbench.limits.merge_bytes, store, workbench):
-        pieces = await read_pass(pass_, store, workbench)
+        pieces = await read_pass(pass_, store, workbench, columns)
         await put_all(merger.feed(pieces), store, workbench)
         del pieces
     await put_all(merger.finish(), store, workbench)

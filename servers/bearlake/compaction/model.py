@@ -5,13 +5,14 @@ form the task's `TaskResult`, which is stored in the metadata store before the t
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice
 from bearlake.table.model import DataFile
+from bearlake.table.value_plan import ValuePlan
 
 
 class AbortedRange(NamedTuple):
@@ -48,7 +49,8 @@ class WorkItem:
     COMPACT reads WAL slices. MERGE reads whole data files: `slices` are all segments that the index has in them, and `inputs` names the
     files (including files without segments). With a `cleaning`, a MERGE item leaves out superseded records. Batches that rows
     cannot represent exactly go under `kept_prefix` (`kept/`): `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the
-    uncompressed size; `file_bytes_max` is a target. `aborted` concerns COMPACT, and the kept batches of a `cleaning`.
+    uncompressed size; `file_bytes_max` is a target. `aborted` concerns COMPACT, and the kept batches of a `cleaning`. `values`: how the
+    values of COMPACT become typed columns; None: they do not.
     """
 
     kind: TaskKind
@@ -61,6 +63,7 @@ class WorkItem:
     row_group_bytes: int
     aborted: Sequence[AbortedRange] = ()
     cleaning: Cleaning | None = None
+    values: ValuePlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ class ItemResult:
 
     Of a cleaning: `unchanged` inputs have no record to leave out and stay as they are. `rowless` are segments of which no record is left,
     with position `NO_ROW`. `dropped_count` records were left out.
+    `error_counts`: values without typed columns, by code. With `missing_schema_ids`, the item wrote nothing that counts: run it again with
+    these schemas.
     """
 
     files: Sequence[WrittenFile]
@@ -90,6 +95,22 @@ class ItemResult:
     unchanged: Sequence[str] = ()
     rowless: Sequence[Slice] = ()
     dropped_count: int = 0
+    error_counts: Mapping[str, int] = field(default_factory=dict)
+    missing_schema_ids: Sequence[int] = ()
+
+
+def missing_schemas(ids: Collection[int]) -> ItemResult:
+    """Return the result of an item that needs the schemas with these ids."""
+    return ItemResult(
+        files=(),
+        kept_objects=(),
+        row_count=0,
+        read_bytes=0,
+        record_bytes=0,
+        written_bytes=0,
+        kept_counts={},
+        missing_schema_ids=sorted(ids),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from bearlake.compaction.workbench import Workbench
 from bearlake.metadata.compaction import SwapObject
 from bearlake.metadata.model import ObjectKind, ObjectRef, Slice
 from bearlake.objects import Buffer, ObjectStore
+from bearlake.table.value_plan import FileColumns
 from bearlake.table.writer import DataFileWriter, Rows
 
 _ATTEMPT_BITS = 32
@@ -30,8 +31,9 @@ async def put_all(steps: Iterator[Upload], store: ObjectStore, workbench: Workbe
 class Output:
     """Opens a data file for the first rows, and another file after each `finish`."""
 
-    def __init__(self, prefix: str, random_bits: Callable[[int], int]) -> None:
-        """`prefix` is the item's `output_prefix`; `random_bits(n)` returns n random bits."""
+    def __init__(self, prefix: str, random_bits: Callable[[int], int], columns: FileColumns | None = None) -> None:
+        """`prefix` is the item's `output_prefix`; `random_bits(n)` returns n random bits; `columns`: the typed columns, if any."""
+        self._columns = columns
         self._prefix = f"{prefix}-{random_bits(_ATTEMPT_BITS):08x}"
         self._number = 0
         self._writer: DataFileWriter | None = None
@@ -49,7 +51,7 @@ class Output:
     def write(self, rows: Rows) -> None:
         """Add a row group; see `DataFileWriter.write`."""
         if self._writer is None:
-            self._writer = DataFileWriter(f"{self._prefix}{self._number:04x}.parquet")
+            self._writer = DataFileWriter(f"{self._prefix}{self._number:04x}.parquet", self._columns)
             self._number += 1
         self._writer.write(rows)
 

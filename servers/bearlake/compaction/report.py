@@ -75,3 +75,5 @@ class Reporter:
         for item in items:
             for reason, count in item.kept_counts.items():
                 metrics.COMPACTION_KEPT.labels(reason).inc(count)
+            for code, count in item.error_counts.items():
+                metrics.COMPACTION_VALUE_ERRORS.labels(name, code).inc(count)

@@ -19,6 +19,7 @@ from bearlake.objects import ByteRange, ObjectStore
 from bearlake.table.footer import Footer
 from bearlake.table.rows import Key
 from bearlake.table.sparse import SparseFile
+from bearlake.table.value_plan import FileColumns
 from bearlake.table.writer import Rows
 
 
@@ -78,14 +79,23 @@ async def read_passes(groups: Sequence[Group], bytes_max: int, store: ObjectStor
     return list(_passes(groups, parts, bytes_max))
 
 
-async def read_pass(pass_: Pass, store: ObjectStore, workbench: Workbench, select: Select | None = None) -> Pieces:
-    """Read the rows of the pass, in pieces; reads a few row groups at a time. Raises `Corrupt`, `NotFound`, `Unavailable`."""
+async def read_pass(
+    pass_: Pass,
+    store: ObjectStore,
+    workbench: Workbench,
+    columns: FileColumns | None = None,
+    select: Select | None = None,
+) -> Pieces:
+    """Read the rows of the pass, in pieces; reads a few row groups at a time. `columns`: their typed columns, if any.
+
+    Raises `Corrupt`, `NotFound`, `Unavailable`.
+    """
     pieces: Pieces = []
     for start in range(0, len(pass_.groups), workbench.limits.read_concurrent_count):
         groups = pass_.groups[start : start + workbench.limits.read_concurrent_count]
         files = await run_all([load(group, [group.range], store) for group in groups])
         for group, file in zip(groups, files, strict=True):
-            pieces += await workbench.compute(partial(_cut, file, group, pass_, select))
+            pieces += await workbench.compute(partial(_cut, file, group, pass_, columns, select))
     return pieces
 
 
@@ -126,9 +136,9 @@ def _passes(groups: Sequence[Group], parts: Sequence[Part], bytes_max: int) -> I
         yield Pass(low, high, [groups[at] for at in sorted(places)])
 
 
-def _cut(file: SparseFile, group: Group, pass_: Pass, select: Select | None) -> Pieces:
+def _cut(file: SparseFile, group: Group, pass_: Pass, columns: FileColumns | None, select: Select | None) -> Pieces:
     try:
-        rows = table_rows.read_rows(file, group.footer, group.number)
+        rows = table_rows.read_rows(file, group.footer, group.number, columns)
         return list(table_rows.cut(select(group, rows) if select else rows, pass_.low, pass_.high))
     except Corrupt as error:
         raise Corrupt(f"{group.object.key}: {error}") from error

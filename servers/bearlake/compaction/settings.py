@@ -92,6 +92,17 @@ class KeyCompactionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSettings:
+    """Typed columns of tables."""
+
+    column_count_max: int = 1_000
+    """Typed columns of one table, nested fields included. Schemas that would add more get no columns. More columns make every data file
+    and every commit slower."""
+    schema_count_max: int = 256
+    """Schemas whose texts a work item has. Values of one item may have no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
     """How much a worker does at once, and how it handles failures."""
 
@@ -192,6 +203,8 @@ class CompactionSettings:
     """How small data files become large ones."""
     key_compaction: KeyCompactionSettings = field(default_factory=KeyCompactionSettings)
     """How superseded records are removed."""
+    columns: ColumnSettings = field(default_factory=ColumnSettings)
+    """How values become typed columns."""
     sweep: SweepSettings = field(default_factory=SweepSettings)
     """How what nothing needs is deleted."""
 

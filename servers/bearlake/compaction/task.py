@@ -9,12 +9,13 @@ from bearlake.compaction.concurrency import run_both
 from bearlake.compaction.converter import Converter
 from bearlake.compaction.kept_batches import KeptBatches
 from bearlake.compaction.merge import merge
-from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.model import ItemResult, WorkItem, missing_schemas
 from bearlake.compaction.output import Output, put_all
 from bearlake.compaction.windows import read_window, windows
 from bearlake.compaction.workbench import Workbench
 from bearlake.metadata.compaction import TaskKind
 from bearlake.objects import ObjectStore
+from bearlake.table.value_typing import MissingSchemas, ValueTyping
 from bearlake.wal.keys import KeySource
 
 
@@ -32,19 +33,24 @@ async def run(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemR
         return await clean(item, item.cleaning, store, workbench)
     if item.kind is TaskKind.MERGE:
         return await merge(item, store, workbench)
-    return await _compact(item, store, workbench)
+    try:
+        return await _compact(item, store, workbench)
+    except MissingSchemas as missing:
+        return missing_schemas(missing.ids)
 
 
 async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:
     limits = workbench.limits
     keys = KeySource(workbench.clock, workbench.random_bits, item.kept_prefix)
+    columns = None if item.values is None else item.values.columns
     converter = Converter(
-        Output(item.output_prefix, workbench.random_bits),
+        Output(item.output_prefix, workbench.random_bits, columns),
         KeptBatches(item.stream_id.bytes, keys, limits.kept_bytes),
         row_group_bytes=item.row_group_bytes,
         file_bytes_max=item.file_bytes_max,
         batch_bytes_max=limits.batch_bytes_max,
         aborted=item.aborted,
+        typing=None if item.values is None else ValueTyping(item.values),
     )
     rest = windows(item.slices, limits.window_bytes)
     loaded = await read_window(next(rest, ()), store, limits.read_concurrent_count)

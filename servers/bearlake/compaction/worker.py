@@ -18,25 +18,26 @@ from functools import partial
 from typing import Any
 
 from bearlake.clock import Clock
-from bearlake.compaction.aborted import aborted_ranges, of_slices
 from bearlake.compaction.claims import Claims
 from bearlake.compaction.cleaning_items import CleaningItems
 from bearlake.compaction.commit import Committer, Work
 from bearlake.compaction.covering import NothingLeft
 from bearlake.compaction.ensuring import StreamDeleted
-from bearlake.compaction.items import cut, deal_out
-from bearlake.compaction.merge_inputs import Outdated, read_inputs
-from bearlake.compaction.model import AbortedRange, WorkItem
+from bearlake.compaction.items import deal_out
+from bearlake.compaction.merge_inputs import Outdated
+from bearlake.compaction.model import WorkItem
 from bearlake.compaction.quarantine import KEPT_PREFIX, move_to_quarantine
 from bearlake.compaction.report import Outcome, Reporter
 from bearlake.compaction.retries import Retries
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.slot import Slots
-from bearlake.errors import BearlakeError, Conflict, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
+from bearlake.compaction.value_schemas import ValueSchemas
+from bearlake.compaction.work_items import WorkItems
+from bearlake.errors import BearlakeError, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Metadata
-from bearlake.metadata.compaction import TaskClaim, TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectKind, PartitionKey, ServerRef, Stream
+from bearlake.metadata.compaction import TaskClaim
+from bearlake.metadata.model import ServerRef, Stream
 from bearlake.objects import ObjectStore
 from bearlake.table import Tables, Unmergeable
 from bearlake.telemetry import metrics
@@ -74,7 +75,6 @@ class Worker:
         self._server = server
         self._settings = settings.worker
         self._choice = settings.choice
-        self._file_bytes = settings.merge.file_bytes
         self._quarantine_retry_ms = settings.sweep.quarantine_retry_ms
         self._on_fenced = on_fenced
         self._retries = Retries(
@@ -84,7 +84,9 @@ class Worker:
         )
         self._keys = KeySource(clock, random_source.getrandbits, KEPT_PREFIX)
         self._committer = Committer(metadata, store, tables, settings.worker, self._retries, self._keys.next)
-        self._cleanings = CleaningItems(metadata, settings, clock)
+        self._values = ValueSchemas(metadata, tables, settings.columns)
+        cleanings = CleaningItems(metadata, settings, clock)
+        self._items = WorkItems(metadata, self._committer, cleanings, self._values, settings)
         self._claims = Claims(metadata.tasks, server)
         self._hint = asyncio.Event()
         self._idle = asyncio.Event()
@@ -203,7 +205,7 @@ class Worker:
         for work in works:
             try:
                 await self._committer.recover(work)
-                items.append([] if work.winner >= 0 else await self._items(work))
+                items.append([] if work.winner >= 0 else await self._items.of(work))
                 ready.append(work)
             except Exception as error:  # noqa: BLE001 - boundary: one task
                 await self._failed(work, error)
@@ -212,47 +214,13 @@ class Worker:
         started_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.deadline_ms / 1000):
-                flat = [item for group in items for item in group]
-                results = list(await self._runner.run(flat)) if flat else []
+                results = await self._values.run(ready, items, self._runner)
             deal_out(ready, items, results)
         except Exception as error:  # noqa: BLE001 - boundary: one round
             await self._round_failed(ready, error)
             return []
         metrics.COMPACTION_SECONDS.labels("run").observe(asyncio.get_running_loop().time() - started_s)
         return ready
-
-    async def _items(self, work: Work) -> list[WorkItem]:
-        """Build a task's work items from the current index. Raises `Conflict` for a merge that is no longer possible."""
-        task = work.task
-        prefix = f"{await self._committer.location(work.stream)}/data/{task.id:016x}-{task.epoch}"
-        aborted: dict[PartitionKey, list[AbortedRange]] = {}
-        if task.kind is TaskKind.MERGE:
-            cleaning = await self._cleanings.items(work, prefix)
-            if cleaning:
-                return cleaning
-            await read_inputs(work, self._metadata)
-            groups: Sequence[Sequence[LocatedSlice]] = [work.slices]
-        else:
-            # Before the slices: a trim between the reads may remove what was aborted, and the batches with it.
-            aborted = await aborted_ranges(self._metadata, task.ranges)
-            work.slices = await self._metadata.log.slices(task.ranges)
-            if any(found.kind is not ObjectKind.WAL for found in work.slices):  # this worker was paused for long
-                raise Conflict(f"task {task.id}: another worker has already swapped its offsets")
-            groups = cut(work.slices, self._settings.item_bytes_max)
-        return [
-            WorkItem(
-                kind=task.kind,
-                stream_id=work.stream.id,
-                output_prefix=f"{prefix}-{number}",
-                kept_prefix=KEPT_PREFIX,
-                slices=group,
-                inputs=work.inputs,
-                file_bytes_max=self._file_bytes,
-                row_group_bytes=self._settings.row_group_bytes,
-                aborted=of_slices(aborted, group),
-            )
-            for number, group in enumerate(groups)
-        ]
 
     # -- committing ----------------------------------------------------------------------------------------------
 

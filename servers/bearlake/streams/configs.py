@@ -7,82 +7,14 @@ defaults and accepts them. A config without meaning for a log without broker dis
 Source: Apache Kafka documentation, "Topic Configs" (4.x).
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 
 from bearlake.errors import Invalid
+from bearlake.streams.config import LONG_MAX, TABLE_NAME_LENGTH_MAX, Config, ConfigType
 
-
-class ConfigType(IntEnum):
-    """Value types with the numbers of DescribeConfigs (KIP-569)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """One config: name, type, default (as text), meaning, smallest and largest number, and the allowed values or pattern."""
-
-    name: str
-    type: ConfigType
-    default: str
-    doc: str
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] = ()
-    pattern: str = ""
-
-    def check(self, value: str) -> None:
-        """Raise `Invalid`, naming the expected value, unless `value` is legal for this config."""
-        if self.type in _NUMBERS:
-            self._check_number(value)
-        elif self.type is ConfigType.BOOLEAN and value.lower() not in ("true", "false"):
-            raise Invalid(f"{self.name} = {value!r}: expected true or false")
-        elif self.pattern and re.fullmatch(self.pattern, value) is None:
-            raise Invalid(
-                f"{self.name} = {value!r}: expected letters, digits, _ and -, at most {_TABLE_NAME_LENGTH_MAX}"
-            )
-        elif self.choices:
-            words = value.split(",") if self.type is ConfigType.LIST else [value]
-            for word in words:
-                if word.strip() not in self.choices:
-                    raise Invalid(
-                        f"{self.name} = {value!r}: expected one of {', '.join(c or repr(c) for c in self.choices)}"
-                    )
-
-    def _check_number(self, value: str) -> None:
-        try:
-            number = float(value) if self.type is ConfigType.DOUBLE else int(value)
-        except ValueError as error:
-            raise Invalid(f"{self.name} = {value!r}: expected a number ({self.type.name})") from error
-        low, high = _NUMBERS[self.type]
-        low = low if self.minimum is None else self.minimum
-        high = high if self.maximum is None else self.maximum
-        if not low <= number <= high:
-            raise Invalid(f"{self.name} = {value!r}: expected a number from {low:g} to {high:g}")
-
-
-LONG_MAX = 2**63 - 1
-"""Kafka's value for "no limit"."""
-_INT_MAX = 2**31 - 1
-_NUMBERS: dict[ConfigType, tuple[float, float]] = {
-    ConfigType.INT: (-(2**31), _INT_MAX),
-    ConfigType.SHORT: (-(2**15), 2**15 - 1),
-    ConfigType.LONG: (-(2**63), LONG_MAX),
-    ConfigType.DOUBLE: (-1e308, 1e308),
-}
-_TABLE_NAME_LENGTH_MAX = 249
-_TABLE_NAME = f"[A-Za-z0-9_-]{{1,{_TABLE_NAME_LENGTH_MAX}}}"
+_TABLE_NAME = f"[A-Za-z0-9_-]{{1,{TABLE_NAME_LENGTH_MAX}}}"
 _NO_DISK = "Accepted for compatibility; without effect, since Bearlake has no broker disks."
 _B, _S, _I, _L, _D, _LIST = (
     ConfigType.BOOLEAN,
@@ -272,6 +204,13 @@ ALL: tuple[Config, ...] = (
         100,
     ),
     Config(
+        "table.key.mode",
+        _S,
+        "raw",
+        "How keys become columns. raw: the table has each key as bytes. Keys have no typed columns yet.",
+        choices=("raw",),
+    ),
+    Config(
         "table.name", _S, "", "Name of the table; empty: the stream's name with '.' as '_'.", pattern=f"|{_TABLE_NAME}"
     ),
     Config("table.namespace", _S, "streams", "Namespace of the table in its catalog.", pattern=_TABLE_NAME),
@@ -296,6 +235,27 @@ ALL: tuple[Config, ...] = (
         "-1",
         "Age (ms) at which rows may be removed from the table, independent of the stream's retention.ms; -1: rows stay.",
         -1,
+    ),
+    Config(
+        "table.value.mode",
+        _S,
+        "raw",
+        "How values become columns. raw: bytes only. keep: typed columns by schema beside the bytes. elide: typed columns,"
+        " and the bytes only of values that the columns do not give back byte for byte.",
+        choices=("raw", "keep", "elide"),
+    ),
+    Config(
+        "table.value.schema_id",
+        _I,
+        "-1",
+        "Id of the schema of all values, which then have no header; -1: each value begins with its schema's id in Confluent's wire format.",
+        -1,
+    ),
+    Config(
+        "table.value.subjects",
+        _LIST,
+        "",
+        "Subjects of the registry whose schemas values may have; empty: the stream's name with '-value'.",
     ),
     Config("unclean.leader.election.enable", _B, "false", _NO_DISK),
 )

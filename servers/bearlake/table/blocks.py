@@ -35,6 +35,7 @@ from bearlake.table.schema import (
     VALUE,
 )
 from bearlake.table.sparse import SparseFile
+from bearlake.table.typed_rows import file_schema, restored
 
 _MICROSECONDS = 1000
 _LENGTH = Struct(">i")
@@ -85,7 +86,7 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
     Raises:
         Corrupt: the rows cannot be decoded, or do not have our format.
     """
-    columns = columns_of(_read(file, footer, group, COLUMNS))
+    columns = columns_of(_complete(file, footer, group))
     try:
         buffer, batches = kernel.encode_columns(columns, 0, columns.row_count)
     except ValueError as error:
@@ -164,6 +165,18 @@ def columns_of(table: pa.Table) -> kernel.Columns:
         value_validity=_bitmap(value_validity),
         **{name: _values(batch[name]) for name in BATCH_FIELDS},
     )
+
+
+def _complete(file: SparseFile, footer: Footer, group: int) -> pa.Table:
+    """Read our columns of a row group, with the values that the file leaves out."""
+    typed = footer.typed
+    if typed is None or typed.has_values(group):
+        return _read(file, footer, group, COLUMNS)
+    rows = _read(file, footer, group, file_schema(typed.columns.book).names)
+    try:
+        return restored(rows, typed, group)
+    except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
 def _read(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) -> pa.Table:

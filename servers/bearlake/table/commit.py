@@ -38,6 +38,7 @@ from pyiceberg.typedef import EMPTY_DICT, Record
 from bearlake.errors import BearlakeError, Conflict, NotFound, Unavailable
 from bearlake.table import schema
 from bearlake.table.applied_tasks import TASKS_SUMMARY, Decision, decide, read_applied_tasks
+from bearlake.table.column_iceberg import stage_columns
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations
 from bearlake.table.model import DataFile, TableCommit, Unmergeable
@@ -76,6 +77,7 @@ class Committer:
             decision = decide(read_applied_tasks(transaction.table_metadata.properties), commit.changes, closed_tasks)
             if decision.changes:
                 check()  # after the load (decision 79), so the answer holds for the version that this attempt replaces
+                stage_columns(transaction, commit.columns)
                 self._stage(transaction, decision)
 
         return self.repeat(table, stage)

@@ -14,10 +14,15 @@ import pyarrow.parquet as pq
 
 from bearlake.errors import Corrupt
 from bearlake.objects import ByteRange
-from bearlake.table.schema import OFFSET, PARTITION_ID, TIMESTAMP
+from bearlake.table.leaves import leaves
+from bearlake.table.schema import ARROW_SCHEMA, OFFSET, PARTITION_ID, SCHEMA_ID, TIMESTAMP
+from bearlake.table.typed_rows import FOOTER_NAME, TypedFooter, decode_footer
 
 TIME_COLUMNS = (PARTITION_ID, OFFSET, TIMESTAMP)
 """Columns read by a time lookup; the columns with statistics."""
+
+OWN_LEAF_COUNT = sum(1 for _ in leaves(ARROW_SCHEMA))
+"""Parquet columns of our columns, which come first."""
 
 UNREADABLE = (pa.ArrowException, OSError, ValueError)
 """Errors of pyarrow for damaged files; `ValueError` for names that are not UTF-8."""
@@ -56,6 +61,8 @@ class Footer:
     groups: Sequence[RowGroup]
     metadata: pq.FileMetaData
     memory_bytes: int
+    typed: TypedFooter | None = None
+    """The typed columns; None: the file has none."""
 
     def holding(self, partition: int, start: int, end: int) -> Sequence[int]:
         """Return the row groups that may hold rows of the partition with offsets `[start, end)`, in order.
@@ -89,6 +96,15 @@ class Footer:
             found.append(ByteRange(start, start + column.total_compressed_size))
         return found
 
+    def range_of_values(self, group: int) -> ByteRange:
+        """Return the byte range of what record batches are made of: our columns, and the typed ones if they replace values."""
+        found = self.groups[group]
+        if self.typed is None or not self.typed.has_values(group):
+            return ByteRange(found.start, found.end)
+        row_group = self.metadata.row_group(group)
+        ends = (row_group.column(at) for at in range(OWN_LEAF_COUNT))
+        return ByteRange(found.start, max(_start_of(column) + column.total_compressed_size for column in ends))
+
     def size_of(self, group: int, columns: Collection[str]) -> int:
         """Return the uncompressed bytes of a row group's columns, none of which is nested."""
         return sum(column.total_uncompressed_size for column in self._columns(group, columns))
@@ -118,7 +134,19 @@ def parse(tail: memoryview) -> Footer:
             row_start = groups[-1].row_end
     except UNREADABLE as error:
         raise Corrupt(f"footer of a data file: {error}") from error
-    return Footer(groups=groups, metadata=metadata, memory_bytes=metadata.serialized_size * _MEMORY_RATIO)
+    text = (metadata.metadata or {}).get(FOOTER_NAME)
+    if text is None and groups and _has_column(metadata, SCHEMA_ID):
+        raise Corrupt("data file: it has typed columns, but its footer does not describe them")
+    return Footer(
+        groups=groups,
+        metadata=metadata,
+        memory_bytes=metadata.serialized_size * _MEMORY_RATIO,
+        typed=None if text is None else decode_footer(text),
+    )
+
+
+def _has_column(metadata: pq.FileMetaData, name: str) -> bool:
+    return any(metadata.schema.column(at).path == name for at in range(len(metadata.schema)))
 
 
 def _row_group(group: pq.RowGroupMetaData, row_start: int) -> RowGroup:

@@ -252,4 +252,6 @@ class IcebergTables(Tables):
             snapshot_id=table.metadata.current_snapshot_id,
             ends=applied.ends,
             applied=applied.applied,
+            last_column_id=table.metadata.last_column_id,
+            column_names=[field.name for field in table.schema().fields],
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bearlake.errors import Conflict
+from bearlake.table.column_book import ColumnBook
 
 
 class Unmergeable(Conflict):
@@ -58,6 +59,8 @@ class TableCommit:
     """Changes of several tasks for one snapshot, or as few as their kinds allow."""
 
     changes: Sequence[TableChange]
+    columns: ColumnBook | None = None
+    """Typed columns that the table must have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,9 @@ class TableState:
     snapshot_id: int | None
     ends: Mapping[int, int]
     applied: Mapping[int, int]
+    last_column_id: int = 0
+    """The largest field id that the table has given."""
+    column_names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,8 +70,7 @@ class DataFileReader:
 
     async def block(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":
         """Read a row group as record batches. Raises as `footer` does."""
-        found = footer.groups[group]
-        ranges = [ByteRange(found.start, found.end)]
+        ranges = [footer.range_of_values(group)]
         parts = await self._read(ref, ranges)
         return await self._run(
             ref, _decode, ref.size, ranges, parts, footer, group, self._settings.compressed_bytes_min

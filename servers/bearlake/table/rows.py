@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bearlake.errors import Corrupt
-from bearlake.table.footer import Footer
-from bearlake.table.schema import ARROW_SCHEMA, BATCH, COLUMNS, KEY, OFFSET, PARTITION_ID, TIMESTAMP, VALUE
+from bearlake.table.footer import UNREADABLE, Footer
+from bearlake.table.schema import ARROW_SCHEMA, BATCH, KEY, OFFSET, PARTITION_ID, TIMESTAMP, VALUE
 from bearlake.table.sparse import SparseFile
+from bearlake.table.typed_rows import conformed, file_schema, restored
+from bearlake.table.value_plan import FileColumns
 
 KEY_COLUMNS = (PARTITION_ID, OFFSET)
 _MICROSECONDS = 1000
@@ -85,16 +87,25 @@ def read_columns(file: SparseFile, footer: Footer, group: int, columns: Sequence
     return _read(file, footer, group, columns)
 
 
-def read_rows(file: SparseFile, footer: Footer, group: int) -> pa.Table:
-    """Read all columns of the row group in `file`.
+def read_rows(file: SparseFile, footer: Footer, group: int, columns: FileColumns | None = None) -> pa.Table:
+    """Read all columns of the row group in `file`, with all values. `columns`: the typed columns of the result; None: none.
 
     Raises:
         Corrupt: the rows cannot be decoded, or do not have our format.
     """
-    rows = _read(file, footer, group, COLUMNS)
-    if not rows.schema.equals(ARROW_SCHEMA):
+    typed = footer.typed
+    expected = ARROW_SCHEMA if typed is None else file_schema(typed.columns.book)
+    rows = _read(file, footer, group, expected.names)
+    if not rows.schema.equals(expected):
         raise Corrupt(f"data file, row group {group}: the columns are not those of a stream")
-    return rows
+    if columns is None:
+        assert typed is None, "rows with typed columns are rewritten with typed columns"
+        return rows
+    try:
+        rows = rows if typed is None else restored(rows, typed, group)
+        return conformed(rows, None if typed is None else typed.columns, columns)
+    except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
 def cut(rows: pa.Table, low: Key, high: Key | None) -> Iterator[tuple[Key, pa.Table]]:

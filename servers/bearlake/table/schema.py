@@ -32,6 +32,11 @@ BATCH: Final = "_batch"
 COLUMNS: Final = (PARTITION_ID, OFFSET, TIMESTAMP, KEY, HEADERS, VALUE, BATCH)
 """Column names in order. Rows of a data file are sorted by (`_partition_id`, `_offset`)."""
 
+SCHEMA_ID: Final = "_schema_id"
+"""Column of tables with typed columns: the id of the value's schema; null for a tombstone. Its field id is the book's."""
+ERROR: Final = "_error"
+"""Column of tables with typed columns: why a value has no typed columns; null if it has. Its field id is the book's."""
+
 HEADER_KEY: Final = "key"
 HEADER_VALUE: Final = "value"
 BATCH_FIELDS: Final = ("base_offset", "attributes", "producer_id", "producer_epoch", "base_sequence")

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bearlake import kernel
+from bearlake.table.leaves import dictionary_paths, leaves
 from bearlake.table.model import DataFile
 from bearlake.table.schema import (
     ARROW_SCHEMA,
@@ -30,6 +31,8 @@ from bearlake.table.schema import (
     PARTITION_ID,
     TIMESTAMP,
 )
+from bearlake.table.typed_rows import TypedFileRows
+from bearlake.table.value_plan import FileColumns
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -44,9 +47,6 @@ _DICTIONARY_COLUMNS: Final = (
     f"{BATCH}.producer_id",
     f"{BATCH}.producer_epoch",
 )
-_FIELD_BY_PATH: Final[Mapping[str, int]] = {
-    path.replace("_headers.element", "_headers.list.element"): field for path, field in FIELD_IDS.items()
-}
 _BOUND_FORMATS: Final = {PARTITION_ID: Struct("<i"), OFFSET: Struct("<q"), TIMESTAMP: Struct("<q")}
 _MICROSECONDS = 1000
 
@@ -66,18 +66,22 @@ class FinishedFile:
 class DataFileWriter:
     """Writes one data file. Rows must be sorted by (`_partition_id`, `_offset`), in row groups that end at batch boundaries."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, columns: FileColumns | None = None) -> None:
+        """`columns`: the file's typed columns; None: it has none."""
         self._key = key
+        self._typed = None if columns is None else TypedFileRows(columns)
+        self._schema = ARROW_SCHEMA if self._typed is None else self._typed.schema
+        typed_paths = [] if columns is None else dictionary_paths(self._schema)
         self._sink = _Parts()
         self._output = pa.PythonFile(self._sink, mode="w")
         self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
             self._output,
-            ARROW_SCHEMA,
+            self._schema,
             version="2.6",
             compression="zstd",
             compression_level=COMPRESSION_LEVEL,
-            use_dictionary=list(_DICTIONARY_COLUMNS),
+            use_dictionary=[*_DICTIONARY_COLUMNS, *typed_paths],
             column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
             write_statistics=list(BOUNDED_COLUMNS),
             store_schema=False,
@@ -92,21 +96,24 @@ class DataFileWriter:
         return self._sink.size
 
     def write(self, rows: Rows) -> None:
-        """Write one row group of at least one row, with the columns of `schema.ARROW_SCHEMA`."""
+        """Write one row group of at least one row, with the columns of `schema.ARROW_SCHEMA`, or those of `typed_rows.memory_schema`."""
         assert rows.num_rows > 0
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        if self._typed is not None:
+            table = self._typed.elided(table)
         self._writer.write_table(table, row_group_size=rows.num_rows)
         self.row_count += rows.num_rows
 
     def finish(self, metadata: Mapping[str, str] | None = None) -> FinishedFile:
         """Write the footer, with `metadata` as key-value metadata. The writer cannot be used afterwards."""
         assert self.row_count > 0
+        metadata = {**(metadata or {}), **(self._typed.footer() if self._typed is not None else {})}
         if metadata:
             self._writer.add_key_value_metadata(metadata)
         self._writer.close()
         self._output.close()
         (footer,) = self._footers
-        file = data_file(self._key, self._sink.size, footer)
+        file = data_file(self._key, self._sink.size, footer, self._schema)
         assert file.row_count == self.row_count
         return FinishedFile(parts=self._sink.parts, file=file)
 
@@ -153,8 +160,9 @@ def record_batch(columns: kernel.Columns) -> pa.RecordBatch:
     )
 
 
-def data_file(key: str, size: int, footer: pq.FileMetaData) -> DataFile:
+def data_file(key: str, size: int, footer: pq.FileMetaData, columns: pa.Schema = ARROW_SCHEMA) -> DataFile:
     """Build a file's manifest entry from its footer. Only columns with statistics have bounds."""
+    field_ids = [leaf.field_id for leaf in leaves(columns)]
     column_sizes: dict[int, int] = {}
     value_counts: dict[int, int] = {}
     nulls: dict[int, int] = {}
@@ -166,7 +174,7 @@ def data_file(key: str, size: int, footer: pq.FileMetaData) -> DataFile:
         for position in range(group.num_columns):
             column = group.column(position)
             path = column.path_in_schema
-            field = _FIELD_BY_PATH[path]
+            field = field_ids[position]
             column_sizes[field] = column_sizes.get(field, 0) + column.total_compressed_size
             value_counts[field] = value_counts.get(field, 0) + column.num_values
             if path not in _BOUND_FORMATS:

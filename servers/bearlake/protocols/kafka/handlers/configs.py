@@ -31,7 +31,7 @@ from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import config_changes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import ConfigChanges, ConfigDecision
-from bearlake.streams.configs import ConfigType
+from bearlake.streams.config import ConfigType
 from bearlake.streams.internal_topics import is_internal
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.turns import in_turns

@@ -13,7 +13,7 @@ from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.configs import Config
+from bearlake.streams.config import Config
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 

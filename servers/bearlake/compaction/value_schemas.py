@@ -1,0 +1,195 @@
+"""Which schemas the values of a stream have, and which columns these schemas have in its table.
+
+The worker plans a task's values after it has read the task's slices: a record names a schema that was registered before it, so the plan
+knows every schema that the records may name. The plan has the texts of the schemas whose fields have columns already. An item that meets
+another known schema ends and asks for it (`MissingSchemas`); then the worker adds the schema to the column book, and runs the item again.
+So a schema that no record uses adds no columns.
+
+Everything is read from the metadata store, which is also this deployment's registry. If it does not answer, the task waits and no attempt
+is counted. A setting that names no usable schema fails the task, whose error says why, and no other stream's.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from bearlake.compaction.commit import Work
+from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.runner import Runner
+from bearlake.compaction.settings import ColumnSettings
+from bearlake.errors import Conflict, Invalid, Unsupported
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import Stream
+from bearlake.metadata.schemas import VersionKey
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.library import schema_of
+from bearlake.streams.schemas.model import Schema
+from bearlake.streams.value_rules import ValueMode, ValueRules, value_rules
+from bearlake.table import Tables
+from bearlake.table.column_book import ColumnBook, decode_book, new_book, with_schema
+from bearlake.table.schema import FIELD_IDS
+from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX
+from bearlake.table.value_codecs import TYPES, SchemaUnusable, codec_of
+from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
+
+_ATTEMPT_COUNT_MAX = 20
+"""Attempts to change a column book that other workers change, too."""
+_REASON_LENGTH_MAX = 256
+_REFERENCE_COUNT_MAX = 256
+_STREAM_COUNT_MAX = 1_000
+"""Streams whose refused schemas are remembered."""
+
+
+class ValueSchemas:
+    """Plans the values of tasks, for one worker."""
+
+    def __init__(self, metadata: Metadata, tables: Tables, settings: ColumnSettings) -> None:
+        self._metadata = metadata
+        self._tables = tables
+        self._settings = settings
+        self._refused: OrderedDict[int, set[int]] = OrderedDict()
+
+    async def plan(self, stream: Stream, wanted: Collection[int] = ()) -> ValuePlan | None:
+        """Return how values become columns; None: they do not. The columns of the `wanted` schemas are stored when this returns.
+
+        Raises:
+            Invalid: the settings name no schema, or subjects of several contexts.
+            Unsupported: the format of a schema cannot become columns.
+            Conflict: other workers change the columns all the time.
+            Unavailable: a store did not answer.
+        """
+        rules = value_rules(stream.name, stream.configs)
+        if rules.mode is ValueMode.RAW:
+            return None
+        context = _context(rules)
+        known = await self._known(rules)
+        wanted = {*wanted, *self._refused.get(stream.number, ()), *(known if rules.schema_id is not None else ())}
+        for _ in range(_ATTEMPT_COUNT_MAX):
+            stored = await self._metadata.table_columns.get(stream.number)
+            book = decode_book(stored.text, stored.version) if stored.version else None
+            own = [] if book is None else list(book.schema_ids)
+            ids = [*wanted, *(id_ for id_ in reversed(own) if id_ not in wanted)][: self._settings.schema_count_max]
+            schemas = {row.id: schema_of(row) for row in await self._metadata.schemas.schemas(context, ids)}
+            if rules.schema_id is not None and rules.schema_id not in schemas:
+                raise Invalid(f"table.value.schema_id = {rules.schema_id}: the registry has no schema with this id")
+            texts = {schema.id: await self._written(schema, rules) for schema in schemas.values()}
+            try:
+                book, refused = await self._extended(stream, book, {id_: texts[id_] for id_ in ids if id_ in texts})
+            except Conflict:
+                continue
+            self._remember(stream, refused)
+            return ValuePlan(
+                elides=rules.mode is ValueMode.ELIDE,
+                columns=FileColumns(book=book, schemas={id_: texts[id_] for id_ in texts if id_ in book.schema_ids}),
+                known=known,
+                refused=refused,
+                schema_id=rules.schema_id,
+            )
+        raise Conflict(f"stream {stream.name}: other workers change its columns all the time")
+
+    async def run(self, works: Sequence[Work], items: Sequence[Sequence[WorkItem]], runner: Runner) -> list[ItemResult]:
+        """Run the items of the works; add the schemas that items ask for, and run those again. Raises as `plan` and `Runner.run`."""
+        flat = [item for group in items for item in group]
+        owners = [work for work, group in zip(works, items, strict=True) for _ in group]
+        results = list(await runner.run(flat)) if flat else []
+        for _ in range(self._settings.schema_count_max):
+            again = [at for at, result in enumerate(results) if result.missing_schema_ids]
+            if not again:
+                return results
+            for work in {id(owners[at]): owners[at] for at in again}.values():
+                places = [at for at in again if owners[at] is work]
+                wanted = {id_ for at in places for id_ in results[at].missing_schema_ids}
+                plan = await self.plan(work.stream, wanted)
+                if plan is None:
+                    raise Conflict(f"the columns of stream {work.stream.name} were disabled meanwhile")
+                work.columns = plan.columns.book
+                for at in places:
+                    flat[at] = replace(flat[at], values=plan)
+            for at, result in zip(again, await runner.run([flat[at] for at in again]), strict=True):
+                results[at] = result
+        raise Conflict(f"work items ask for more than {self._settings.schema_count_max} schemas, one after the other")
+
+    def _remember(self, stream: Stream, refused: Collection[int]) -> None:
+        """Remember refused schemas, so that the next plan names them, and no item has to ask for them."""
+        if refused:
+            self._refused[stream.number] = set(refused)
+            self._refused.move_to_end(stream.number)
+        while len(self._refused) > _STREAM_COUNT_MAX:
+            self._refused.popitem(last=False)
+
+    async def _known(self, rules: ValueRules) -> list[int]:
+        """Return the ids that values may name."""
+        if rules.schema_id is not None:
+            return [rules.schema_id]
+        states = [await self._metadata.schemas.subject(names.parse(subject)) for subject in rules.subjects]
+        return sorted({version.schema_id for state in states for version in state.versions})
+
+    async def _extended(
+        self, stream: Stream, book: ColumnBook | None, texts: Mapping[int, WriterSchema]
+    ) -> tuple[ColumnBook, dict[int, str]]:
+        """Return the book with the schemas' columns, stored, and why schemas cannot become columns. Raises `Conflict`."""
+        refused: dict[int, str] = {}
+        new = [schema_id for schema_id in texts if book is None or schema_id not in book.schema_ids]
+        if book is not None and not new:
+            return book, refused
+        state = await self._tables.state(stream)
+        last_id = max(state.last_column_id if state is not None else 0, *FIELD_IDS.values())
+        found = book or new_book(last_id)
+        for schema_id in sorted(new):
+            try:
+                found = with_schema(
+                    found,
+                    schema_id,
+                    codec_of(texts[schema_id]).fields,
+                    last_id=last_id,
+                    names=() if state is None else state.column_names,
+                    column_count_max=self._settings.column_count_max,
+                )
+            except (SchemaUnusable, Unsupported) as error:
+                refused[schema_id] = f"UNSUPPORTED_SCHEMA: {error}"[:_REASON_LENGTH_MAX]
+        if found == book:
+            return found, refused
+        stored = await self._metadata.table_columns.set(stream.number, found.encoded(), version=found.version)
+        return replace(found, version=stored.version), refused
+
+    async def _written(self, schema: Schema, rules: ValueRules) -> WriterSchema:
+        """Return the schema for its codec. Raises `FormatUnsupported`."""
+        if schema.type.value not in TYPES:
+            raise FormatUnsupported(
+                f"schema {schema.id} is of type {schema.type.value}: only values of {', '.join(TYPES)} become columns yet"
+            )
+        references: dict[VersionKey, str] = {}
+        await self._add_references(schema, references)
+        is_framed = rules.schema_id is None
+        return WriterSchema(
+            schema.type.value, schema.text, tuple(references.values()), is_framed, LEVELS_MAX, COLUMNS_MAX
+        )
+
+    async def _add_references(self, schema: Schema, found: dict[VersionKey, str]) -> None:
+        """Add the texts of the schemas to which a schema refers, each after those to which it refers itself."""
+        for reference in schema.references:
+            if reference.version in found:
+                continue
+            if len(found) >= _REFERENCE_COUNT_MAX:
+                raise FormatUnsupported(f"schema {schema.id} refers to more than {_REFERENCE_COUNT_MAX} schemas")
+            subject, number = reference.version
+            state = await self._metadata.schemas.subject(subject)
+            ids = [version.schema_id for version in state.versions if version.number == number]
+            for row in await self._metadata.schemas.schemas(subject.context, ids):
+                referred = schema_of(row)
+                await self._add_references(referred, found)
+                found[reference.version] = referred.text
+
+
+def _context(rules: ValueRules) -> str:
+    """Return the registry's context whose ids values name."""
+    contexts = {names.parse(subject).context for subject in rules.subjects}
+    if len(contexts) > 1:
+        raise Invalid(
+            f"table.value.subjects: subjects of several contexts ({', '.join(sorted(contexts))}), whose ids differ"
+        )
+    return contexts.pop()
+
+
+class FormatUnsupported(Invalid):
+    """This version knows no columns for the schema's format: the stream waits for another setting or version."""

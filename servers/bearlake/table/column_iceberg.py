@@ -1,0 +1,169 @@
+"""Adds typed columns to an Iceberg table, with the field ids of the column book.
+
+The table's property `bearlake.columns` names the ids that Bearlake has added, at any level. An id that the table has and the property has
+not is another engine's column: the table's commit then fails, because the data files have other values under that id. An id that the
+property has and the table has not is a column that a user has dropped: it stays dropped. Users may rename columns.
+
+Source: Apache Iceberg table spec, "Schema Evolution"; decision 214.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from itertools import count
+from typing import Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
+from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from bearlake.errors import Conflict, Corrupt
+from bearlake.table.column_book import ColumnBook
+from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf, promoted
+from bearlake.table.schema import ERROR, SCHEMA_ID
+
+COLUMNS_PROPERTY: Final = "bearlake.columns"
+"""Table property: JSON list of the field ids of typed columns, as ranges [first, last]."""
+
+_PRIMITIVES: Final[dict[str, IcebergType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "time": TimeType(),
+    "timestamp": TimestampType(),
+    "timestamptz": TimestamptzType(),
+    "uuid": UUIDType(),
+}
+
+
+def stage_columns(transaction: Transaction, book: ColumnBook | None) -> None:
+    """Stage what the table lacks of the book's columns; nothing if it has all, or if there is no book.
+
+    Raises:
+        Conflict: another engine has given one of the ids to a column of its own, or changed the type of ours.
+    """
+    if book is None:
+        return
+    metadata = transaction.table_metadata
+    known = _read_ids(metadata.properties.get(COLUMNS_PROPERTY, "[]"))
+    if book.ids <= known and not book.columns:
+        return
+    schema = metadata.schema()
+    own = (Column(book.schema_id, SCHEMA_ID, "", "int"), Column(book.error_id, ERROR, "", "string"))
+    fields = _extended(schema.fields, (*own, *book.columns), known)
+    if tuple(fields) == schema.fields and book.ids <= known:
+        return
+    number = 1 + max(found.schema_id for found in metadata.schemas)
+    new = Schema(*fields, schema_id=number, identifier_field_ids=schema.identifier_field_ids)
+    updates = (AddSchemaUpdate(schema=new), SetCurrentSchemaUpdate(schema_id=-1))
+    transaction._apply(updates, (AssertCurrentSchemaId(current_schema_id=schema.schema_id),))
+    transaction.set_properties({COLUMNS_PROPERTY: _write_ids(known | book.ids)})
+
+
+def iceberg_type(found: ColumnType) -> IcebergType:
+    """Return a column's type in Iceberg, with the ids of what is in it."""
+    if isinstance(found, StructOf):
+        return StructType(*map(_field, found.fields))
+    if isinstance(found, ListOf):
+        return ListType(found.element_id, iceberg_type(found.element), element_required=False)
+    if isinstance(found, MapOf):
+        return MapType(
+            found.key_id, iceberg_type(found.key), found.value_id, iceberg_type(found.value), value_required=False
+        )
+    if found.startswith("decimal("):
+        precision, scale = found[len("decimal(") : -1].split(",")
+        return DecimalType(int(precision), int(scale))
+    if found.startswith("fixed["):
+        return FixedType(int(found[len("fixed[") : -1]))
+    return _PRIMITIVES[found]
+
+
+def _field(column: Column) -> NestedField:
+    return NestedField(column.id, column.name, iceberg_type(column.type), required=False)
+
+
+def _extended(fields: Sequence[NestedField], columns: Sequence[Column], known: Collection[int]) -> list[NestedField]:
+    """Return the table's fields with what they lack of the columns."""
+    found = list(fields)
+    places = {field.field_id: at for at, field in enumerate(found)}
+    for column in columns:
+        at = places.get(column.id)
+        if at is None:
+            if column.id not in known:
+                taken = {field.name.lower() for field in found}
+                found.append(_field(column).model_copy(update={"name": _free(column.name, taken)}))
+            continue
+        if column.id not in known:
+            raise Conflict(f"another engine has added the column {found[at].name} with the field id {column.id}")
+        wider = _wider(found[at].field_type, column.type, known, found[at].name)
+        if wider != found[at].field_type:
+            found[at] = found[at].model_copy(update={"field_type": wider})
+    return found
+
+
+def _wider(ours: IcebergType, column: ColumnType, known: Collection[int], name: str) -> IcebergType:
+    """Return the type of a column of the table, with room for the book's. A type that is wider already stays."""
+    if isinstance(ours, StructType) and isinstance(column, StructOf):
+        return StructType(*_extended(ours.fields, column.fields, known))
+    if isinstance(ours, ListType) and isinstance(column, ListOf):
+        element = _wider(ours.element_type, column.element, known, name)
+        return ListType(ours.element_id, element, element_required=ours.element_required)
+    if isinstance(ours, MapType) and isinstance(column, MapOf):
+        value = _wider(ours.value_type, column.value, known, name)
+        return MapType(ours.key_id, ours.key_type, ours.value_id, value, value_required=ours.value_required)
+    wider = promoted(_word(ours), column) if isinstance(column, str) and ours.is_primitive else None
+    if wider is None:
+        raise Conflict(f"another engine has changed the type of the column {name} to {ours}")
+    return iceberg_type(wider)
+
+
+def _word(found: IcebergType) -> str:
+    return str(found).replace(" ", "")
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """Return the name, with a number if another engine has added a column of that name."""
+    candidates = (name if number == 1 else f"{name}_{number}" for number in count(1))
+    return next(candidate for candidate in candidates if candidate.lower() not in taken)
+
+
+def _read_ids(text: str) -> frozenset[int]:
+    try:
+        return frozenset(id_ for first, last in json.loads(text) for id_ in range(int(first), int(last) + 1))
+    except (ValueError, TypeError) as error:
+        raise Corrupt(f"table property {COLUMNS_PROPERTY} is not a JSON list of ranges: {text[:100]!r}") from error
+
+
+def _write_ids(ids: Collection[int]) -> str:
+    ranges: list[list[int]] = []
+    for id_ in sorted(ids):
+        if ranges and ranges[-1][1] == id_ - 1:
+            ranges[-1][1] = id_
+        else:
+            ranges.append([id_, id_])
+    return json.dumps(ranges, separators=(",", ":"))

@@ -1,0 +1,143 @@
+"""Codecs of writer schemas: values to structs and back, and the fields of a schema as a tree (`column_tree.py`).
+
+A codec is kept for further calls, because a file's row groups have the same schemas. Threads may share codecs. A file says with which
+limits its schemas were mapped, so that later versions of this program map them in the same way.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from bearlake.errors import Corrupt, Invalid, TooLarge
+from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf
+from bearlake.table.typed import codec, mapping
+from bearlake.table.typed.model import SchemaError, SchemaType, TypedColumns, TypedField, ValueProblem
+from bearlake.table.value_plan import WriterSchema
+
+TYPES: Final = (SchemaType.AVRO.value,)
+"""Formats whose values become columns."""
+DECODED_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Memory of the columns of one row group. A few bytes can stand for many nulls; values beyond this get no columns."""
+ERROR_LENGTH_MAX: Final = 256
+"""Characters of `_error`."""
+_CODECS_KEPT_COUNT: Final = 128
+
+SchemaUnusable = SchemaError
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedValues:
+    """Values of one schema as a struct, why some have no columns, and which of them the struct gives back byte for byte."""
+
+    struct: pa.StructArray
+    errors: pa.StringArray
+    is_exact: pa.BooleanArray
+
+
+class ValueCodec:
+    """Decodes and encodes the values of one schema."""
+
+    def __init__(self, columns: TypedColumns) -> None:
+        self._columns = columns
+        self.struct: pa.StructType = columns.arrow
+        """The type of decoded values."""
+        self.fields = _fields(columns.fields)
+        """The fields of the schema."""
+
+    def decoded(self, values: pa.BinaryArray, *, skip: int, proves: bool) -> DecodedValues:
+        """Decode values without their first `skip` bytes. Only with `proves` is any value exact."""
+        parts: list[DecodedValues] = []
+        self._decode(values, skip, proves, parts)
+        if len(parts) == 1:
+            return parts[0]
+        return DecodedValues(
+            pa.concat_arrays([part.struct for part in parts]),
+            pa.concat_arrays([part.errors for part in parts]),
+            pa.concat_arrays([part.is_exact for part in parts]),
+        )
+
+    def encoded(self, struct: pa.StructArray, prefix: bytes) -> pa.BinaryArray:
+        """Encode values, each after `prefix`.
+
+        Raises:
+            Corrupt: they are not values of the schema.
+        """
+        try:
+            return codec.encode(self._columns, struct, prefix=prefix)
+        except Invalid as error:
+            raise Corrupt(f"typed columns do not have the values of their schema: {error}") from error
+
+    def _decode(self, values: pa.BinaryArray, skip: int, proves: bool, parts: list[DecodedValues]) -> None:
+        """Add the decoded values to `parts`, in halves if they are too large at once."""
+        spent = sum(part.struct.nbytes for part in parts)
+        count = len(values)
+        try:
+            if spent >= DECODED_BYTES_MAX:
+                raise TooLarge("the columns of a row group", spent, DECODED_BYTES_MAX)
+            found = codec.decode(
+                self._columns, values, skip=skip, is_verified=proves, bytes_max=DECODED_BYTES_MAX - spent
+            )
+        except TooLarge:
+            if count > 1 and spent < DECODED_BYTES_MAX:
+                self._decode(values.slice(0, count // 2), skip, proves, parts)
+                self._decode(values.slice(count // 2), skip, proves, parts)
+                return
+            errors = pa.array(["TOO_LARGE: its columns"] * count, pa.string())
+            parts.append(DecodedValues(pa.nulls(count, self.struct), errors, pa.array([False] * count, pa.bool_())))
+            return
+        parts.append(DecodedValues(found.struct, _errors(found.problems, count), found.is_exact))
+
+
+def _errors(problems: Mapping[int, ValueProblem], count: int) -> pa.StringArray:
+    if not problems:
+        return pa.nulls(count, pa.string())
+    texts: list[str | None] = [None] * count
+    for row, problem in problems.items():
+        texts[row] = f"{problem.outcome.name}: {problem.path}"[:ERROR_LENGTH_MAX]
+    return pa.array(texts, pa.string())
+
+
+def codec_of(schema: WriterSchema) -> ValueCodec:
+    """Return the codec of a schema that has columns.
+
+    Raises:
+        SchemaUnusable: the schema cannot become columns.
+    """
+    return _codec(schema._replace(is_framed=False))
+
+
+@lru_cache(_CODECS_KEPT_COUNT)
+def _codec(schema: WriterSchema) -> ValueCodec:
+    return ValueCodec(
+        mapping.columns_of(
+            SchemaType(schema.type),
+            schema.text,
+            schema.references,
+            levels_max=schema.levels_max,
+            columns_max=schema.columns_max,
+        )
+    )
+
+
+def _fields(fields: Sequence[TypedField]) -> tuple[Column, ...]:
+    return tuple(Column(0, field.name.replace(".", "_"), field.path, _type(field)) for field in fields)
+
+
+def _type(field: TypedField) -> ColumnType:
+    if field.type == "struct":
+        return StructOf(_fields(field.children))
+    if field.type == "list":
+        (element,) = field.children
+        return ListOf(0, _type(element))
+    if field.type == "map":
+        key, value = field.children
+        return MapOf(0, field_type(key), 0, _type(value))
+    return field_type(field)
+
+
+def field_type(field: TypedField) -> str:
+    """Return a primitive type as a tree has it: without spaces."""
+    return field.type.replace(" ", "")

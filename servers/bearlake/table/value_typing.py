@@ -1,0 +1,171 @@
+"""Decodes values into typed columns while rows are written, and proves for each value whether its columns give it back (I6).
+
+A value that does not decode keeps its row: its columns are null, its bytes stay, and `_error` says why: a code, and the path of the field
+or a reason. `_schema_id` is null for tombstones and for values that name no schema.
+
+    NO_SCHEMA           the value does not begin with byte 0 and a schema's id
+    UNKNOWN_SCHEMA      no version of the stream's subjects has the id
+    UNSUPPORTED_SCHEMA  the schema cannot become columns
+    others              the value is not one of its schema: the codes of `bearlake.columns`
+
+Pure functions for a thread.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bearlake.table.column_arrow import arrow_type, gather, scatter
+from bearlake.table.column_tree import holds_unchanged
+from bearlake.table.schema import VALUE
+from bearlake.table.typed_rows import HEAD_BYTES, head, typed_rows
+from bearlake.table.value_codecs import ValueCodec, codec_of
+from bearlake.table.value_plan import ValuePlan
+
+NO_SCHEMA: Final = "NO_SCHEMA: the value does not begin with byte 0 and a schema's id"
+_ID_MAX = 2**31 - 1
+
+
+class MissingSchemas(Exception):
+    """Values name schemas that the plan does not have."""
+
+    def __init__(self, ids: frozenset[int]) -> None:
+        super().__init__(f"schemas {sorted(ids)} are missing")
+        self.ids = ids
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The values of one schema: which rows they are (None: all), their columns, errors, and which can be left out."""
+
+    mask: pa.BooleanArray | None
+    columns: Sequence[pa.Array]
+    errors: pa.StringArray
+    is_exact: pa.BooleanArray
+
+
+class ValueTyping:
+    """Adds the typed columns of one work item."""
+
+    def __init__(self, plan: ValuePlan) -> None:
+        self._plan = plan
+        self._book = plan.columns.book
+        self._known = frozenset(plan.known)
+        self.error_counts: Counter[str] = Counter()
+        """Number of values without columns, by code."""
+
+    def add(self, rows: pa.RecordBatch) -> pa.Table:
+        """Return the rows with typed columns, as `typed_rows` describes them.
+
+        Raises:
+            MissingSchemas: values name schemas that the plan does not have.
+        """
+        values = rows.column(VALUE)
+        if self._plan.schema_id is not None:
+            ids = pc.if_else(pc.is_valid(values), pa.scalar(self._plan.schema_id, pa.int32()), None)
+            refusal = self._plan.refused.get(self._plan.schema_id)
+            errors = pc.if_else(pc.is_valid(ids), pa.scalar(refusal, pa.string()), None)
+        else:
+            ids, errors = self._named(values)
+        undecided = pc.if_else(pc.is_null(errors), ids, None)
+        parts = [self._decoded(schema_id.as_py(), undecided, values) for schema_id in pc.unique(undecided).drop_null()]
+        columns, problems, is_elided = self._joined(len(values), parts)
+        errors = pc.coalesce(errors, problems)
+        self._count(errors)
+        return typed_rows(rows, self._book, ids, errors, columns, is_elided)
+
+    def _named(self, values: pa.BinaryArray) -> tuple[pa.Int32Array, pa.StringArray]:
+        """Return for each value the id that it names, and why it has no columns."""
+        heads = pc.dictionary_encode(pc.binary_slice(values, 0, HEAD_BYTES))
+        ids: list[int | None] = []
+        errors: list[str | None] = []
+        missing = set()
+        for octets in heads.dictionary.to_pylist():
+            found = int.from_bytes(octets[1:]) if len(octets) == HEAD_BYTES and octets[0] == 0 else None
+            if found is None:
+                ids.append(None)
+                errors.append(NO_SCHEMA)
+                continue
+            ids.append(found if found <= _ID_MAX else None)
+            refusal = self._plan.refused.get(found)
+            if found not in self._known:
+                refusal = f"UNKNOWN_SCHEMA: {found}"
+            elif refusal is None and found not in self._plan.columns.schemas:
+                missing.add(found)
+            errors.append(refusal)
+        if missing:
+            raise MissingSchemas(frozenset(missing))
+        return (
+            pa.array(ids, pa.int32()).take(heads.indices),
+            pa.array(errors, pa.string()).take(heads.indices),
+        )
+
+    def _decoded(self, schema_id: int, ids: pa.Int32Array, values: pa.BinaryArray) -> _Part:
+        mask = pc.fill_null(pc.equal(ids, schema_id), False)
+        mask = None if pc.all(mask).as_py() else mask
+        octets = values if mask is None else values.filter(mask)
+        schema = self._plan.columns.schemas[schema_id]
+        prefix = head(schema_id) if schema.is_framed else b""
+        codec = codec_of(schema)
+        found = codec.decoded(octets, skip=len(prefix), proves=self._plan.elides)
+        columns = scatter(found.struct, codec.fields, self._book.columns)
+        is_exact = found.is_exact if self._plan.elides else pa.array([False] * len(octets), pa.bool_())
+        if self._plan.elides and not holds_unchanged(
+            self._book.columns, codec.fields
+        ):  # the proof is for the codec's types
+            is_exact = self._gives_back(codec, prefix, columns, octets, is_exact)
+        return _Part(mask, columns, found.errors, is_exact)
+
+    def _gives_back(
+        self,
+        codec: ValueCodec,
+        prefix: bytes,
+        columns: Sequence[pa.Array],
+        octets: pa.BinaryArray,
+        is_exact: pa.BooleanArray,
+    ) -> pa.BooleanArray:
+        """Return which values the columns give back: as serving does, encode the columns again, and compare."""
+        exact_columns = [column.filter(is_exact) for column in columns]
+        struct = gather(exact_columns, self._book.columns, codec.fields, codec.struct)
+        equal = pc.equal(codec.encoded(struct, prefix), octets.filter(is_exact))
+        places = pc.subtract(pc.cumulative_sum(is_exact.cast(pa.int32())), 1)
+        return pc.fill_null(equal.take(pc.if_else(is_exact, places, None)), False)
+
+    def _joined(self, count: int, parts: Sequence[_Part]) -> tuple[list[pa.Array], pa.StringArray, pa.BooleanArray]:
+        """Return columns, errors and elided rows of all parts, in the order of the rows."""
+        if len(parts) == 1 and parts[0].mask is None and parts[0].errors.null_count == count:
+            return list(parts[0].columns), parts[0].errors, parts[0].is_exact
+        places = pa.nulls(count, pa.int32())
+        start = 0
+        for part in parts:
+            if part.mask is None:
+                places = pa.array(range(count), pa.int32())
+            else:
+                own = pc.add(pc.cumulative_sum(part.mask.cast(pa.int32())), start - 1)
+                places = pc.if_else(part.mask, own, places)
+            start += len(part.errors)
+        errors = _taken([part.errors for part in parts], places, pa.string())
+        places = pc.if_else(pc.is_null(errors), places, None)
+        columns = [
+            _taken([part.columns[at] for part in parts], places, arrow_type(column.type))
+            for at, column in enumerate(self._book.columns)
+        ]
+        is_elided = _taken([part.is_exact for part in parts], places, pa.bool_())
+        return columns, errors, pc.fill_null(is_elided, False)
+
+    def _count(self, errors: pa.StringArray) -> None:
+        if errors.null_count == len(errors):
+            return
+        codes = pc.list_element(pc.split_pattern(errors.drop_null(), ":", max_splits=1), 0)
+        for found in pc.value_counts(codes).to_pylist():
+            self.error_counts[found["values"]] += found["counts"]
+
+
+def _taken(arrays: Sequence[pa.Array], places: pa.Int32Array, found: pa.DataType) -> pa.Array:
+    if not arrays:
+        return pa.nulls(len(places), found)
+    return pa.concat_arrays(arrays).take(places)
