@@ -191,6 +191,7 @@ def quantity_bytes(text: str) -> int:
 
 def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
     retention, table = spec.get("retention", {}), spec.get("table", {})
+    values = table.get("values", {})
     configs = dict(spec.get("configs", {}))
     for fields, key, config, convert in (
         (retention, "time", "retention.ms", duration_ms),
@@ -201,6 +202,9 @@ def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
         (table, "name", "table.name", str),
         (table, "retention", "table.retention_ms", duration_ms),
         (table, "onDelete", "table.on_delete", str.lower),
+        (values, "mode", "table.value.mode", str.lower),
+        (values, "subjects", "table.value.subjects", ",".join),
+        (values, "schemaId", "table.value.schema_id", str),
     ):
         if key in fields:
             configs[config] = str(convert(fields[key]))

@@ -139,12 +139,11 @@ async def test_a_schema_may_refer_to_schemas_of_other_subjects(lake: TypedLake) 
     assert await lake.read(stream) == before
 
 
-@pytest.mark.parametrize("cause", ["format", "missing schema", "contexts"])
+@pytest.mark.parametrize("cause", ["format", "missing schema"])
 async def test_a_wrong_setting_stops_its_own_stream_with_a_reason_and_no_other(lake: TypedLake, cause: str) -> None:
     configs = {
         "format": {},
         "missing schema": {"table__value__schema_id": "77"},
-        "contexts": {"table__value__subjects": "orders-value,:.other:orders-value"},
     }[cause]
     stream = await lake.create(**configs)
     good = await lake.create("good")
@@ -161,7 +160,7 @@ async def test_a_wrong_setting_stops_its_own_stream_with_a_reason_and_no_other(l
     await lake.work(is_quarantined)
 
     (task,) = await tasks.list(stream_number=stream.stream.number)
-    reason = {"format": "is of type JSON", "missing schema": "no schema with this id", "contexts": "several contexts"}
+    reason = {"format": "is of type JSON", "missing schema": "no schema with this id"}
     assert reason[cause] in str(task.error)
     assert [row["id"] for row in await lake.rows(good)] == [1]
     assert [record[2] for record in await lake.read(stream)] == [framed(schema_id, b"{}")]

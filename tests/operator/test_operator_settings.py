@@ -134,6 +134,7 @@ def test_fields_of_a_stream_become_configs():
                 "name": "orders",
                 "retention": "unlimited",
                 "onDelete": "Drop",
+                "values": {"mode": "Elide", "subjects": ["orders", "refunds"], "schemaId": 7},
             },
             configs={"max.message.bytes": "2000000"},
         )
@@ -150,6 +151,9 @@ def test_fields_of_a_stream_become_configs():
         "table.name": "orders",
         "table.retention_ms": "-1",
         "table.on_delete": "drop",
+        "table.value.mode": "elide",
+        "table.value.subjects": "orders,refunds",
+        "table.value.schema_id": "7",
     }
 
 

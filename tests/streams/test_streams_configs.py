@@ -5,6 +5,7 @@ import pytest
 from bearlake.errors import Invalid
 from bearlake.streams import config_changes, configs
 from bearlake.streams.key_compaction_rules import key_compaction_rules
+from bearlake.streams.value_rules import ValueMode, ValueRules, value_rules
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,9 @@ from bearlake.streams.key_compaction_rules import key_compaction_rules
         ("table.name", "or/ders"),
         ("table.name", "x" * 250),
         ("table.compression", "zstd"),
+        ("table.value.mode", "typed"),
+        ("table.value.schema_id", "-2"),
+        ("table.key.mode", "keep"),
     ],
 )
 def test_meaningless_table_configs_are_refused(name: str, value: str) -> None:
@@ -100,3 +104,24 @@ def test_table_configs_of_a_stream_are_read() -> None:
     assert configs.table_rules("orders", given) == configs.TableRules(
         is_enabled=False, freshness_ms=500, retention_ms=0, namespace="shop", name="sales", is_dropped_on_delete=True
     )
+
+
+@pytest.mark.parametrize("subjects", ["__GLOBAL", "a,\x01", "orders-value,:.other:orders-value", "x" * 1025])
+def test_subjects_that_no_value_can_have_are_refused(subjects: str) -> None:
+    with pytest.raises(Invalid, match=r"table\.value\.subjects"):
+        config_changes.check_consistent({"table.value.subjects": subjects})
+
+
+def test_value_configs_of_a_stream_are_read() -> None:
+    given = {
+        "table.value.mode": "elide",
+        "table.value.subjects": " orders-value, refunds,",
+        "table.value.schema_id": "7",
+    }
+    config_changes.check_consistent(given)
+
+    assert value_rules("orders", {}) == ValueRules(mode=ValueMode.RAW, subjects=("orders-value",), schema_id=None)
+    assert value_rules("orders", given) == ValueRules(
+        mode=ValueMode.ELIDE, subjects=("orders-value", "refunds"), schema_id=7
+    )
+    assert value_rules("orders", {**given, "table.enable": "false"}).mode is ValueMode.RAW

@@ -1,15 +1,9 @@
 """Another engine on our table: Spark with Iceberg's runtime reads, inserts, deletes in both modes, and gets an error for harmful changes.
 
-Needs `java` (17 or 21), `mvn` and PySpark; the jars (62 MB) are fetched once into `.cache/iceberg-spark`. Skipped if
-one is missing.
+Needs `java` (17 or 21), `mvn` and PySpark (`fixtures/spark_sql.py`).
 """
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,49 +13,8 @@ from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.model import AppliedTask, TableChange
 from bearlake.table.query import query
+from fixtures.spark_sql import spark
 from fixtures.tables import Work, a_stream, commit_of, local_store, tables_in
-
-CACHE = Path(__file__).parents[2] / ".cache" / "iceberg-spark"
-JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.50.3.0")
-FETCH_TIMEOUT_S = 240.0
-RUN_TIMEOUT_S = 240.0
-
-PROGRAM = """
-import json, sys
-from pyspark.sql import SparkSession
-builder = SparkSession.builder
-for name, value in json.loads(sys.argv[1]).items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-answers = []
-for statement in json.loads(sys.argv[2]):
-    try:
-        answers.append([[str(value) for value in row] for row in spark.sql(statement).collect()])
-    except Exception as error:
-        answers.append("refused: " + str(error)[:500])
-spark.stop()
-print("ANSWERS " + json.dumps(answers))
-"""
-
-
-@pytest.fixture(scope="module")
-def jars() -> str:
-    """Paths of the jars, separated by commas."""
-    pytest.importorskip("pyspark", reason="needs PySpark: install bearlake[compactor]")
-    if shutil.which("java") is None:
-        pytest.skip("needs Java 17 or 21 on PATH for Spark")
-    for artifact in JARS:
-        _, name, version = artifact.split(":")
-        if (CACHE / f"{name}-{version}.jar").exists():
-            continue
-        if shutil.which("mvn") is None:
-            pytest.skip("needs Iceberg's runtime for Spark: install Maven (mvn) once to fetch it")
-        command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={CACHE}"]
-        fetched = subprocess.run(command, capture_output=True, timeout=FETCH_TIMEOUT_S, check=False)
-        if fetched.returncode != 0:
-            pytest.skip(f"{artifact} could not be fetched: {fetched.stdout.decode()[-300:]}")
-    return ",".join(str(path) for path in sorted(CACHE.glob("*.jar")))
 
 
 @pytest.fixture
@@ -76,41 +29,6 @@ async def tables(tmp_path: Path, store: tuple[ObjectStore, str]) -> AsyncIterato
     opened = tables_in(tmp_path, *store)
     yield opened
     await opened.close()
-
-
-def spark(jars: str, folder: Path, statements: Sequence[str]) -> list[list[list[str]] | str]:
-    """Run statements in a Spark session of their own; `lake` is the catalog. A refused statement answers with its error."""
-    settings = {
-        "spark.master": "local[1]",
-        "spark.ui.enabled": "false",
-        "spark.jars": jars,
-        "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.bearlake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.bearlake.type": "jdbc",
-        "spark.sql.catalog.bearlake.uri": f"jdbc:sqlite:{folder}/catalog.db",
-        "spark.sql.catalog.bearlake.jdbc.schema-version": "V1",
-        "spark.sql.catalog.bearlake.warehouse": f"file://{folder}/objects",
-    }
-    environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(settings), json.dumps(statements)],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        timeout=RUN_TIMEOUT_S,
-        check=False,
-    )
-    lines = [line for line in done.stdout.decode().splitlines() if line.startswith("ANSWERS ")]
-    assert lines, done.stderr.decode()[-3000:]
-    answers: list[list[list[str]] | str] = json.loads(lines[0].removeprefix("ANSWERS "))
-    return answers
 
 
 @pytest.mark.integration

@@ -19,8 +19,15 @@ from bearlake.table import query as table_query
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.model import TableState
 from bearlake.table.query import QueryProgress, QueryResult
+from bearlake.table.schema import ERROR
 
 PAGE_COUNT = 1_000
+
+_VALUE_ERRORS = """
+    select split_part(_error, ':', 1) as code, count(*) as record_count, arg_max(_partition_id, _timestamp) as "partition",
+        arg_max(_offset, _timestamp) as "offset", max(_timestamp) as newest, arg_max(_error, _timestamp) as example
+    from {table} where _error is not null group by 1 order by 2 desc, 1
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,23 @@ async def describe(settings: Settings, name: str) -> dict[str, object]:
             "partitions": partitions,
             "snapshots": [asdict(snapshot) for snapshot in summary.snapshots],
         }
+
+
+async def value_errors(settings: Settings, name: str) -> list[dict[str, object]]:
+    """Return, by code, the records of a stream's table whose values have no typed columns, with the newest record as an example.
+
+    Empty if there are none, or if the table has no typed columns. Raises `NotFound` as `describe`, and as `table.query.query`.
+    """
+    async with opened(settings) as lake:
+        stream = await lake.metadata.streams.get(name)
+        state = await lake.tables.state(stream)
+        if state is None:
+            raise NotFound(f"stream {name} has no table yet: set table.enable and run a compaction worker")
+        if ERROR not in state.column_names:
+            return []
+        quoted = name.replace('"', '""')
+        found = await table_query.query(lake.tables, [stream], _VALUE_ERRORS.replace("{table}", f'"{quoted}"'))
+        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
 
 async def _partition_rows(lake: Lake, stream: Stream, state: TableState) -> list[dict[str, int]]:

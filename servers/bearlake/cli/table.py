@@ -54,6 +54,36 @@ def describe(stream: str, timeline: bool, snapshots: int, as_json: bool, **given
     return 0
 
 
+@table.command()
+@click.argument("stream", shell_complete=stream_names)
+@lake_options
+@json_option
+def errors(stream: str, as_json: bool, **given: Any) -> int:
+    """Show which records have no typed columns, by code, each with its newest record."""
+    lake = server_module("bearlake.app.lake", extra="sql")
+    found = [
+        {**row, "newest": row["newest"].isoformat(timespec="milliseconds")}
+        for row in run_async(lake.value_errors(chosen(given), stream))
+    ]
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("every value in the table has its typed columns, or the stream has no schema")
+    else:
+        print_table(
+            [{**row, "example": printable(row["example"])} for row in found],
+            {
+                "code": "CODE",
+                "record_count": "RECORDS",
+                "partition": "PARTITION",
+                "offset": "OFFSET",
+                "newest": "NEWEST",
+                "example": "EXAMPLE",
+            },
+        )
+    return 0
+
+
 def _print_head(found: Mapping[str, Any]) -> None:
     say(f"{found['stream']}  table {found['table']}", is_bold=True)
     say(f"  {printable(found['location'])}")

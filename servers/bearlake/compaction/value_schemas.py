@@ -53,7 +53,7 @@ class ValueSchemas:
         """Return how values become columns; None: they do not. The columns of the `wanted` schemas are stored when this returns.
 
         Raises:
-            Invalid: the settings name no schema, or subjects of several contexts.
+            Invalid: the settings name no schema.
             Unsupported: the format of a schema cannot become columns.
             Conflict: other workers change the columns all the time.
             Unavailable: a store did not answer.
@@ -61,7 +61,7 @@ class ValueSchemas:
         rules = value_rules(stream.name, stream.configs)
         if rules.mode is ValueMode.RAW:
             return None
-        context = _context(rules)
+        context = names.parse(rules.subjects[0]).context  # all have the same (`check_subjects`)
         known = await self._known(rules)
         wanted = {*wanted, *self._refused.get(stream.number, ()), *(known if rules.schema_id is not None else ())}
         for _ in range(_ATTEMPT_COUNT_MAX):
@@ -179,16 +179,6 @@ class ValueSchemas:
                 referred = schema_of(row)
                 await self._add_references(referred, found)
                 found[reference.version] = referred.text
-
-
-def _context(rules: ValueRules) -> str:
-    """Return the registry's context whose ids values name."""
-    contexts = {names.parse(subject).context for subject in rules.subjects}
-    if len(contexts) > 1:
-        raise Invalid(
-            f"table.value.subjects: subjects of several contexts ({', '.join(sorted(contexts))}), whose ids differ"
-        )
-    return contexts.pop()
 
 
 class FormatUnsupported(Invalid):

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 from bearlake.errors import Invalid
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.value_rules import check_subjects
 
 
 def check_consistent(configs: Mapping[str, str]) -> None:
@@ -15,6 +16,7 @@ def check_consistent(configs: Mapping[str, str]) -> None:
         raise Invalid(
             f"conflict topic config setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({most_ms})"
         )
+    check_subjects(configs)
 
 
 FIXED = ("table.name", "table.namespace", "table.on_compaction")

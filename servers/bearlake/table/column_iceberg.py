@@ -80,8 +80,9 @@ def stage_columns(transaction: Transaction, book: ColumnBook | None) -> None:
         return
     number = 1 + max(found.schema_id for found in metadata.schemas)
     new = Schema(*fields, schema_id=number, identifier_field_ids=schema.identifier_field_ids)
-    updates = (AddSchemaUpdate(schema=new), SetCurrentSchemaUpdate(schema_id=-1))
-    transaction._apply(updates, (AssertCurrentSchemaId(current_schema_id=schema.schema_id),))
+    updates = (AddSchemaUpdate(schema=new), SetCurrentSchemaUpdate())
+    requirement = AssertCurrentSchemaId.model_validate({"current-schema-id": schema.schema_id})
+    transaction._apply(updates, (requirement,))
     transaction.set_properties({COLUMNS_PROPERTY: _write_ids(known | book.ids)})
 
 

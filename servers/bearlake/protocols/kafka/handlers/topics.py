@@ -33,6 +33,7 @@ from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import config_changes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView, check_name
+from bearlake.streams.config import Config
 from bearlake.streams.internal_topics import InternalTopic, is_internal, is_reserved
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.turns import Turns, in_turns
@@ -182,7 +183,7 @@ def _partition_count(context: KafkaContext, topic: CreateTopicsRequest.Topic) ->
     return topic.num_partitions
 
 
-def _config(config: stream_configs.Config, configs: dict[str, str]) -> CreateTopicsResponse.Config:
+def _config(config: Config, configs: dict[str, str]) -> CreateTopicsResponse.Config:
     return CreateTopicsResponse.Config(
         name=config.name,
         value=configs.get(config.name, config.default),
