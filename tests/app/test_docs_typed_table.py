@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -55,24 +57,21 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Serve
 
 
 def produce(server: ServerProcess) -> None:
-    from datetime import UTC, datetime
-    from decimal import Decimal
-
-    registry = SchemaRegistryClient({"url": server.ready["registry"]})
-    serialize = AvroSerializer(registry, json.dumps(ORDER))
-    producer = Producer({"bootstrap.servers": server.kafka})
-    for number in range(COUNT):
-        order = {
-            "id": number,
-            "price": Decimal(number) / 100,
-            "placed": datetime.fromtimestamp(1_700_000_000 + number, UTC),
-            "note": None if number % 3 else f"note {number}",
-            "lines": [{"sku": f"s{at}", "count": at} for at in range(number % 4)],
-            "tags": {"a": "b"} if number % 2 else {},
-            "ticket": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
-        }
-        producer.produce("orders", serialize(order, SerializationContext("orders", MessageField.VALUE)))
-    producer.produce("orders", b"no schema")
+    with SchemaRegistryClient({"url": server.ready["registry"]}) as registry:
+        serialize = AvroSerializer(registry, json.dumps(ORDER))
+        producer = Producer({"bootstrap.servers": server.kafka})
+        for number in range(COUNT):
+            order = {
+                "id": number,
+                "price": Decimal(number) / 100,
+                "placed": datetime.fromtimestamp(1_700_000_000 + number, UTC),
+                "note": None if number % 3 else f"note {number}",
+                "lines": [{"sku": f"s{at}", "count": at} for at in range(number % 4)],
+                "tags": {"a": "b"} if number % 2 else {},
+                "ticket": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            }
+            producer.produce("orders", serialize(order, SerializationContext("orders", MessageField.VALUE)))
+        producer.produce("orders", b"no schema")
     assert producer.flush(READ_S) == 0
 
 

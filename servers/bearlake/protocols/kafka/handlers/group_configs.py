@@ -11,7 +11,7 @@ from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.messages import DescribeConfigsResponse
 from bearlake.protocols.kafka.rights import on_group
 from bearlake.streams.catalog import ConfigDecision
-from bearlake.streams.configs import ConfigType
+from bearlake.streams.config import ConfigType
 from bearlake.streams.groups import configs
 from bearlake.streams.groups.consumer import configs as consumer_configs
 from bearlake.streams.groups.settings import GroupSettings
