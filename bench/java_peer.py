@@ -5,6 +5,7 @@ Jars come through Maven as ordinary dependencies into `.cache/bench/`. Each peer
 
 import argparse
 import contextlib
+import importlib.util
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ from bench import processes
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent / ".cache" / "bench"
+PROGRAMS = ("java", "mvn")
 START_TIMEOUT_S = 120
 END_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 LOGGING = """\
@@ -140,12 +142,21 @@ def fetch_jars(pom: Path, jars: Path) -> None:
     stamp = jars / "pom.xml"
     if stamp.exists() and stamp.read_bytes() == pom.read_bytes():
         return
-    if not shutil.which("mvn") or not shutil.which("java"):
+    if not all(map(shutil.which, PROGRAMS)):
         raise BenchError("the peer needs Maven and Java 17: install them, or measure with --side bearlake")
     shutil.rmtree(jars, ignore_errors=True)
     copy = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
     subprocess.run([*copy, f"-DoutputDirectory={jars}"], check=True, timeout=600)
     shutil.copyfile(pom, stamp)
+
+
+def is_missing(*packages: str) -> bool:
+    """Return whether a comparison with a Java peer cannot run, and print what it lacks: Java, Maven, or one of these Python packages."""
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    missing += [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"SKIPPED: not compared with the peer, because {', '.join(missing)} are missing", file=sys.stderr)
+    return bool(missing)
 
 
 def free_ports(count: int = 2) -> list[int]:

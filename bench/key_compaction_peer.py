@@ -12,7 +12,6 @@ kafka are missing.
 import argparse
 import asyncio
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from bench.peer_kafka import KafkaPeer
 
+from bench import java_peer
 from fixtures.cleaned_log import CleanedLog, Sent
 
 CLEAN_TIMEOUT_S = 300
@@ -184,13 +184,7 @@ def main() -> None:
     parser.add_argument("--restarts", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "bearlake-key-compaction-peer")
     options = parser.parse_args()
-    missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
-    try:
-        import confluent_kafka  # noqa: F401 - only whether it is there
-    except ImportError:
-        missing.append("confluent-kafka")
-    if missing:
-        print(f"SKIPPED: not compared with Apache Kafka, because {', '.join(missing)} are missing", file=sys.stderr)
+    if java_peer.is_missing("confluent_kafka"):
         return
     peer = RestartingPeer(options.folder, settings=SETTINGS)
     try:

@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -288,13 +287,7 @@ def main() -> None:
     parser.add_argument("--postgresql", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "bearlake-key-compaction")
     options = parser.parse_args()
-    missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
-    try:
-        import confluent_kafka  # noqa: F401 - only whether it is there
-    except ImportError:
-        missing.append("confluent-kafka")
-    if missing:
-        print(f"SKIPPED: not compared with Apache Kafka, because {', '.join(missing)} are missing", file=sys.stderr)
+    if java_peer.is_missing("confluent_kafka"):
         return
     kafka_port, port = java_peer.free_ports()
     kafka = Kafka(options.folder / "kafka", settings=KAFKA_SETTINGS, port=kafka_port)

@@ -10,9 +10,9 @@ from conformance import scram_users
 from conformance.java_checks import Case, check, closed_cluster, contains
 from conformance.java_tools import CONFIGS, TOOLS, TOPICS
 
-RATE = 1_000_000
-RECORD_COUNT, RECORD_BYTES = 2_000, 1_000
-"""2 MB: two seconds at the limited rate."""
+RATE = 300_000
+FEW, MANY, RECORD_BYTES = 100, 4_000, 1_000
+"""Records, and their size: 4 MB take 13 s at the limited rate. Apache Kafka measures a rate over 11 s, and throttles no less than that."""
 
 
 def quota_command(case: Case) -> None:
@@ -66,23 +66,23 @@ def throttled_clients(case: Case) -> None:
     alice = case.user(user.name, user.password)
     entity = ["--entity-type", "users", "--entity-name", user.name]
     case.succeed(TOPICS, "--create", "--topic", case.name, "--partitions", "1")
-    check(_produce(case) == 0, "a user without a quota is throttled")
+    check(_produce(case, FEW) == 0, "a user without a quota is throttled")
     quotas = f"producer_byte_rate={RATE},consumer_byte_rate={RATE}"
     case.succeed(CONFIGS, "--alter", "--add-config", quotas, *entity)
-    check(_produce(alice) > 0, "a producer over its quota is not throttled")
-    arguments = ["--num-records", str(2 * RECORD_COUNT), "--group", case.name, "--print-metrics"]
+    check(_produce(alice, MANY) > 0, "a producer over its quota is not throttled")
+    arguments = ["--num-records", str(FEW + MANY), "--group", case.name, "--print-metrics", "--timeout", "60000"]
     text = alice.succeed(f"{TOOLS}.ConsumerPerformance", "--topic", case.name, *arguments)
     check(_metric(text, "fetch-throttle-time-max") > 0, "a consumer over its quota is not throttled")
-    contains(text, f", {2 * RECORD_COUNT}, ")
+    contains(text, f", {FEW + MANY}, ")
     case.succeed(CONFIGS, "--alter", "--delete-config", "producer_byte_rate,consumer_byte_rate", *entity)
 
 
-def _produce(case: Case) -> float:
-    """Write 2 MB as fast as allowed; returns the longest throttle time of a response, in ms."""
-    size = ["--num-records", str(RECORD_COUNT), "--record-size", str(RECORD_BYTES), "--throughput", "-1"]
+def _produce(case: Case, count: int) -> float:
+    """Write records as fast as allowed; returns the longest throttle time of a response, in ms."""
+    size = ["--num-records", str(count), "--record-size", str(RECORD_BYTES), "--throughput", "-1"]
     text = case.succeed(f"{TOOLS}.ProducerPerformance", "--topic", case.name, *size, "--print-metrics")
-    found = re.search(rf"^{RECORD_COUNT} records sent", text, re.MULTILINE)
-    check(found is not None, f"not {RECORD_COUNT} records sent: {text[-200:]}")
+    found = re.search(rf"^{count} records sent", text, re.MULTILINE)
+    check(found is not None, f"not {count} records sent: {text[-200:]}")
     return _metric(text, "produce-throttle-time-max")
 
 

@@ -12,6 +12,7 @@ from bearlake.records.codec import Producer, Record, encode
 from fixtures.columns import batch, record, rows, zigzag
 
 MAX = 2**63 - 1
+EARLIEST_MS, LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def decode(kernel: ModuleType, data: bytes, base: int = 0, bodies: Any = ()) -> tuple[int, DecodeStatus, list[Any]]:
@@ -115,10 +116,11 @@ def test_a_control_batch_has_no_rows(kernel: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("ms", "delta", "attributes", "expected"),
     [
-        (MAX // 1000, 0, 0, MAX // 1000 * 1000),
-        (-(MAX // 1000), 0, 0, -(MAX // 1000) * 1000),
-        (MAX // 1000, 1, 0, None),
-        (-(MAX // 1000), -1, 0, None),
+        (LATEST_MS, 0, 0, LATEST_MS * 1000),
+        (EARLIEST_MS, 0, 0, EARLIEST_MS * 1000),
+        (LATEST_MS, 1, 0, None),
+        (EARLIEST_MS, -1, 0, None),
+        (MAX // 1000, 0, 0, None),
         (MAX, 0, 0, None),
         (MAX, MAX, 0, None),
         (-MAX - 1, -1, 0, None),
@@ -127,14 +129,14 @@ def test_a_control_batch_has_no_rows(kernel: ModuleType) -> None:
         (MAX // 1000 + 1, 0, 8, None),
     ],
 )
-def test_times_beyond_int64_microseconds_are_clamped_and_inexact(
+def test_times_beyond_the_years_1_to_9999_are_clamped_and_inexact(
     kernel: ModuleType, ms: int, delta: int, attributes: int, expected: int | None
 ) -> None:
     data = batch(record(time=delta), attributes=attributes, base_time=ms, max_time=ms)
 
     position, status, found = decode(kernel, data)
 
-    clamped = MAX if ms > 0 else -MAX - 1
+    clamped = (LATEST_MS if ms > 0 else EARLIEST_MS) * 1000
     assert [row["timestamp"] for row in found] == [clamped if expected is None else expected]
     assert status is (DecodeStatus.INEXACT if expected is None else DecodeStatus.OK)
     assert position == (0 if expected is None else len(data))

@@ -22,7 +22,7 @@ RECORDS = st.builds(
     Record,
     key=BODY,
     value=BODY,
-    timestamp=st.one_of(st.integers(-1, 5), st.integers(-1, 2**53)),
+    timestamp=st.one_of(st.integers(-1, 5), st.integers(-1, 253_402_300_799_999)),
     headers=st.lists(st.tuples(st.text(max_size=5), BODY), max_size=3).map(tuple),
 )
 PRODUCERS = st.builds(

@@ -15,6 +15,7 @@ from bearlake.kernel import BatchCommit, CommitRows, PartitionKey
 from bearlake.metadata.model import OutcomeRows, SliceRows
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
+from fixtures.columns import value_page
 
 BATCH = encode([Record(key=b"key", value=b"value", timestamp=2**40, headers=(("name", b"x"),)), Record()])
 BODY = b"\xff\xff\xff\xff\0\0\x75\x30\0\0\0\1\0\5topic\0\0\0\1\0\0\0\7" + len(BATCH).to_bytes(4, "big") + BATCH
@@ -316,6 +317,10 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.encode_columns(columns._replace(offset=b""), 0, 4),
         lambda: native.encode_columns(columns._replace(offset=7), 0, 4),
         lambda: native.encode_columns((1, 2), 0, 4),
+        lambda: native.encode_columns(columns, 0, 4, [(value_page([b"v"] * 4), 4)]),
+        lambda: native.encode_columns(columns, 0, 4, [(value_page([b"v"] * 4)[:-1], 4)]),
+        lambda: native.encode_columns(columns, 0, 4, [(BATCH, 1), (7, 3)]),
+        lambda: native.encode_columns(columns, 0, 4, [(BATCH, 1), BATCH]),
     ]
 
 
@@ -356,6 +361,7 @@ def repeat(call: Callable[[], Any], count: int) -> None:
 
 def test_buffers_are_released(native: ModuleType) -> None:
     buffer = bytearray(BODY)
+    columns = build(native, BATCH)
     for call in (
         lambda: native.parse_produce(buffer, 0, 3),
         lambda: native.parse_produce(buffer, 3, 3),
@@ -366,6 +372,8 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.ColumnBuilder().append(0, 0, BATCH, 0, len(BATCH), [buffer, buffer]),
         lambda: native.encode_columns((1, *[buffer] * 20), 0, 1),
         lambda: native.encode_columns((1, buffer, *[b""] * 19), 0, 1),
+        lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (buffer, 3)]),
+        lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (7, 3)]),
     ):
         repeat(call, 3)
 

@@ -100,6 +100,25 @@ async def test_what_is_aborted_is_listed_with_its_marker(scene: Any, peer: Metad
     assert found.position == await peer.log.head()
 
 
+async def test_aborted_transactions_back_to_back_are_one_until_another_record_lies_between(
+    scene: Any, peer: Metadata
+) -> None:
+    partition, shared = await scene.partition(), await scene.partition("shared")
+    producer = await Producer(scene).begin()
+    for _ in range(5):
+        await producer.write(partition, shared)
+        await producer.end(is_commit=False)
+        await scene.commit(scene.batch(shared))
+    await producer.write(partition)
+    await producer.end()
+    await producer.write(partition)
+    await producer.end(is_commit=False)
+    found = await peer.transactions.isolation([partition, shared])
+
+    assert found[partition].aborted == [Aborted(0, 0, 9), Aborted(0, 12, 13)]
+    assert [item.marker_offset for item in found[shared].aborted] == [1, 4, 7, 10, 13]
+
+
 async def test_nothing_is_written_to_a_transaction_after_its_end(scene: Any) -> None:
     partition = await scene.partition()
     for is_v2, expected in ((True, FENCED), (False, NO_TRANSACTION)):
@@ -405,7 +424,8 @@ async def test_upkeep_forgets_very_many_aborted_transactions_in_steps(backend: A
     for _ in range(8):
         await producer.write(partition)
         await producer.end(is_commit=False)
-    await scene.metadata.log.trim(partition, 16)
+        await scene.commit(scene.batch(partition))
+    await scene.metadata.log.trim(partition, 24)
     left = [8]
     while left[-1] and len(left) < 20:
         await scene.metadata.log.maintain(entry_count_min=1_000)

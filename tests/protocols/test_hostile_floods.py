@@ -29,6 +29,11 @@ LIMITS = {
     "BEARLAKE_REST__ADDRESS_CONNECTION_COUNT_MAX": "50",
     "BEARLAKE_REGISTRY__ADDRESS_CONNECTION_COUNT_MAX": "50",
     "BEARLAKE_GRPC__HANDSHAKE_MS": "1000",
+    **{
+        f"BEARLAKE_{name}REQUEST_COUNT_MAX": count
+        for api in ("REST__", "REGISTRY__", "PULSAR_HTTP__", "ADMIN__")
+        for name, count in ((api, "20"), (f"{api}ADDRESS_", "10"))
+    },
 }
 HTTP = {"rest": "/v3/clusters", "registry": "/subjects", "pulsar_http": "/admin/v2/clusters", "admin": "/livez"}
 
@@ -77,6 +82,37 @@ async def test_a_flood_of_silent_connections_leaves_the_port_to_others(server: S
             flooding.connect(address_of(server, name))
 
         async with asyncio.timeout(WAIT_S):
+            assert await is_served(server, name)
+
+
+BODIES = {
+    "rest": "POST /topics/t",
+    "registry": "POST /subjects/t/versions",
+    "pulsar_http": "PUT /admin/v2/persistent/public/default/t/partitions",
+    "admin": "POST /v1/streams",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_flood_of_requests_whose_bodies_do_not_arrive_leaves_the_port_to_others(
+    server: ServerProcess, name: str
+) -> None:
+    """Each of them lasts a minute, and a server has a bounded number."""
+    kind = "application/vnd.kafka.json.v2+json" if name == "rest" else "application/json"
+    head = f"{BODIES[name]} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: 1000\r\n\r\n"
+    with ExitStack() as closing:
+        for _ in range(20):
+            flooding = closing.enter_context(socket.socket())
+            flooding.connect(address_of(server, name))
+            flooding.sendall(head.encode())
+
+        async with asyncio.timeout(WAIT_S):
+            host, port = address_of(server, name)
+            async with aiohttp.ClientSession() as session:
+                while True:
+                    async with session.get(f"http://{host}:{port}{HTTP[name]}") as response:
+                        if response.status == 503:
+                            break
             assert await is_served(server, name)
 
 

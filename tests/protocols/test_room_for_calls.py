@@ -106,21 +106,55 @@ async def test_grpc_messages_that_wait_together_stay_within_the_budget_or_are_re
     assert sorted(offset for offset in answers if offset is not None) == list(range(COUNT - len(refused)))
 
 
-async def test_grpc_streams_that_write_together_stay_within_the_budget(grpc_cluster: MakeGrpc) -> None:
+async def test_grpc_streams_that_write_together_stay_within_the_budget_or_are_refused(grpc_cluster: MakeGrpc) -> None:
     store = HeldStore()
     node = (await grpc_cluster(1, store=store, streams=WRITING))[0]
     await node.create("s", max_message_bytes=str(2 * MIB))
     payload = pb.Payload(records=pb.Records(records=[pb.Record(value=bytes(MIB))]))
 
-    async def call() -> int:
+    refused: list[grpc.StatusCode] = []
+
+    async def call() -> int | None:
         stream = node.open(methods.PRODUCE_STREAM)
-        await stream.write(pb.ProduceStreamRequest(stream="s", payload=payload))
-        await stream.done_writing()
-        return int((await stream.read()).base_offsets[0])
+        try:
+            await stream.write(pb.ProduceStreamRequest(stream="s", payload=payload))
+            await stream.done_writing()
+            return int((await stream.read()).base_offsets[0])
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            refused.append(await stream.code())
+            return None
 
-    answers = await check_the_budget(node.streams, store, [call() for _ in range(COUNT)])
+    answers = await check_the_budget(node.streams, store, [call() for _ in range(COUNT)], refused)
 
-    assert sorted(answers) == list(range(COUNT))
+    assert set(refused) <= {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert sorted(offset for offset in answers if offset is not None) == list(range(COUNT - len(refused)))
+
+
+async def test_a_client_whose_bodies_stall_leaves_room_for_the_bodies_of_others(rest_servers: MakeServers) -> None:
+    """All come from one address, and need no login, but for the other one."""
+    (rest,) = await rest_servers(1, writing=settings(bytes_max=64 * MIB), request_bytes_max=16 * MIB)
+    await rest.create("s", max_message_bytes=str(16 * MIB), http_content_type="application/octet-stream")
+    reservations = rest.streams._writer.reservations  # noqa: SLF001
+    ended = asyncio.Event()
+
+    async def stalling() -> AsyncIterator[bytes]:
+        for _ in range(15):
+            yield bytes(MIB)
+        await ended.wait()
+
+    stalled = [asyncio.create_task(post(rest, stalling())) for _ in range(10)]
+    await until(lambda: len(reservations) == 9)
+    assert reservations.size_bytes < 25 * MIB
+
+    other = await reservations.enter("User:other", 1)
+    await other.hold(7 * MIB)
+
+    assert other.size_bytes == 7 * MIB
+    other.give_back()
+    ended.set()
+    for task in stalled:
+        task.cancel()
+    await asyncio.gather(*stalled, return_exceptions=True)
 
 
 async def test_a_client_that_leaves_while_its_append_runs_gives_its_bytes_back_with_the_append(

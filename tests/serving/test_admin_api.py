@@ -29,6 +29,7 @@ from bearlake.serving.admin.transactions import TransactionRoutes
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
+from bearlake.serving.shares.routes import ShareRoutes
 from bearlake.streams.service import Streams
 from fixtures import by_name
 
@@ -67,6 +68,7 @@ async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncItera
             CompactionRoutes(metadata),
             LagRoutes(metadata),
             GroupRoutes(streams.coordinator),
+            ShareRoutes(streams.local_shares),
             TransactionRoutes(metadata, streams.transactions),
         ],
         token=token,

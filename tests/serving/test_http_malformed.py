@@ -22,6 +22,7 @@ HEAD = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 class Limits:
     request_count_max = 100
+    address_request_count_max = 0
     request_timeout_ms = 60_000
     unread_bytes_max = 1024 * 1024
 

@@ -19,6 +19,7 @@ from fixtures.waiting import WAIT_S, until
 
 class Limits:
     request_count_max = 100
+    address_request_count_max = 0
     request_timeout_ms = 60_000
     unread_bytes_max = 1024 * 1024
 

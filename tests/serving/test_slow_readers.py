@@ -119,6 +119,7 @@ def test_one_reader_above_the_bound_is_closed() -> None:
 
 class Limits:
     request_count_max = 100
+    address_request_count_max = 0
     request_timeout_ms = 60_000
     unread_bytes_max = 2 * ANSWER_BYTES
 

@@ -11,7 +11,7 @@ At the end, every subscription has received each entry that was not trimmed.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -20,6 +20,7 @@ from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.records import codec as record_codec
 from bearlake.streams.subscriptions import EntryReader
+from bearlake.streams.subscriptions.cleaned_batches import Part, split
 from bearlake.streams.subscriptions.model import Delivery, EntryTraits, SubscriptionType
 from simulator.nodes import Node
 
@@ -43,6 +44,10 @@ class SimulatedEntries(EntryReader):
     @override
     async def read(self, batch: memoryview) -> EntryTraits:
         return self.traits(batch)
+
+    @override
+    async def split(self, batch: memoryview, base: int, end: int, start: int) -> Sequence[Part]:
+        return split(batch, base, end, start, BATCH_BYTES_MAX)
 
     @override
     def traits(self, batch: memoryview) -> EntryTraits:

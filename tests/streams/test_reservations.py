@@ -1,4 +1,4 @@
-"""Bytes that calls have read and the write path does not have yet: their bound, their line, and what connections keep."""
+"""Bytes that calls have read and the write path does not have yet: their bound, their lines, clients' shares, and what connections keep."""
 
 import asyncio
 
@@ -16,14 +16,16 @@ BYTES_MAX = 100 * MIB
 class Scene:
     """A write path with so many pending bytes as the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, client_share: float = 1.0) -> None:
         self.pending_bytes = 0
         self.relief = ReliefLine(lambda: self.pending_bytes / self.reservations.left_bytes)
-        self.reservations = Reservations(self.relief, lambda: self.pending_bytes, BYTES_MAX)
+        self.reservations = Reservations(self.relief, lambda: self.pending_bytes, BYTES_MAX, client_share)
 
-    async def call(self, size_bytes: int = SMALL_BYTES, wait_ms: int | None = None) -> Reservation:
+    async def call(
+        self, size_bytes: int = SMALL_BYTES, wait_ms: int | None = None, client: str = "User:alice"
+    ) -> Reservation:
         """A call that has had its turn and holds so many bytes."""
-        reservation = await self.reservations.enter(wait_ms)
+        reservation = await self.reservations.enter(client, wait_ms)
         await reservation.hold(size_bytes)
         return reservation
 
@@ -81,7 +83,7 @@ async def test_calls_that_have_all_read_half_of_their_bytes_still_end() -> None:
 
     async def read(number: int) -> None:
         nonlocal most
-        with await scene.reservations.enter(None) as room:
+        with await scene.reservations.enter("User:alice", None) as room:
             for size in range(1, 17):
                 await room.hold(size * MIB)
                 most = max(most, scene.reservations.size_bytes)
@@ -137,7 +139,7 @@ async def test_calls_count_a_small_part_at_their_turn_and_connections_keep_half_
     scene = Scene()
     scene.pending_bytes = BYTES_MAX + 1
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(scene.reservations.enter(None)) for _ in range(1_000)]
+    tasks = [loop.create_task(scene.reservations.enter("User:alice", None)) for _ in range(1_000)]
     await turns()
     assert scene.reservations.size_bytes == 0
 
@@ -170,7 +172,7 @@ async def test_a_call_that_waits_too_long_is_refused_and_leaves_the_line() -> No
     assert len(scene.reservations) == 1
     scene.pending_bytes = BYTES_MAX + 1
     with pytest.raises(Overloaded):
-        await scene.reservations.enter(500)
+        await scene.reservations.enter("User:alice", 500)
     assert len(scene.relief) == 0
     scene.pending_bytes = 0
     first.give_back()
@@ -184,7 +186,7 @@ async def test_a_call_that_waits_too_long_is_refused_and_leaves_the_line() -> No
 async def test_a_call_that_is_cancelled_at_its_turn_gives_its_bytes_back() -> None:
     scene = Scene()
     scene.pending_bytes = BYTES_MAX + 1
-    task = asyncio.get_running_loop().create_task(scene.reservations.enter(None))
+    task = asyncio.get_running_loop().create_task(scene.reservations.enter("User:alice", None))
     await turns()
     scene.relief.join(task.cancel)  # behind it in line, in the same turn of the event loop
     await scene.have(0)
@@ -245,15 +247,129 @@ async def test_a_call_with_few_bytes_never_waits_for_those_with_many() -> None:
 async def test_callers_that_have_read_already_are_refused_once_those_who_wait_have_half_of_the_budget() -> None:
     """Their bytes are in memory, whether they wait or not."""
     scene = Scene()
+    calls = [await scene.call() for _ in range(10)]
     scene.pending_bytes = BYTES_MAX + 1
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(scene.reservations.admit(None, 16 * MIB)) for _ in range(10)]
+    tasks = [loop.create_task(call.read(16 * MIB)) for call in calls]
     await turns()
 
-    assert [task.done() for task in tasks] == [False] * 3 + [True] * 7
-    assert {type(task.exception()) for task in tasks[3:]} == {Overloaded}
+    assert [task.done() for task in tasks] == [True] + [False] * 3 + [True] * 6  # the first one may exceed the bound
+    assert tasks[0].exception() is None
+    assert {type(task.exception()) for task in tasks[4:]} == {Overloaded}
+    calls[0].give_back()
     await scene.have(0)
-    for task in tasks[:3]:
-        assert (await task).size_bytes == 16 * MIB
-        task.result().give_back()
-    assert (await scene.reservations.admit(None, 60 * MIB)).size_bytes == 60 * MIB
+    for call in calls[1:4]:
+        assert call.size_bytes == 16 * MIB
+        call.give_back()
+    await calls[4].read(60 * MIB)
+    assert calls[4].size_bytes == 60 * MIB
+
+
+@virtual_time
+async def test_messages_of_streams_that_wait_are_refused_once_they_have_the_whole_budget() -> None:
+    scene = Scene()
+    scene.pending_bytes = BYTES_MAX + 1
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(scene.reservations.admit("User:alice", None, 16 * MIB)) for _ in range(10)]
+    await turns()
+
+    assert [task.done() for task in tasks] == [False] * 6 + [True] * 4
+    assert {type(task.exception()) for task in tasks[6:]} == {Overloaded}
+    await scene.have(0)
+    for task in tasks[:6]:
+        (await task).give_back()
+    assert scene.reservations.size_bytes == 0
+
+
+@virtual_time
+async def test_a_client_whose_calls_stall_takes_its_share_and_one_call_more_and_others_read_on() -> None:
+    scene = Scene(client_share=0.5)
+    stalled = [await scene.call() for _ in range(20)]
+    tasks = [scene.waiting(call, 16 * MIB) for call in stalled]
+    await turns()
+    assert sum(task.done() for task in tasks) == 2  # 32 of 50 MiB: one within the share of 25 MiB, and one more
+
+    other = await scene.call(16 * MIB, wait_ms=1, client="User:bob")
+
+    assert other.size_bytes == 16 * MIB
+    for task in tasks:
+        task.cancel()
+    await turns()
+    assert len(scene.reservations) == 0
+
+
+@virtual_time
+async def test_a_clients_calls_that_have_all_read_half_of_its_share_still_end() -> None:
+    scene = Scene(client_share=0.5)
+    done: list[int] = []
+
+    async def read(number: int) -> None:
+        with await scene.reservations.enter("User:alice", None) as room:
+            for size in range(1, 17):
+                await room.hold(size * MIB)
+                await asyncio.sleep(0.001)
+            done.append(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(20):
+            tasks.create_task(read(number))
+
+    assert sorted(done) == list(range(20))
+    assert scene.reservations.size_bytes == 0
+
+
+@virtual_time
+async def test_clients_that_wait_for_the_common_bound_continue_by_turns() -> None:
+    """A client with many calls in line holds up the calls of others by one call each time."""
+    scene = Scene(client_share=0.5)
+    holding = await scene.call(49 * MIB, client="User:carol")
+    alice = [await scene.call() for _ in range(4)]
+    bob = await scene.call(client="User:bob")
+    order: list[str] = []
+
+    async def wait(who: str, call: Reservation) -> None:
+        await call.hold(24 * MIB)
+        order.append(who)
+        await asyncio.sleep(1)
+        call.give_back()
+
+    loop = asyncio.get_running_loop()
+    over = await scene.call(24 * MIB, client="User:dave")  # the one that may exceed the bound
+    tasks = [loop.create_task(wait("alice", call)) for call in alice]
+    await turns()
+    tasks.append(loop.create_task(wait("bob", bob)))
+    await turns()
+    assert order == []
+    holding.give_back()
+    over.give_back()
+    await asyncio.gather(*tasks)
+
+    assert order.index("bob") < 3
+    assert order.count("alice") == 4
+
+
+@virtual_time
+async def test_messages_of_one_client_that_wait_leave_room_for_those_of_others() -> None:
+    scene = Scene(client_share=0.5)
+    scene.pending_bytes = BYTES_MAX + 1
+    loop = asyncio.get_running_loop()
+    names = ["User:alice"] * 5 + ["User:bob"] * 2
+    tasks = [loop.create_task(scene.reservations.admit(name, None, 16 * MIB)) for name in names]
+    await turns()
+
+    assert [task.done() for task in tasks] == [False] * 3 + [True] * 2 + [False] * 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@virtual_time
+async def test_nothing_is_remembered_of_clients_whose_calls_have_ended() -> None:
+    scene = Scene(client_share=0.5)
+    for number in range(100):
+        (await scene.call(16 * MIB, client=f"User:{number}")).give_back()
+    waiting = scene.waiting(await scene.call(client="User:x"), 200 * MIB)
+    await turns()
+    assert waiting.done()
+
+    assert list(scene.reservations._clients) == ["User:x"]  # noqa: SLF001

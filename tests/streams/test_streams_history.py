@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from array import array
 from collections.abc import Sequence
 
 import pytest
@@ -425,7 +426,9 @@ def test_a_gap_too_large_for_one_batch_takes_several_batches() -> None:
     piece = BlockPiece(about, ObjectRef("k", 1, ObjectKind.PARQUET), None, 0, 2**33, ())  # type: ignore[arg-type]
     offset = 5
 
-    for run, batch in piece.runs(Block(buffer=memoryview(b""), runs={}), offset):
+    for run, batch in piece.runs(
+        Block(buffer=memoryview(b""), runs={}, bases=array("q"), positions=array("q")), offset
+    ):
         ((_, base, header),) = kernel.batches(batch, 0, len(batch))
         assert (base, header.record_count, run.slice.base_offset) == (offset, 0, offset)
         offset += header.last_offset_delta + 1

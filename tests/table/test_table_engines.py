@@ -1,6 +1,6 @@
 """Another engine on our table: Spark with Iceberg's runtime reads, inserts, deletes in both modes, and gets an error for harmful changes.
 
-Needs `java` (17 or 21), `mvn` and PySpark (`fixtures/spark_sql.py`).
+See `fixtures/spark_sql.py` for what it needs.
 """
 
 from collections.abc import AsyncIterator
@@ -13,8 +13,10 @@ from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.model import AppliedTask, TableChange
 from bearlake.table.query import query
-from fixtures.spark_sql import spark
+from fixtures.spark_sql import jars, spark
 from fixtures.tables import Work, a_stream, commit_of, local_store, tables_in
+
+__all__ = ["jars"]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from bearlake.objects.memory import MemoryObjectStore
 from bearlake.records.codec import Record, decode, encode
 from bearlake.table.blocks import Block, Rows
 from bearlake.table.reader import DataFileReader, DataFileSettings
+from bearlake.table.value_pages import pages_of
 from bearlake.table.writer import DataFileWriter, record_batch
 from fixtures.waiting import WAIT_S
 
@@ -183,6 +185,69 @@ async def test_rows_without_their_batch_are_corrupt() -> None:
 
     with pytest.raises(Corrupt, match=r"b\.parquet"):
         await reader.block(other, footer, 0)
+
+
+async def block_of(store: MemoryObjectStore, ref: ObjectRef) -> Block:
+    reader = reader_of(store)
+    return await reader.block(ref, await reader.footer(ref), 0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compression": "snappy"},
+        {"compression": "none"},
+        {"compression": "zstd", "use_dictionary": ["_value"]},
+        {"compression": "zstd", "use_dictionary": False, "data_page_version": "2.0"},
+        {"compression": "zstd", "use_dictionary": False, "column_encoding": {"_value": "DELTA_LENGTH_BYTE_ARRAY"}},
+        {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True},
+        {"compression": "zstd", "use_dictionary": False, "write_statistics": True, "data_page_size": 1},
+        {"compression": "zstd", "use_dictionary": False, "write_page_index": True},
+    ],
+)
+async def test_a_file_of_another_engine_gives_the_same_batches_whatever_its_pages_are(options: dict[str, Any]) -> None:
+    store = MemoryObjectStore()
+    ref, _ = await write(store, "a.parquet", TWO_PARTITIONS[:1])
+    (whole,) = await store.read(ref.key, [(0, ref.size)])  # type: ignore[list-item]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(pa.BufferReader(bytes(whole))), sink, **options)
+    raw = sink.getvalue().to_pybytes()
+    await store.put("b.parquet", [raw])
+
+    found = await block_of(store, ObjectRef("b.parquet", len(raw), ObjectKind.PARQUET))
+
+    assert found == await block_of(store, ref)
+
+
+async def test_values_of_our_files_are_read_from_their_pages() -> None:
+    store = MemoryObjectStore()
+    ref, batches = await write(store, "a.parquet", [[(0, 0, list(range(5_000)))]])
+    (whole,) = await store.read(ref.key, [(0, ref.size)])  # type: ignore[list-item]
+    footer = await reader_of(store).footer(ref)
+    chunk = footer.values(0)
+    assert chunk is not None
+
+    pages = pages_of(memoryview(whole)[chunk.start : chunk.end], chunk)
+
+    assert pages is not None
+    assert sum(count for _, count in pages) == 5_000
+    block = await block_of(store, ref)
+    ((_, _, view),) = block.views(0, 0, 5_000)
+    assert decode(bytes(view), 1 << 20) == decode(batches[0, 0], 1 << 20)
+
+
+async def test_a_page_that_claims_more_bytes_than_its_column_is_left_to_arrow() -> None:
+    store = MemoryObjectStore()
+    ref, _ = await write(store, "a.parquet", [[(0, 0, list(range(5_000)))]])
+    (whole,) = await store.read(ref.key, [(0, ref.size)])  # type: ignore[list-item]
+    footer = await reader_of(store).footer(ref)
+    chunk = footer.values(0)
+    assert chunk is not None
+    bytes_of = memoryview(whole)[chunk.start : chunk.end]
+
+    assert pages_of(bytes_of, chunk._replace(size_bytes=100)) is None
+    assert pages_of(bytes_of[:5], chunk) is None
+    assert pages_of(bytes_of, chunk._replace(row_count=6_000)) is None
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -65,13 +65,15 @@ class StampBook:
     """Finds and collects stamps."""
 
     def __init__(self, *given: Stamps) -> None:
-        """`given` are stamps of different files; ranges of one partition do not overlap."""
+        """`given` are stamps of different files. Ranges of one partition overlap if the files' offsets alternate."""
         self._ranges: dict[int, list[Stamp]] = {}
-        for stamps in given:
-            for partition, ranges in stamps.items():
-                self._ranges.setdefault(partition, []).extend(ranges)
-        for ranges in self._ranges.values():
-            ranges.sort()
+        for partition in {partition for stamps in given for partition in stamps}:
+            ranges = self._ranges[partition] = []
+            for stamp in sorted(stamp for stamps in given for stamp in stamps.get(partition, ())):
+                if ranges and stamp.first <= ranges[-1].last:
+                    ranges[-1] = _joined(ranges[-1], stamp)
+                else:
+                    ranges.append(stamp)
 
     def find(self, partition: int, offset: int) -> int | None:
         """Return when the tombstone was cleaned for the first time (ms), or None if it never was."""
@@ -111,6 +113,11 @@ def read_stamps(text: bytes | None) -> Stamps:
         }
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Corrupt(f"{FOOTER_NAME} in a footer: {error!r}") from error
+
+
+def _joined(left: Stamp, right: Stamp) -> Stamp:
+    """Join overlapping ranges. Later offsets are never cleaned before earlier ones, so both have the same time, or nearly."""
+    return Stamp(left.first, max(left.last, right.last), max(left.cleaned_ms, right.cleaned_ms))
 
 
 def _first(stamp: Stamp) -> int:

@@ -22,14 +22,16 @@ from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import partition_index
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.key_compaction_rules import KeyCompactionRules, key_compaction_rules
+from bearlake.table import Tables
 
 
 class CleaningItems:
     """Builds work items of cleanings."""
 
-    def __init__(self, metadata: Metadata, settings: CompactionSettings, clock: Clock) -> None:
+    def __init__(self, metadata: Metadata, tables: Tables, settings: CompactionSettings, clock: Clock) -> None:
         """`clock` is compared with the timestamps of records."""
         self._metadata = metadata
+        self._tables = tables
         self._settings = settings
         self._clock = clock
 
@@ -40,7 +42,7 @@ class CleaningItems:
 
         Raises:
             Outdated: the inputs can neither be cleaned together nor merged, because one of them was cleaned before.
-            Unavailable: the store did not answer.
+            Unavailable: the store or the catalog did not answer.
         """
         rules = key_compaction_rules(work.stream.configs)
         inputs = set(work.task.inputs)
@@ -51,10 +53,24 @@ class CleaningItems:
                 located, bounds, rules, self._settings.key_compaction, now_ms=now_ms, may_take=inputs.__contains__
             )
             if inputs == {reference.key for reference in found.inputs} and found.dirty_bytes:
-                return self._items(work, prefix, found, rules, now_ms, await self._aborted(found))
+                aborted = await self._aborted(found)
+                is_in_table = not rules.keeps_history and await self._is_in_table(work)
+                return self._items(work, prefix, found, rules, now_ms, aborted, is_in_table=is_in_table)
         if any(map(is_only_in_log if rules is None else is_cleaned, inputs)):
             raise Outdated(f"task {work.task.id}: its files can no longer be cleaned together")
         return []
+
+    async def _is_in_table(self, work: Work) -> bool:
+        """Return whether all inputs are in the table. Rows that are only in the log stay there: the table might have them twice (I5).
+
+        A file is only in the log by its name, or if it was written while the stream had no table, or because the table no longer has it.
+        """
+        inputs = work.task.inputs
+        has_table = stream_configs.table_rules(work.stream.name, work.stream.configs).is_enabled
+        if not has_table or any(map(is_only_in_log, inputs)):
+            return False
+        live = await self._tables.live_files(work.stream, inputs)
+        return live is None or live.issuperset(inputs)
 
     async def _aborted(self, found: CleaningPlan) -> list[AbortedRange]:
         """Return the aborted transactions among the kept batches."""
@@ -71,6 +87,8 @@ class CleaningItems:
         rules: KeyCompactionRules,
         now_ms: int,
         aborted: Sequence[AbortedRange],
+        *,
+        is_in_table: bool,
     ) -> list[WorkItem]:
         work.cleaning = found
         work.inputs = list(found.inputs)
@@ -82,9 +100,6 @@ class CleaningItems:
             now_ms=now_ms,
             tombstone_keep_ms=rules.tombstone_keep_ms,
         )
-        has_table = stream_configs.table_rules(work.stream.name, work.stream.configs).is_enabled
-        # Rows that left the table's files for files outside of it can never return: the table might have them twice (I5).
-        is_in_table = has_table and not rules.keeps_history and not any(map(is_only_in_log, work.task.inputs))
         return [
             WorkItem(
                 kind=work.task.kind,

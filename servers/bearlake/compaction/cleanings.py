@@ -4,7 +4,7 @@ The planner tells which streams have key compaction (`watch`), and which of them
 at most every `check_ms`, and streams with a lag in their configs once a minute. A stream with an open merge or cleaning waits.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bearlake.clock import Clock
@@ -96,14 +96,17 @@ class Cleanings:
         inputs = {tuple(offer.inputs) for offer in offers}
         self._open.update(task.id for task in tasks if tuple(task.inputs) in inputs)
 
-    def open_count(self, open_merges: Collection[int]) -> int:
-        """Return how many of these open MERGE tasks are cleanings that this planner has offered."""
+    def open_count(self, open_merges: Mapping[int, Task]) -> int:
+        """Return how many of these open MERGE tasks, by id, are cleanings that this planner has offered; without delayed ones."""
         self._open.intersection_update(open_merges)
-        return len(self._open)
+        return sum(not open_merges[task_id].is_delayed for task_id in self._open)
 
-    async def offers(self, busy: Collection[int], now_s: float) -> list[TaskOffer]:
-        """Return cleanings that are due, of streams that are not `busy`, up to the limit of open cleanings. Raises `Unavailable`."""
-        room = self._settings.open_task_count_max - len(self._open)
+    async def offers(self, busy: Collection[int], open_count: int, now_s: float) -> list[TaskOffer]:
+        """Return cleanings that are due, of streams that are not `busy`, up to the limit of open cleanings. Raises `Unavailable`.
+
+        `open_count` is that of `open_count`. A stream whose cleaning fails is busy, and takes no other stream's turn (I11).
+        """
+        room = self._settings.open_task_count_max - open_count
         found: list[TaskOffer] = []
         for number, watched in list(self._streams.items()):
             if len(found) >= room:

@@ -11,7 +11,7 @@ Source: size-tiered compaction of LSM trees (Apache Cassandra, `SizeTieredCompac
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from bearlake.compaction.cleaned_files import is_cleaned
@@ -118,9 +118,10 @@ class Merges:
         """Return the streams with an open merge or cleaning."""
         return {task.stream_number for task in self._open.values()}
 
-    def open_ids(self) -> list[int]:
-        """Return the merges that were open at the last look-up."""
-        return sorted(self._open)
+    @property
+    def open(self) -> Mapping[int, Task]:
+        """The merges and cleanings that were open at the last look-up, by id."""
+        return self._open
 
     def closed(self, task_id: int) -> None:
         """Note that a merge is done or dropped; its stream is looked up again in both cases."""
@@ -141,10 +142,11 @@ class Merges:
     async def offers(self, cleaning_count: int = 0) -> list[TaskOffer]:
         """Return at most one merge per stream without an open merge, up to the total limit of open merges. Raises `Unavailable`.
 
-        `cleaning_count` of the open merges are cleanings, which have a limit of their own.
+        `cleaning_count` of the open merges are cleanings, which have a limit of their own. Delayed merges count for neither limit (I11).
         """
         settings = self._settings
-        room = settings.open_task_count_max - (len(self._open) - cleaning_count)
+        open_count = sum(not task.is_delayed for task in self._open.values())
+        room = settings.open_task_count_max - (open_count - cleaning_count)
         if not settings.is_enabled or room <= 0:
             return []
         busy = self.busy_streams()

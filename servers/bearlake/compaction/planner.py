@@ -260,7 +260,7 @@ class Planner:
                 tried_again.append(task)
             if task.kind is TaskKind.MERGE:
                 merges.add(task.id)
-        for task_id in self._merges.open_ids():
+        for task_id in sorted(self._merges.open):
             if task_id not in merges:
                 self._merges.closed(task_id)
         free = [partition for partition in self._backlog.open_partitions() if partition not in taken]
@@ -305,13 +305,13 @@ class Planner:
 
     async def _offer_cleanings(self, lease: Lease, now_s: float) -> None:
         """Offer what key compaction is due, first of all merges: a merge of a stream delays its cleaning."""
-        self._cleanings.open_count(self._merges.open_ids())
-        offers = await self._cleanings.offers(self._merges.busy_streams(), now_s)
+        open_count = self._cleanings.open_count(self._merges.open)
+        offers = await self._cleanings.offers(self._merges.busy_streams(), open_count, now_s)
         self._cleanings.opened(await self._offer(offers, lease), offers)
 
     async def _merge_offers(self) -> list[TaskOffer]:
         """Return the due merges of our streams."""
-        offers = await self._merges.offers(self._cleanings.open_count(self._merges.open_ids()))
+        offers = await self._merges.offers(self._cleanings.open_count(self._merges.open))
         unknown = {offer.stream_number for offer in offers if not self._backlog.is_known(offer.stream_number)}
         if unknown and self._choice.streams:
             await self._read_streams(unknown)

@@ -11,6 +11,8 @@ from bearlake.clock import Clock, SystemClock
 
 T = TypeVar("T")
 MIB = 1024 * 1024
+COLUMN_BYTES_MAX = 1536 * MIB
+"""Bytes of a column that is computed at once: Arrow's offsets have 32 bits, and some values get a prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +33,10 @@ class TaskLimits:
     read_concurrent_count: int = 8
     """Objects read at once."""
 
-    merge_bytes: int = 96 * MIB
+    merge_bytes: int = field(default=96 * MIB, metadata={"max": COLUMN_BYTES_MAX})
     """Uncompressed rows that a merge or cleaning holds in memory; larger inputs are read in several passes by partition and offset."""
 
-    key_bytes: int = 96 * MIB
+    key_bytes: int = field(default=96 * MIB, metadata={"max": COLUMN_BYTES_MAX})
     """Memory (bytes) of the keys that a cleaning compares at once, with 40 bytes per record: about a million keys of 50 bytes. With less
     memory, the keys of dirty files are read more often."""
 

@@ -85,7 +85,7 @@ class Worker:
         self._keys = KeySource(clock, random_source.getrandbits, KEPT_PREFIX)
         self._committer = Committer(metadata, store, tables, settings.worker, self._retries, self._keys.next)
         self._values = ValueSchemas(metadata, tables, settings.columns)
-        cleanings = CleaningItems(metadata, settings, clock)
+        cleanings = CleaningItems(metadata, tables, settings, clock)
         self._items = WorkItems(metadata, self._committer, cleanings, self._values, settings)
         self._claims = Claims(metadata.tasks, server)
         self._hint = asyncio.Event()

@@ -112,7 +112,7 @@ class IsolationIndex:
         """Apply an entry's transaction changes, or its trim; entries come in order."""
         if entry.kind is EntryKind.TRIM and (trimmed := self._known.get(entry.partition)) is not None:
             trimmed.start = max(trimmed.start, entry.start_offset)
-            trimmed.aborted = trimmed.aborted.above(entry.start_offset)
+            trimmed.aborted = trimmed.aborted.above(entry.start_offset - 1)
         for change in entry.changes:
             if len(self._recent) == RECENT_COUNT:
                 self._forgotten = self._recent[0][0]

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, RecordFields, SliceLike
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
+from bearlake.kernel.columns.pages import ValuePage
 from bearlake.kernel.files import FILE_PARTS_MAX
 from bearlake.kernel.kafka import FetchAnswer, FetchEntry, PlainRules, ProduceEntry, ProducePlace, ProduceResult
 from bearlake.kernel.log import (
@@ -182,6 +183,7 @@ __all__ = [
     "TypedSchema",
     "TypedSlots",
     "TypedSource",
+    "ValuePage",
     "WriteBuffer",
     "admit_plain",
     "batches",

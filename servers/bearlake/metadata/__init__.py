@@ -316,7 +316,7 @@ class GroupStore(Protocol):
         """Replace the group's snapshot. Raises `Fenced`."""
 
     async def commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
-        """Store committed offsets, all or nothing. Raises `Fenced`."""
+        """Store committed offsets, all or nothing; drop those that open transactions hold for the same partitions. Raises `Fenced`."""
 
     async def offsets(
         self, group: str, partitions: Collection[PartitionKey] | None = None

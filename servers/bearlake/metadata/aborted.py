@@ -14,7 +14,11 @@ OFFSET = "q"
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction in a partition: the producer's batches in `[first_offset, marker_offset)`, and its marker."""
+    """An aborted transaction in a partition: the producer's batches in `[first_offset, marker_offset)`, and its marker.
+
+    Transactions of one producer that lie back to back are one: the first one's batches to the last one's marker. So a producer that alone
+    writes to a partition, and aborts again and again, is remembered in one row.
+    """
 
     producer_id: int
     first_offset: int
@@ -22,7 +26,8 @@ class Aborted(NamedTuple):
 
 
 class AbortedTransactions:
-    """Aborted transactions of one partition: 16 bytes each, and up to 500 bytes for each producer. They are added, never removed.
+    """Aborted transactions of one partition: 16 bytes each, and up to 500 bytes for each producer. They are added or
+    extended, never removed.
 
     A reader may keep using an object to which others add. What is added later lies above the reader's last stable offset.
     """
@@ -38,14 +43,17 @@ class AbortedTransactions:
             self.add(item)
 
     def add(self, found: Aborted) -> None:
-        """Add a transaction whose offsets are above those of the producer's earlier ones."""
+        """Add a transaction whose offsets are above those of the producer's earlier ones, or extend the last one if they follow it."""
         producer_id, first_offset, marker_offset = found
         known = self._of_producer.get(producer_id)
         if known is None:
             known = self._of_producer[producer_id] = array(OFFSET), array(OFFSET)
         firsts, markers = known
-        firsts.append(first_offset)
-        markers.append(marker_offset)
+        if markers and markers[-1] + 1 == first_offset:
+            markers[-1] = marker_offset
+        else:
+            firsts.append(first_offset)
+            markers.append(marker_offset)
         self.last_marker = max(self.last_marker, marker_offset)
 
     def has(self, producer_id: int, offset: int) -> bool:

@@ -83,6 +83,11 @@ class Task:
     error: str = ""
     results: Mapping[int, bytes] = field(default_factory=dict)
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether an attempt has failed or a store did not answer: the task then lets others go first (I11)."""
+        return self.state is TaskState.QUARANTINED or self.attempt_count > 0 or self.wait_ms > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChoice:

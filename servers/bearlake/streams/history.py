@@ -141,7 +141,7 @@ class History:
         self._blocks: ValueCache[tuple[str, int], Block] = ValueCache(
             bytes_max=settings.block_bytes_max,
             loading_bytes_max=settings.decoding_bytes_max,
-            size_of=lambda block: len(block.buffer),
+            size_of=lambda block: block.memory_bytes,
             on_lookup=_count_lookup,
             on_evicted=metrics.HISTORY_EVICTED_BYTES.inc,
         )

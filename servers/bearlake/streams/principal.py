@@ -79,6 +79,11 @@ def at_host(who: Principal, address: str, listener: str = "") -> Principal:
     return replace(who, host=host_of(address), listener=listener)
 
 
+def client_of(who: Principal) -> str:
+    """Return what counts as one client where none may take all of something: the user, or the address of callers without a login."""
+    return str(who) if who.name != ANONYMOUS.name else who.host
+
+
 def with_client_id(who: Principal, client_id: str) -> Principal:
     """Return the caller as a client of this name, of which a bounded part counts, with the same grants."""
     named = replace(who, client_id=client_id[:CLIENT_ID_LENGTH_MAX])

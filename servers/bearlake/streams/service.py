@@ -51,7 +51,7 @@ from bearlake.streams.internal_topics import KafkaTopics
 from bearlake.streams.management import Management
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.outcomes import Seen
-from bearlake.streams.principal import Authorizer
+from bearlake.streams.principal import Authorizer, Principal, client_of
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.reservations import Reservation
@@ -300,16 +300,17 @@ class Streams(Management):
         """Give up waiting: do not call `resume` any more. No effect if it was called."""
         self._writer.relief.leave(resume)
 
-    async def room(self, wait_ms: int | None = None, read_bytes: int = 0) -> Reservation:
+    async def room(self, who: Principal, wait_ms: int | None = None) -> Reservation:
         """Wait until the write path accepts more, for at most `wait_ms` ms (None: without a limit of its own).
 
         Meanwhile, the caller reads nothing from its client. Then the caller tells the reservation how much it has read (`hold`, which may
         wait as long again), and gives it back when the records are appended. Raises `Overloaded` if `wait_ms` is over.
-
-        `read_bytes`: what the caller has read already. Such callers may also be refused at once, so that those who wait have a bound.
         """
-        reservations = self._writer.reservations
-        return await (reservations.admit(wait_ms, read_bytes) if read_bytes else reservations.enter(wait_ms))
+        return await self._writer.reservations.enter(client_of(who), wait_ms)
+
+    async def room_for(self, who: Principal, read_bytes: int) -> Reservation:
+        """As `room` and `hold`, for a message that has been read already. Raises `Overloaded` at once if too many of them wait."""
+        return await self._writer.reservations.admit(client_of(who), None, read_bytes)
 
     # -- consume -------------------------------------------------------------------------------------------------
 

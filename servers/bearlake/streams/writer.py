@@ -88,7 +88,8 @@ class Writer:
         """Bytes of the batches that are not in the open buffer, and the number of these batches."""
         self.relief = ReliefLine(self._used)
         """Those who wait until less than half of the budget is used."""
-        self.reservations = Reservations(self.relief, lambda: self.pending_bytes, settings.bytes_max)
+        share = settings.client_share_percent / 100
+        self.reservations = Reservations(self.relief, lambda: self.pending_bytes, settings.bytes_max, share)
         self._unstored = UnstoredBatches(commit_log)
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
         self._is_fenced = False

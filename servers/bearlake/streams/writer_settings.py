@@ -28,6 +28,9 @@ class WriterSettings:
     bytes_max: int = 192 * 1024 * 1024
     """Bytes of batches waiting or in flight at which sockets are no longer read (backpressure). What calls of REST and gRPC have read for
     further batches counts too, at most half of it (decision 171)."""
+    client_share_percent: int = 50
+    """What the calls of one client of REST or gRPC may have of that half, in percent, and one call more: so that no client can take all of
+    it. Clients are users, or the addresses of those that need not log in; clients behind one proxy or NAT share an address."""
     batch_count_max: int = 200_000
     """Batches waiting or in flight at which sockets are no longer read. A batch takes up to 2 KiB beside its own bytes. More help only if
     the stores are slow and batches are smaller than 1 KiB."""
@@ -39,3 +42,7 @@ class WriterSettings:
     """Longest pause (ms) between two attempts to commit."""
     commit_unknown_ms_max: int = 600_000
     """Longest time (ms) for which a commit of unknown outcome is retried; then the server stops. Only availability depends on it (I8)."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.client_share_percent <= 100:
+            raise ValueError("client_share_percent must be from 1 to 100")

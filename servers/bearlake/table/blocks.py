@@ -7,6 +7,8 @@ were compressed originally: they are compressed again with the producer's codec.
 Pure functions for a thread: pyarrow releases the GIL while it decodes, the kernel while it encodes. No pyarrow errors escape.
 """
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -35,8 +37,10 @@ from bearlake.table.schema import (
     VALUE,
 )
 from bearlake.table.sparse import SparseFile
-from bearlake.table.typed_rows import file_schema, restored
+from bearlake.table.typed_rows import TypedFooter, file_schema, restored
+from bearlake.table.value_pages import pages_of
 
+_OTHER_COLUMNS = tuple(name for name in COLUMNS if name != VALUE)
 _MICROSECONDS = 1000
 _LENGTH = Struct(">i")
 _LENGTH_AT = 8
@@ -48,20 +52,33 @@ _ATTRIBUTES = Struct(">h")
 
 
 class Run(NamedTuple):
-    """Batches with the offsets `[start, end)`, in the bytes `[position, position_end)` of a block."""
+    """Batches with the offsets `[start, end)`: the batches `[first, last)` of a block, in its bytes `[position, position_end)`."""
 
     start: int
     end: int
+    first: int
+    last: int
     position: int
     position_end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """An encoded row group; `runs` by partition index, in offset order."""
+    """An encoded row group; `runs` by partition index, in offset order.
+
+    `bases` and `positions` are of each batch: where a fetch begins is found in them, since to walk the batches themselves would load a line
+    of the processor's cache for each.
+    """
 
     buffer: memoryview
     runs: Mapping[int, Sequence[Run]]
+    bases: "array[int]"
+    positions: "array[int]"
+
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of the batches, and of their index."""
+        return len(self.buffer) + len(self.bases) * self.bases.itemsize + len(self.positions) * self.positions.itemsize
 
     def views(self, partition: int, start: int, end: int) -> Iterator[tuple[int, int, memoryview]]:
         """Yield (start offset, end offset, batches) of the runs with offsets in `[start, end)`, in order.
@@ -73,11 +90,15 @@ class Block:
                 continue
             low, high = run.position, run.position_end
             if run.start < start:
-                low = kernel.seek(self.buffer, low, high, start)
+                low = self._position(run, start)
             if run.end > end:
-                high = kernel.seek(self.buffer, low, high, end)
+                high = self._position(run, end)
             if low < high:
                 yield max(run.start, start), min(run.end, end), self.buffer[low:high]
+
+    def _position(self, run: Run, offset: int) -> int:
+        """Where the batch that holds `offset` begins."""
+        return self.positions[bisect_right(self.bases, offset, run.first, run.last) - 1]
 
 
 def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: int) -> Block:
@@ -86,14 +107,26 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
     Raises:
         Corrupt: the rows cannot be decoded, or do not have our format.
     """
-    columns = columns_of(_complete(file, footer, group))
+    typed = footer.typed
+    pages: Sequence[kernel.ValuePage] | None = None
+    if typed is not None and not typed.has_values(group):
+        columns = columns_of(_complete(file, footer, typed, group))
+    else:
+        pages = _value_pages(file, footer, group)
+        names = COLUMNS if pages is None else _OTHER_COLUMNS
+        columns = columns_of(_read(file, footer, group, names), names)
     try:
-        buffer, batches = kernel.encode_columns(columns, 0, columns.row_count)
+        buffer, batches = kernel.encode_columns(columns, 0, columns.row_count, pages)
     except ValueError as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error
     if any(batch.attributes & COMPRESSION_MASK and batch.length > compressed_bytes_min for batch in batches):
         buffer, batches = _compress(buffer, batches, compressed_bytes_min)
-    return Block(buffer=memoryview(buffer).toreadonly(), runs=_runs(batches))
+    return Block(
+        buffer=memoryview(buffer).toreadonly(),
+        runs=_runs(batches),
+        bases=array("q", [batch.base_offset for batch in batches]),
+        positions=array("q", [batch.position for batch in batches]),
+    )
 
 
 class Rows(NamedTuple):
@@ -126,14 +159,14 @@ def first_at(file: SparseFile, footer: Footer, group: int, rows: Rows, timestamp
     return (offsets[at].as_py(), times[at].as_py() // _MICROSECONDS) if at >= 0 else None
 
 
-def columns_of(table: pa.Table) -> kernel.Columns:
-    """Convert columns for the kernel, without a copy if a column is contiguous.
+def columns_of(table: pa.Table, names: Sequence[str] = COLUMNS) -> kernel.Columns:
+    """Convert the columns `names` for the kernel, without a copy if a column is contiguous. Only the values may be missing.
 
     Raises:
         Corrupt: a column does not match `schema.ARROW_SCHEMA`, or rows lack their batch.
     """
     try:
-        pieces = {name: _one_piece(table[name]) for name in COLUMNS}
+        pieces = {name: _one_piece(table[name]) for name in names}
         headers = pieces[HEADERS].values
         batch = {name: pieces[BATCH].field(name) for name in BATCH_FIELDS}
         header_key, header_value = headers.field(HEADER_KEY), headers.field(HEADER_VALUE)
@@ -143,7 +176,7 @@ def columns_of(table: pa.Table) -> kernel.Columns:
         raise Corrupt("data file: rows without the columns that name their batch")
     _, list_offsets, *_ = pieces[HEADERS].buffers()
     key_validity, key_offsets, key_data = pieces[KEY].buffers()
-    value_validity, value_offsets, value_data = pieces[VALUE].buffers()
+    value_validity, value_offsets, value_data = pieces[VALUE].buffers() if VALUE in pieces else (None, None, None)
     _, header_key_offsets, header_key_data = header_key.buffers()
     header_value_validity, header_value_offsets, header_value_data = header_value.buffers()
     return kernel.Columns(
@@ -167,15 +200,24 @@ def columns_of(table: pa.Table) -> kernel.Columns:
     )
 
 
-def _complete(file: SparseFile, footer: Footer, group: int) -> pa.Table:
+def _complete(file: SparseFile, footer: Footer, typed: TypedFooter, group: int) -> pa.Table:
     """Read our columns of a row group, with the values that the file leaves out."""
-    typed = footer.typed
-    if typed is None or typed.has_values(group):
-        return _read(file, footer, group, COLUMNS)
     rows = _read(file, footer, group, file_schema(typed.columns.book).names)
     try:
         return restored(rows, typed, group)
     except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
+
+
+def _value_pages(file: SparseFile, footer: Footer, group: int) -> Sequence[kernel.ValuePage] | None:
+    """The pages of the values; None if Arrow must decode them."""
+    chunk = footer.values(group)
+    if chunk is None:
+        return None
+    file.seek(chunk.start)
+    try:
+        return pages_of(file.read(chunk.end - chunk.start), chunk)
+    except OSError as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
@@ -231,13 +273,13 @@ def _compress(
 
 def _runs(batches: Sequence[kernel.EncodedBatch]) -> dict[int, list[Run]]:
     runs: dict[int, list[Run]] = {}
-    partition, start, end, position, position_end = -1, 0, -1, 0, 0
-    for next_partition, base_offset, end_offset, at, length, _, _ in batches:
+    partition, start, end, first, position, position_end = -1, 0, -1, 0, 0, 0
+    for number, (next_partition, base_offset, end_offset, at, length, _, _) in enumerate(batches):
         if next_partition != partition or base_offset != end:
             if partition >= 0:
-                runs.setdefault(partition, []).append(Run(start, end, position, position_end))
-            partition, start, position = next_partition, base_offset, at
+                runs.setdefault(partition, []).append(Run(start, end, first, number, position, position_end))
+            partition, start, first, position = next_partition, base_offset, number, at
         end, position_end = end_offset, at + length
     if partition >= 0:
-        runs.setdefault(partition, []).append(Run(start, end, position, position_end))
+        runs.setdefault(partition, []).append(Run(start, end, first, len(batches), position, position_end))
     return runs

@@ -4,9 +4,6 @@ Both SQL catalogs use PyIceberg's layout, which Iceberg's JDBC catalog shares, s
 compare-and-swap is one UPDATE. A SQLite catalog also syncs its journal's folder (`synchronous = EXTRA`), because the catalog may be
 the only record of a commit. Every connection, statement and request has a deadline. This module never logs a URL or a property.
 
-PyIceberg deep-copies a table's metadata seventeen times per commit, with all snapshots (its issue 2673): 1.3 s at 1,000 snapshots.
-Loaded tables get metadata that copies itself shallowly. This is safe because updates replace lists and mappings and never modify them.
-
 All functions block. Source: Apache Iceberg REST specification; PyIceberg 0.12, `catalog/sql.py`, `catalog/rest`.
 """
 
@@ -19,18 +16,15 @@ from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3, new_table_metadata
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableRequirement, TableUpdate, ValidatableTableRequirement
-from pyiceberg.typedef import Identifier
-from requests import PreparedRequest, Response, Session
-from requests.adapters import HTTPAdapter
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import URL, create_engine, delete, event, make_url
 from sqlalchemy.exc import InvalidatePoolError, OperationalError, ProgrammingError
 from typing_extensions import override
@@ -39,6 +33,9 @@ from bearlake.errors import BearlakeError, Invalid, Unavailable
 from bearlake.table import schema
 from bearlake.table.creation import Creation, CreationLost, Creations
 from bearlake.table.foreign import BROKEN
+from bearlake.table.io import StoreFileIO
+from bearlake.table.light import lighten
+from bearlake.table.rest_catalog import BoundedRestCatalog
 from bearlake.table.settings import TableSettings
 
 
@@ -57,27 +54,8 @@ def open_catalog(settings: TableSettings, file_properties: Mapping[str, str]) ->
     if scheme in ("postgresql", "postgres"):
         return _Postgresql(settings, properties)
     if scheme in ("http", "https"):
-        return _Rest(settings, properties)
+        return BoundedRestCatalog(settings, properties)
     raise Invalid("tables.catalog_url: expected sqlite:///path, postgresql://user@host/database or http(s)://host/path")
-
-
-class _ShallowV2(TableMetadataV2):
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "_ShallowV2":
-        return super().model_copy(update=update)
-
-
-class _ShallowV3(TableMetadataV3):
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "_ShallowV3":
-        return super().model_copy(update=update)
-
-
-def lighten(metadata: TableMetadata) -> TableMetadata:
-    """Return the metadata in a class that copies itself shallowly. Equality compares classes: compare lightened metadata only."""
-    if type(metadata) is TableMetadataV2:
-        return _ShallowV2.model_construct(metadata.model_fields_set, **metadata.__dict__)
-    if type(metadata) is TableMetadataV3:
-        return _ShallowV3.model_construct(metadata.model_fields_set, **metadata.__dict__)
-    return metadata
 
 
 class ConditionalCatalog(SqlCatalog, Catalog):
@@ -104,6 +82,10 @@ class ConditionalCatalog(SqlCatalog, Catalog):
 
     def _on_connect(self, settings: TableSettings) -> None:
         """Register the setup of new connections."""
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        """Return our files, whatever the table's properties say: any engine that may write the table may set them."""
+        return StoreFileIO(dict(self.properties))
 
     @override
     def load_table(self, identifier: str | Identifier) -> Table:
@@ -278,40 +260,6 @@ def _ssl_context(url: URL) -> ssl.SSLContext | None:
     if mode == "require" and root is None:
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-class _Rest(RestCatalog):
-    def __init__(self, settings: TableSettings, properties: Mapping[str, str]) -> None:
-        self._deadline_s = settings.catalog_deadline_ms / 1000
-        warehouse = {"warehouse": settings.catalog_warehouse} if settings.catalog_warehouse else {}
-        super().__init__(settings.catalog_name, uri=settings.catalog_url, **{**warehouse, **properties})
-
-    def _create_session(self) -> Session:
-        session = super()._create_session()
-        for prefix in ("http://", "https://"):
-            session.mount(prefix, _Adapter(self._deadline_s))
-        return session
-
-    def load_table(self, identifier: str | Identifier) -> Table:
-        table: Table = super().load_table(identifier)
-        table.metadata = lighten(table.metadata)
-        return table
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._session.close()
-
-
-class _Adapter(HTTPAdapter):
-    """Gives every request a deadline, because requests has no default."""
-
-    def __init__(self, deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        super().__init__()
-
-    def send(self, request: PreparedRequest, *arguments: Any, **named: Any) -> Response:
-        named["timeout"] = self._deadline_s
-        return super().send(request, *arguments, **named)
 
 
 def _properties(settings: TableSettings) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from bearlake.errors import Corrupt
 from bearlake.objects import ByteRange
 from bearlake.table.leaves import leaves
-from bearlake.table.schema import ARROW_SCHEMA, OFFSET, PARTITION_ID, SCHEMA_ID, TIMESTAMP
+from bearlake.table.schema import ARROW_SCHEMA, OFFSET, PARTITION_ID, SCHEMA_ID, TIMESTAMP, VALUE
 from bearlake.table.typed_rows import FOOTER_NAME, TypedFooter, decode_footer
 
 TIME_COLUMNS = (PARTITION_ID, OFFSET, TIMESTAMP)
@@ -54,6 +54,15 @@ class RowGroup(NamedTuple):
         return self.partition_min == self.partition_max
 
 
+class ColumnChunk(NamedTuple):
+    """The values of a row group: their bytes `[start, end)` in the file, and their bytes uncompressed."""
+
+    start: int
+    end: int
+    size_bytes: int
+    row_count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
     """A parsed footer: row groups in order, and Parquet's own metadata."""
@@ -63,6 +72,8 @@ class Footer:
     memory_bytes: int
     typed: TypedFooter | None = None
     """The typed columns; None: the file has none."""
+    plain_values: int = -1
+    """The number of the column of values, if it is an optional column of byte arrays; else -1."""
 
     def holding(self, partition: int, start: int, end: int) -> Sequence[int]:
         """Return the row groups that may hold rows of the partition with offsets `[start, end)`, in order.
@@ -109,6 +120,19 @@ class Footer:
         """Return the uncompressed bytes of a row group's columns, none of which is nested."""
         return sum(column.total_uncompressed_size for column in self._columns(group, columns))
 
+    def values(self, group: int) -> ColumnChunk | None:
+        """Return where a row group has its values, if `value_pages.py` may be able to read them; else None."""
+        if self.plain_values < 0:
+            return None
+        row_group = self.metadata.row_group(group)
+        column = row_group.column(self.plain_values)
+        if column.compression != "ZSTD" or column.has_dictionary_page:
+            return None
+        start = _start_of(column)
+        return ColumnChunk(
+            start, start + column.total_compressed_size, column.total_uncompressed_size, row_group.num_rows
+        )
+
     def text(self, name: bytes) -> bytes | None:
         """Return a value of the file's key-value metadata."""
         return (self.metadata.metadata or {}).get(name)
@@ -141,12 +165,22 @@ def parse(tail: memoryview) -> Footer:
         groups=groups,
         metadata=metadata,
         memory_bytes=metadata.serialized_size * _MEMORY_RATIO,
+        plain_values=_plain_values(metadata.schema),
         typed=None if text is None else decode_footer(text),
     )
 
 
 def _has_column(metadata: pq.FileMetaData, name: str) -> bool:
     return any(metadata.schema.column(at).path == name for at in range(len(metadata.schema)))
+
+
+def _plain_values(schema: pq.ParquetSchema) -> int:
+    for at in range(len(schema)):
+        column = schema.column(at)
+        if column.path == VALUE:
+            is_plain = column.physical_type == "BYTE_ARRAY" and column.max_definition_level == 1
+            return at if is_plain and column.max_repetition_level == 0 else -1
+    return -1
 
 
 def _row_group(group: pq.RowGroupMetaData, row_start: int) -> RowGroup:

@@ -22,7 +22,7 @@ from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.creation import Creation, CreationLost
 from bearlake.table.io import Locations, Outside
-from bearlake.table.naming import location_key, table_identifiers
+from bearlake.table.naming import is_own_folder, location_key, table_identifiers
 from bearlake.table.settings import TableSettings
 
 _CREATE_TRIES = 10
@@ -43,7 +43,7 @@ class Lookup:
         """Return the stream's table, freshly loaded, or None. A SQL catalog is also searched by folder.
 
         Raises:
-            Conflict: its columns are not ours.
+            Conflict: its columns are not ours, or it lies in a folder that is not its own.
             Unavailable: it is being renamed repeatedly.
         """
         known = self._found.get(str(stream.id))
@@ -51,7 +51,7 @@ class Lookup:
         for identifier in [known, *candidates] if known in candidates else candidates:
             if identifier is not None and (table := self._load(identifier)) is not None and _is_owned(table, stream):
                 self._found[str(stream.id)] = identifier
-                _check_columns(table)
+                self._check(table, stream)
                 return table
         self._found.pop(str(stream.id), None)
         return self._find_renamed(stream)
@@ -118,11 +118,20 @@ class Lookup:
             for identifier in identifiers:
                 table = self._load(identifier)
                 if table is not None and _is_owned(table, stream):
-                    _check_columns(table)
+                    self._check(table, stream)
                     return table
         raise Unavailable(
             f"stream {stream.name}: tables {identifiers} lie in the folder of its table, but none of them can be loaded as its table"
         )
+
+    def _check(self, table: Table, stream: Stream) -> None:
+        """Require our columns, and that the table lies in its own folder. Any engine that may write the table can change its location, and
+        upkeep deletes metadata files there (decision 197).
+        """
+        key = self.locations.key_or_none(table.metadata.location)
+        if key is None or not is_own_folder(key, stream):
+            raise Conflict(f"table {'.'.join(table.name())} does not lie in the folder of its stream {stream.name}")
+        _check_columns(table)
 
     def _load(self, identifier: tuple[str, str]) -> Table | None:
         try:

@@ -27,6 +27,11 @@ def location_key(stream: Stream) -> str:
     return f"table/{_part(namespace)}/{_part(name)[:_CUT_LENGTH]}-{stream.id.hex[:8]}"
 
 
+def is_own_folder(key: str, stream: Stream) -> bool:
+    """Return whether `key` is a folder of this incarnation's table, under its name of today or an earlier one."""
+    return re.fullmatch(rf"table/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+-{stream.id.hex[:8]}", key) is not None
+
+
 def _names(stream: Stream) -> tuple[str, str]:
     namespace = stream.configs.get(NAMESPACE_CONFIG) or NAMESPACE_DEFAULT
     return namespace, stream.configs.get(NAME_CONFIG) or stream.name.replace(".", "_")

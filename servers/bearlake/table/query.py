@@ -167,6 +167,8 @@ def _query(
         raise Invalid(f"{error}\nStreams with a table: {known}{_note_on_case(sql, streams)}") from error
     except duckdb.Error as error:
         raise Invalid(str(error)) from error
+    except OverflowError as error:  # Python's times have the years 1 to 9999 only
+        raise Invalid(f"{error}: cast such times, for example to varchar") from error
 
 
 def _mentioned(sql: str, streams: Sequence[Stream]) -> list[Stream]:

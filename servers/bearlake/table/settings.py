@@ -51,6 +51,9 @@ class TableSettings:
     catalog_deadline_ms: int = 20_000
     """Longest time of one statement or request to the catalog, and longest wait for a lock of a SQLite catalog."""
 
+    catalog_answer_bytes_max: int = 67_108_864
+    """Largest answer of a REST catalog. The metadata of a table with 500 snapshots has about 1 MB."""
+
     file_deadline_ms: int = 60_000
     """Longest read or write of one metadata file, with the retries of the object store."""
 

@@ -14,7 +14,7 @@ from bearlake.kernel import Columns, DecodeStatus, fallback
 from bearlake.metadata.model import Slice
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Producer, Record, encode
-from fixtures.columns import batch, record
+from fixtures.columns import batch, record, value_page
 from fuzz.target import Choices, Target, exact, outcome
 
 native: Any = import_module("bearlake.kernel._native") if kernel.IS_NATIVE else fallback
@@ -192,6 +192,31 @@ def hostile_columns(data: bytes) -> object:
     return type(theirs[0])
 
 
+def _page_seeds() -> list[bytes]:
+    values: list[bytes | None] = [b"a", None, b"ccc" * 50, b""]
+    parts = [value_page(values), value_page(values, is_packed=True), value_page([None] * 9 + [b"x"])]
+    return [bytes([4, len(part) % 256]) + part for part in parts] + [bytes([4, len(parts[0])]) + parts[0] + parts[1]]
+
+
+def value_pages(data: bytes) -> object:
+    """Encode columns whose values are in the pages of a Parquet file."""
+    if len(data) < 2:
+        return None
+    count, first = data[0] % 32, data[1]
+    parts = [data[2 : 2 + first], data[2 + first :]]
+    builder = fallback.ColumnBuilder()
+    row = encode([Record(value=None)])
+    for number in range(count + 4):
+        builder.append(1, number, row, 0, len(row), [])
+    taken = builder.take()
+    pages = list(zip(parts, (count, 4), strict=True))
+    theirs = outcome(ERRORS, fallback.encode_columns, taken, 0, count + 4, pages)
+    exactly = [(exact(part), rows) for part, rows in pages]
+    ours = outcome(ERRORS, native.encode_columns, taken, 0, count + 4, exactly)
+    assert ours == theirs, f"native {ours!r:.300}, Python {theirs!r:.300}"
+    return type(theirs[0])
+
+
 def _with(lead: bytes, bodies: list[bytes]) -> list[bytes]:
     return [lead + body for body in bodies]
 
@@ -220,4 +245,5 @@ TARGETS = [
         short_inputs=3000,
     ),
     Target(name="kernel encode columns", seeds=_column_seeds, run=hostile_columns, short_inputs=3000),
+    Target(name="kernel value pages", seeds=_page_seeds, run=value_pages, short_inputs=3000),
 ]

@@ -13,6 +13,7 @@ from bearlake.records.codec import Record
 from bearlake.records.markers import Markers
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.history import empty_batch
+from bearlake.streams.subscriptions.cleaned_batches import Part, split
 
 P = PartitionKey(7 << 20)
 MARKER = Markers(5, 0, 1, True, 1_000, 1).batch()
@@ -73,7 +74,11 @@ def search(partition: Partition) -> LastMessages:
 
     streams: Any = partition
     streams.settings = SimpleNamespace(writer=SimpleNamespace(deadline_ms=1))
-    opener: Any = SimpleNamespace(opened=opened)
+
+    async def parts(batch: memoryview, base: int, end: int, start: int) -> list[Part]:
+        return split(batch, base, end, start, 1 << 20)
+
+    opener: Any = SimpleNamespace(opened=opened, split=parts)
     return LastMessages(streams, opener)
 
 
@@ -142,6 +147,14 @@ async def test_a_message_that_a_cleaning_removed_is_not_the_last_one() -> None:
 
     assert (before, after) == (2, 1)
     assert (await searched.find(P)).entry_id == message_ids.NONE
+
+
+async def test_the_last_message_of_a_batch_that_lost_its_last_records_is_the_last_one_that_is_left() -> None:
+    batch = bytearray(codec.encode([Record(value=b"v", timestamp=1_000, offset_delta=delta) for delta in (0, 2, 3)]))
+    batch[23:27] = (5).to_bytes(4, "big")
+    partition = Partition(plain(), batch, MARKER)
+
+    assert await last(partition) == 3  # the run begins at delta 2
 
 
 async def test_what_was_found_before_other_configs_is_searched_again() -> None:

@@ -2,6 +2,7 @@
 
 builder   decode many batches into one set of columns (C: builder, decode, memory)
 encode    encode columns into batches (C: encode, source)
+pages     values in the pages of a Parquet column, which `encode` takes in place of a column
 """
 
 from enum import IntEnum
@@ -18,7 +19,7 @@ class DecodeStatus(IntEnum):
     """The position is the end: the columns hold every batch, and encoding them gives the batches as consumers saw them."""
     INEXACT = 1
     """The batch's rows were added but lose part of the batch: a header key that is not UTF-8 was replaced, a timestamp was clamped to
-    int64 microseconds, a record has attributes, or the batch ends with offsets that have no records."""
+    the years 1 to 9999, a record has attributes, or the batch ends with offsets that have no records."""
     CONTROL = 2
     """A control batch: no rows."""
     UNDECODABLE = 3

@@ -36,8 +36,10 @@ _ROW_BYTES = 60
 """Bytes of a row in the fixed-width columns and in the offsets of key, value and headers."""
 _HEADER_BYTES = 8
 _INT32_MAX = 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_INT64_MAX = 2**63 - 1
 _MICROSECONDS = 1000
+_EARLIEST_MS, _LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The first and the last ms of the years 1 to 9999: SQL engines and their clients fail on other times (decision 197)."""
 
 _Headers = list[tuple[bytes, bytes | None]]
 _Batch = tuple[int, int, int, int, int, int]
@@ -205,12 +207,12 @@ def _decode(
         if not last < delta <= last_delta:
             raise Malformed
         last = delta
-        exact_us = (base_timestamp + time_delta if stamp is None else stamp) * _MICROSECONDS
-        timestamp = min(max(exact_us, _INT64_MIN), _INT64_MAX)
+        exact_ms = base_timestamp + time_delta if stamp is None else stamp
+        timestamp_ms = min(max(exact_ms, _EARLIEST_MS), _LATEST_MS)
         headers = [(str(name, "utf-8", "replace").encode(), _copy(content)) for name, content in fields]
-        is_exact &= timestamp == exact_us and body[attributes_at] == 0
+        is_exact &= timestamp_ms == exact_ms and body[attributes_at] == 0
         is_exact &= all(name == replaced for (name, _), (replaced, _) in zip(fields, headers, strict=True))
-        rows.append((batch, batch[1] + delta, timestamp, _copy(key), _copy(value), headers))
+        rows.append((batch, batch[1] + delta, timestamp_ms * _MICROSECONDS, _copy(key), _copy(value), headers))
     if position != len(body):
         raise Malformed
     return rows, is_exact and last == last_delta

@@ -170,14 +170,18 @@ static DecodeStatus append_headers(ColumnSet *set, Cursor *cursor, bool *is_exac
     return DECODE_OK;
 }
 
-/* Converts ms to microseconds; clamps to int64. */
+/* The first and the last ms of the years 1 to 9999, in ms since 1970: SQL engines and their clients fail on other times (decision 197). */
+static const int64_t EARLIEST_MS = -62135596800000, LATEST_MS = 253402300799999;
+
+/* Converts ms to microseconds; clamps to the years 1 to 9999. */
 static inline int64_t microseconds(int64_t ms, int64_t delta, bool *is_exact)
 {
-    int64_t sum, product;
-    if (!__builtin_add_overflow(ms, delta, &sum) && !__builtin_mul_overflow(sum, (int64_t)MICROSECONDS, &product))
-        return product;
-    *is_exact = false;
-    return (ms < 0) == (delta < 0) ? (ms < 0 ? INT64_MIN : INT64_MAX) : (sum < 0 ? INT64_MIN : INT64_MAX);
+    int64_t sum;
+    if (__builtin_add_overflow(ms, delta, &sum))
+        sum = ms < 0 ? INT64_MIN : INT64_MAX;
+    const int64_t clamped = sum < EARLIEST_MS ? EARLIEST_MS : sum > LATEST_MS ? LATEST_MS : sum;
+    *is_exact &= clamped == sum;
+    return clamped * MICROSECONDS;
 }
 
 /* Appends the rows of a batch; the caller sets `row_count` and the columns that are constant in a batch. */

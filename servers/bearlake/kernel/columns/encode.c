@@ -1,5 +1,6 @@
 /* Columns to record batches, in two passes without the GIL: plan (sizes and validity), then write. Contract:
    encode.py. */
+#include "columns/pages.h"
 #include "columns/source.h"
 
 #include <stdlib.h>
@@ -14,14 +15,15 @@ typedef struct {
     int64_t max_timestamp;
 } BatchPlan;
 
-typedef enum { ENCODE_OK, ENCODE_IMPOSSIBLE, ENCODE_NO_MEMORY } EncodeStatus;
+typedef enum { ENCODE_OK, ENCODE_IMPOSSIBLE, ENCODE_BAD_PAGE, ENCODE_NO_MEMORY } EncodeStatus;
 
 typedef struct {
     ColumnSource source;
+    Pages pages;
     BatchPlan *batches;
     int64_t count, capacity;
     int64_t size; /* of all batches */
-    int64_t row;  /* ENCODE_IMPOSSIBLE: the first impossible row */
+    int64_t row;  /* ENCODE_IMPOSSIBLE: the first impossible row; ENCODE_BAD_PAGE: the page */
 } Encoding;
 
 /* Plans the record of `row`, whose batch has the first timestamp `first_time`; false if the columns are inconsistent. */
@@ -34,7 +36,7 @@ static inline bool plan_record(const ColumnSource *source, int64_t first_time, i
     plan->time_delta = milliseconds(int64_at(source->timestamp, row)) - first_time;
     plan->header_start = int32_at(source->header_lists, row);
     plan->header_end = int32_at(source->header_lists, row + 1);
-    if (!text_at(&source->key, row, &plan->key) || !text_at(&source->value, row, &plan->value) || plan->header_start < 0
+    if (!text_at(&source->key, row, &plan->key) || !value_at(source, row, &plan->value) || plan->header_start < 0
         || plan->header_end < plan->header_start || plan->header_end > source->header_count)
         return false;
     int64_t size = 1 + zigzag_size(plan->time_delta) + zigzag_size(plan->offset_delta) + field_size(&plan->key)
@@ -79,6 +81,8 @@ static int64_t plan_batch(const ColumnSource *source, int64_t row_end, BatchPlan
 
 static EncodeStatus plan_batches(Encoding *encoding, int64_t row, int64_t row_end)
 {
+    if ((encoding->row = pages_read(&encoding->pages)) >= 0)
+        return ENCODE_BAD_PAGE;
     while (row < row_end) {
         if (encoding->count == encoding->capacity) {
             encoding->capacity = encoding->capacity ? 2 * encoding->capacity : 64;
@@ -254,6 +258,8 @@ static PyObject *encode_rows(KernelState *state, Encoding *encoding, int64_t row
         status = write_releasing(encoding, (uint8_t *)PyByteArray_AS_STRING(out));
     if (status == ENCODE_NO_MEMORY)
         PyErr_NoMemory();
+    else if (status == ENCODE_BAD_PAGE)
+        PyErr_Format(state->corrupt, "page %lld of the values is malformed", (long long)encoding->row);
     else if (status == ENCODE_IMPOSSIBLE)
         PyErr_Format(state->corrupt, "row %lld of the columns is impossible", (long long)encoding->row);
     else if (out != NULL && (values = batch_values(state, encoding)) != NULL)
@@ -267,9 +273,17 @@ KERNEL_FUNCTION(kernel_encode_columns)
 {
     Encoding encoding = {.count = 0};
     int64_t row_start, row_end;
-    if (check_arguments("encode_columns", count, 3, 3) < 0 || to_int64(arguments[1], &row_start) < 0
-        || to_int64(arguments[2], &row_end) < 0 || source_open(&encoding.source, arguments[0]) < 0)
+    if (check_arguments("encode_columns", count, 3, 4) < 0 || to_int64(arguments[1], &row_start) < 0
+        || to_int64(arguments[2], &row_end) < 0)
         return NULL;
+    const bool has_pages = count > 3 && arguments[3] != Py_None;
+    if (source_open(&encoding.source, arguments[0], !has_pages) < 0)
+        return NULL;
+    if (has_pages && pages_open(&encoding.pages, arguments[3], encoding.source.row_count) < 0) {
+        source_close(&encoding.source);
+        return NULL;
+    }
+    encoding.source.values = encoding.pages.values;
     PyObject *result = NULL;
     if (row_start < 0 || row_end < row_start || row_end > encoding.source.row_count)
         PyErr_Format(
@@ -278,6 +292,7 @@ KERNEL_FUNCTION(kernel_encode_columns)
     else
         result = encode_rows(state_of(module), &encoding, row_start, row_end);
     free(encoding.batches);
+    pages_close(&encoding.pages);
     source_close(&encoding.source);
     return result;
 }

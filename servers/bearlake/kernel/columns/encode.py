@@ -6,6 +6,7 @@ for byte, except for the codec bits, the leader epoch (-1) and the base offset (
 lose.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
@@ -14,6 +15,7 @@ from bearlake.kernel.batch import HEADER_BYTES
 from bearlake.kernel.batch.checksum import crc32c
 from bearlake.kernel.buffers import view_of
 from bearlake.kernel.columns import Columns, EncodedBatch
+from bearlake.kernel.columns.pages import ValuePage, check_pages, read_values
 
 _PREFIX = Struct(">qiibI")
 _FIELDS = Struct(">hiqqqhii")
@@ -31,20 +33,30 @@ _HEADER_OFFSETS = frozenset({"header_key_offsets", "header_value_offsets"})
 _ROW_BITMAPS = frozenset({"key_validity", "value_validity"})
 
 
-def encode_columns(columns: Columns, row_start: int, row_end: int, /) -> tuple[bytearray, list[EncodedBatch]]:
+def encode_columns(
+    columns: Columns, row_start: int, row_end: int, value_pages: Sequence[ValuePage] | None = None, /
+) -> tuple[bytearray, list[EncodedBatch]]:
     """Encode the rows [row_start, row_end): consecutive rows with the same partition id and base offset become one batch.
+
+    `value_pages` (a list) has the values of all rows of the columns, in place of the three columns of values, which are then ignored.
+    `pages.py` describes the pages.
 
     A batch takes its header fields from its first row. The buffers may be longer than `row_count` requires; None stands for an empty
     buffer. If the range cuts through a batch, the result has only the rows in the range. The native kernel releases the GIL while it
     encodes large inputs.
 
     Raises:
-        ValueError: the range is not inside the columns, or a buffer is shorter than `row_count` requires.
-        Corrupt: the columns are inconsistent, or a batch would have 2 GiB; names the first such row.
+        ValueError: the range is not inside the columns, a buffer is shorter than `row_count` requires, or the pages have another number
+            of rows.
+        Corrupt: the columns are inconsistent, or a batch would have 2 GiB; names the first such row. A page is malformed; names the page.
     """
-    source = _Source(Columns(*columns))
+    source = _Source(Columns(*columns), has_values=value_pages is None)
+    if value_pages is not None:
+        check_pages(value_pages, columns.row_count)
     if not 0 <= row_start <= row_end <= columns.row_count:
         raise ValueError(f"rows [{row_start}, {row_end}) are not inside columns of {columns.row_count} rows")
+    if value_pages is not None:
+        source.paged = read_values(value_pages, columns.row_count)
     out = bytearray()
     encoded: list[EncodedBatch] = []
     start = row_start
@@ -68,12 +80,17 @@ def encode_columns(columns: Columns, row_start: int, row_end: int, /) -> tuple[b
 class _Source:
     """The columns, each a memoryview of its numbers."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, *, has_values: bool) -> None:
+        if not has_values:
+            columns = columns._replace(value_offsets=b"", value_data=b"", value_validity=None)
+        self.paged: list[memoryview | None] | None = None
+        """The values, if they are not in the columns."""
         rows = columns.row_count
         if rows < 0:
             raise ValueError(f"row count {rows} is negative")
         views = {
-            name: _column(name, buffer, rows) for name, buffer in zip(columns._fields[1:], columns[1:], strict=True)
+            name: _column(name, buffer, rows if has_values or name != "value_offsets" else 0)
+            for name, buffer in zip(columns._fields[1:], columns[1:], strict=True)
         }
         self.partition_id, self.offset, self.timestamp = views["partition_id"], views["offset"], views["timestamp"]
         self.base_offset, self.attributes = views["base_offset"], views["attributes"]
@@ -107,7 +124,10 @@ class _Source:
         _write_zigzag(inner, self.timestamp[row] // _MICROSECONDS - self.timestamp[first] // _MICROSECONDS)
         _write_zigzag(inner, delta)
         _write_text(inner, self.keys, row, row)
-        _write_text(inner, self.values, row, row)
+        if self.paged is None:
+            _write_text(inner, self.values, row, row)
+        else:
+            _write_value(inner, self.paged[row])
         start, end = self.header_lists[row], self.header_lists[row + 1]
         if not 0 <= start <= end <= self.header_count:
             raise _impossible(row)
@@ -181,6 +201,14 @@ def _write_text(out: bytearray, column: tuple[memoryview, memoryview, memoryview
         return
     _write_zigzag(out, end - start)
     out += content[start:end]
+
+
+def _write_value(out: bytearray, value: memoryview | None) -> None:
+    if value is None:
+        out.append(1)
+    else:
+        _write_zigzag(out, len(value))
+        out += value
 
 
 def _write_zigzag(out: bytearray, value: int) -> None:

@@ -55,6 +55,8 @@ static int open_column(Py_buffer *buffer, PyObject *column, int index, int64_t r
     return -1;
 }
 
+static bool is_of_values(int index) { return index >= VALUE_OFFSETS && index <= VALUE_VALIDITY; }
+
 static const uint8_t *cells(const ColumnSource *source, int index) { return source->buffers[index].buf; }
 
 static TextSource text_source(const ColumnSource *source, int offsets, int content, int validity)
@@ -78,7 +80,7 @@ static int64_t header_count(const ColumnSource *source)
     return count > 0 ? count : 0;
 }
 
-int source_open(ColumnSource *source, PyObject *columns)
+int source_open(ColumnSource *source, PyObject *columns, bool has_values)
 {
     static const uint8_t nothing[8];
     memset(source, 0, sizeof *source);
@@ -94,7 +96,8 @@ int source_open(ColumnSource *source, PyObject *columns)
         return -1;
     }
     for (int index = 0; index < COLUMN_COUNT; index++)
-        if (open_column(&source->buffers[index], PyTuple_GET_ITEM(columns, index + 1), index, source->row_count) < 0) {
+        if ((has_values || !is_of_values(index))
+            && open_column(&source->buffers[index], PyTuple_GET_ITEM(columns, index + 1), index, source->row_count) < 0) {
             source_close(source);
             return -1;
         }

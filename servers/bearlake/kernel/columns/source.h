@@ -20,6 +20,7 @@ typedef struct {
     const uint8_t *partition_id, *offset, *timestamp, *header_lists;
     const uint8_t *base_offset, *attributes, *producer_id, *producer_epoch, *base_sequence;
     TextSource key, value, header_key, header_value;
+    const Field *values; /* the values of the rows, in place of `value`; NULL: none */
     int64_t row_count;
     int64_t header_count;
 } ColumnSource;
@@ -33,8 +34,8 @@ typedef struct {
     Field key, value;
 } RecordPlan;
 
-/* source.c. `source_open` returns -1 with an exception set. */
-int source_open(ColumnSource *source, PyObject *columns);
+/* source.c. `source_open` returns -1 with an exception set. `has_values`: the columns hold the values too. */
+int source_open(ColumnSource *source, PyObject *columns, bool has_values);
 void source_close(ColumnSource *source);
 
 static inline int32_t int32_at(const uint8_t *cells, int64_t index)
@@ -67,6 +68,14 @@ static inline bool text_at(const TextSource *text, int64_t index, Field *field)
     const bool is_null = text->validity != NULL && !(text->validity[index >> 3] >> (index & 7) & 1);
     field->bytes = is_null ? NULL : text->content + start;
     field->size = is_null ? -1 : end - start;
+    return true;
+}
+
+static inline bool value_at(const ColumnSource *source, int64_t row, Field *field)
+{
+    if (source->values == NULL)
+        return text_at(&source->value, row, field);
+    *field = source->values[row];
     return true;
 }
 

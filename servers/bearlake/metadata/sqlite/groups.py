@@ -1,6 +1,7 @@
 """Consumer groups in SQLite: the coordinator's snapshot and the committed offsets. Every write checks the lease in its transaction."""
 
-from collections.abc import Collection, Mapping, Sequence
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from typing_extensions import override
 
@@ -73,6 +74,7 @@ class SqliteGroups(GroupStore):
         now_ms = self._clock.now_ms()
         with self._database.writing() as connection:
             check_lease(connection, lease)
+            _delete_rows(connection, "pending_offsets", group, offsets)
             connection.executemany(
                 "INSERT INTO group_offsets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name, partition) DO UPDATE"
                 " SET next_offset = excluded.next_offset, leader_epoch = excluded.leader_epoch, metadata = excluded.metadata,"
@@ -101,9 +103,7 @@ class SqliteGroups(GroupStore):
         with self._database.writing() as connection:
             check_lease(connection, lease)
             for table in OFFSET_TABLES:
-                connection.executemany(
-                    f"DELETE FROM {table} WHERE name = ? AND partition = ?", [(group, key) for key in partitions]
-                )
+                _delete_rows(connection, table, group, partitions)
 
     def _delete(self, group: str, lease: Lease) -> None:
         with self._database.writing() as connection:
@@ -123,3 +123,9 @@ class SqliteGroups(GroupStore):
                 (after, limit),
             ).fetchall()
         return [GroupListing(group=name, protocol_type=protocol_type) for name, protocol_type in rows]
+
+
+def _delete_rows(connection: sqlite3.Connection, table: str, group: str, partitions: Iterable[PartitionKey]) -> None:
+    connection.executemany(
+        f"DELETE FROM {table} WHERE name = ? AND partition = ?", [(group, key) for key in partitions]
+    )

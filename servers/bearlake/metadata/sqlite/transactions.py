@@ -213,11 +213,12 @@ class SqliteTransactions(Transactions):
 
 PLACE_OFFSETS = (
     "INSERT INTO group_offsets (name, partition, next_offset, leader_epoch, metadata, committed_ms)"
-    " SELECT p.name, p.partition, p.next_offset, p.leader_epoch, p.metadata, ?1 FROM pending_offsets p"
-    " JOIN streams s ON s.number = p.partition >> 20 AND NOT s.is_deleted WHERE p.producer_id = ?2"
+    " SELECT p.name, p.partition, p.next_offset, p.leader_epoch, p.metadata, ?1 FROM pending_offsets p WHERE p.producer_id = ?2"
+    " AND NOT EXISTS (SELECT 1 FROM streams s WHERE s.number = p.partition >> 20 AND s.is_deleted)"
     " ON CONFLICT (name, partition) DO UPDATE SET next_offset = excluded.next_offset, leader_epoch = excluded.leader_epoch,"
     " metadata = excluded.metadata, committed_ms = excluded.committed_ms"
 )
+"""Leaves out offsets of deleted streams. Partitions of Kafka's internal topics belong to no stream (decision 198)."""
 
 
 def _markers(
@@ -241,8 +242,18 @@ def _markers(
         open_offset = rows.open_offset(connection, partition)
         changes.append(TransactionChange(kind, partition, producer_id, first_offset, state.end, open_offset))
         if not is_commit:
-            connection.execute(
-                "INSERT INTO aborted_transactions (partition, marker_offset, producer_id, first_offset) VALUES (?, ?, ?, ?)",
-                (partition, state.end, producer_id, first_offset),
-            )
+            _remember_aborted(connection, partition, Aborted(producer_id, first_offset, state.end))
     return changes
+
+
+def _remember_aborted(connection: sqlite3.Connection, partition: PartitionKey, found: Aborted) -> None:
+    """Add an aborted transaction, or extend the producer's last one, if that ended right before it (`Aborted`)."""
+    is_joined = connection.execute(
+        "UPDATE aborted_transactions SET marker_offset = ? WHERE partition = ? AND marker_offset = ? AND producer_id = ?",
+        (found.marker_offset, partition, found.first_offset - 1, found.producer_id),
+    ).rowcount
+    if not is_joined:
+        connection.execute(
+            "INSERT INTO aborted_transactions (partition, marker_offset, producer_id, first_offset) VALUES (?, ?, ?, ?)",
+            (partition, found.marker_offset, found.producer_id, found.first_offset),
+        )

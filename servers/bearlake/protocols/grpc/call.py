@@ -21,9 +21,11 @@ from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of, mal
 from bearlake.protocols.grpc.login import Call, GrpcListenerLogin, address_of, certificate_of, unauthenticated
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
-from bearlake.streams.principal import ANONYMOUS, Principal, at_host
+from bearlake.serving.addresses import AddressCounts
+from bearlake.streams.principal import ANONYMOUS, Principal, at_host, host_of
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.quotas.timing import charged
+from bearlake.streams.reservations import Reservation
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import begin
@@ -82,16 +84,24 @@ class Node:
         self._login = login
         self._revocations = revocations
         self._calls: Counter[str] = Counter()
+        self._addresses = AddressCounts(settings.address_call_count_max)
 
     @contextmanager
     def counted(self, connection: str) -> Iterator[None]:
-        """Count the block as a call of the connection, given by its address and port. Raises `Overloaded` at the connection's limit."""
+        """Count the block as a call of the connection, given by its address and port.
+
+        Raises `Overloaded` at the limit of the connection or of its address.
+        """
         if self._calls[connection] >= self.settings.connection_call_count_max:
             raise Overloaded(f"this connection has {self._calls[connection]} calls, the limit")
+        address = host_of(address_of(connection))
+        if not self._addresses.enter(address):
+            raise Overloaded(f"this address has {self.settings.address_call_count_max} calls, the limit")
         self._calls[connection] += 1
         try:
             yield
         finally:
+            self._addresses.leave(address)
             self._calls[connection] -= 1
             if not self._calls[connection]:
                 del self._calls[connection]
@@ -142,22 +152,75 @@ def unary(
     method: Method[Request, Response],
     handle: Callable[[Node, Principal, Parsed], Awaitable[Response]],
     parse: Callable[[bytes], Parsed],
-) -> Callable[[bytes, Context], Awaitable[Response]]:
-    """Wrap a unary method as a grpc.aio handler of unparsed messages; `parse` may raise `DecodeError`, `Failure`."""
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Response]]:
+    """Wrap a unary method as a grpc.aio handler of unparsed messages; `parse` may raise `DecodeError`, `Failure`.
+
+    Register it as a method whose client streams: gRPC then reads the message only when the handler asks for it, after the login
+    (decision 196). The bytes on the connection are the same.
+    """
+
+    async def answer(who: Principal, messages: AsyncIterator[bytes]) -> Response:
+        return await handle(node, who, parsed(parse, await received(messages, node.settings.receive_ms)))
+
+    return _with_one_answer(node, method, answer)
+
+
+def writing(
+    node: Node,
+    method: Method[Request, Response],
+    handle: Callable[[Node, Principal, Parsed, Reservation], Awaitable[Response]],
+    parse: Callable[[bytes], Parsed],
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Response]]:
+    """As `unary`, for a method that writes records: its message is read when the write path has room. `handle` lets the reservation count
+    the message.
+    """
+
+    async def answer(who: Principal, messages: AsyncIterator[bytes]) -> Response:
+        node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
+        with await node.streams.room(who, node.settings.write_wait_ms) as room:
+            message = await received(messages, node.settings.receive_ms)
+            return await handle(node, who, parsed(parse, message), room)
+
+    return _with_one_answer(node, method, answer)
+
+
+def _with_one_answer(
+    node: Node,
+    method: Method[Request, Response],
+    answer: Callable[[Principal, AsyncIterator[bytes]], Awaitable[Response]],
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Response]]:
     meters = _Meters(method.name)
 
-    async def run(message: bytes, context: Context) -> Response:
+    async def run(messages: AsyncIterator[bytes], context: Context) -> Response:
         with meters:
             try:
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
-                    request = _parsed(parse, message)
-                    return await charged(node.streams.quotas, who, lambda: handle(node, who, request))
+                    return await charged(node.streams.quotas, who, lambda: answer(who, messages))
             except (BearlakeError, Failure) as error:
-                await _end(method.name, context, error)
+                await end(method.name, context, error)
                 raise
 
     return run
+
+
+async def received(messages: AsyncIterator[bytes], wait_ms: int) -> bytes:
+    """Return the next message of a call. Raises `Failure` if it does not come in time, `Ended` if the client sends no more."""
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            return await anext(messages)
+    except StopAsyncIteration:
+        raise Ended from None
+    except TimeoutError:
+        detail = f"the message did not arrive within {wait_ms} ms"
+        raise Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "RECEIVE", detail, is_retriable=True) from None
+
+
+class Ended(Failure):
+    """The client sends no more messages, but the method needs one."""
+
+    def __init__(self) -> None:
+        super().__init__(grpc.StatusCode.INTERNAL, "MALFORMED", "the call has no message")
 
 
 def streaming(
@@ -193,7 +256,7 @@ def streaming(
                 finally:
                     await writing.finish()
             except (BearlakeError, Failure) as error:
-                await _end(method.name, context, error)
+                await end(method.name, context, error)
             finally:
                 node.call_count -= 1
                 if not node.call_count:
@@ -240,10 +303,11 @@ class _Requests(Generic[Parsed]):
         return self
 
     async def __anext__(self) -> Parsed:
-        return _parsed(self._parse, await anext(self._messages))
+        return parsed(self._parse, await anext(self._messages))
 
 
-def _parsed(parse: Callable[[bytes], Parsed], message: bytes) -> Parsed:
+def parsed(parse: Callable[[bytes], Parsed], message: bytes) -> Parsed:
+    """Parse a message. Raises `Failure` for a malformed one."""
     try:
         return parse(message)
     except DecodeError as error:
@@ -282,7 +346,7 @@ def _login_ended() -> Failure:
     return Failure(grpc.StatusCode.UNAUTHENTICATED, "LOGIN_ENDED", "the login has ended: call again", is_retriable=True)
 
 
-async def _end(name: str, context: Context, error: BearlakeError | Failure) -> None:
+async def end(name: str, context: Context, error: BearlakeError | Failure) -> None:
     """End the call with the error's status, by the exception that grpc.aio raises to abort."""
     failure = error if isinstance(error, Failure) else failure_of(error)
     metrics.GRPC_ERRORS.labels(name, failure.code.name, failure.reason).inc()

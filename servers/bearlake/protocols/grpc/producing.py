@@ -3,6 +3,9 @@
 A ProduceStream call has two concurrent tasks. The reader takes a message, submits its batch, and continues while the write path has
 room and the call is below its limit of pending batches. The other task acknowledges, in batch order, all batches that have become
 durable since its last message, with one message. While the client owes bytes of its quota, the reader takes no message.
+
+gRPC delivers whole messages only, so a message that arrives while the write path has no room waits in memory. Such messages have a bound
+(`Reservations.admit`); a call that exceeds it ends with RESOURCE_EXHAUSTED.
 """
 
 import asyncio
@@ -33,18 +36,19 @@ async def init_producer(node: Node, who: Principal, request: pb.InitProducerRequ
     return pb.InitProducerResponse(producer_id=await node.producer_ids.take(), producer_epoch=0)
 
 
-async def produce(node: Node, who: Principal, message: Incoming[pb.ProduceRequest]) -> pb.ProduceResponse:
-    """Append one batch. Raises error kinds, `Failure`."""
+async def produce(
+    node: Node, who: Principal, message: Incoming[pb.ProduceRequest], room: Reservation
+) -> pb.ProduceResponse:
+    """Append one batch; `room` counts the message until the answer. Raises error kinds, `Failure`."""
     request = message.request
     seen = node.streams.seen.position
     view = await writable(node, who, request.stream)
-    node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
-    with await node.streams.room(node.settings.write_wait_ms, message.size_bytes):
-        batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
-        append = await _append(node, view, request.partition, batch, _expected(request))
-        node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)  # other calls may have used it up meanwhile
-        node.streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, len(append.batch))
-        (result,) = await node.streams.append([append], seen)
+    await room.read(message.size_bytes)
+    batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
+    append = await _append(node, view, request.partition, batch, _expected(request))
+    node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)  # other calls may have used it up meanwhile
+    node.streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, len(append.batch))
+    (result,) = await node.streams.append([append], seen)
     if result[0] not in _STORED:
         raise failure_of_result(result)
     return pb.ProduceResponse(base_offset=result[1], record_count=append.record_count)
@@ -135,11 +139,15 @@ class _Call:
         view: StreamView | None = None
         name, partition = "", 0
         try:
-            async for message in requests:
+            while True:
+                await self._turn()
+                try:
+                    message = await anext(requests)
+                except StopAsyncIteration:
+                    return
                 request = message.request
                 try:
-                    with await self._next_room() as room:
-                        await room.hold(message.size_bytes)
+                    with await self._node.streams.room_for(self._who, message.size_bytes):
                         if request.stream:
                             name, partition = request.stream, request.partition
                         streams = self._node.streams
@@ -177,13 +185,15 @@ class _Call:
 
         self._node.streams.submit(AppendCall([append], done, self._seen))
 
-    async def _next_room(self) -> Reservation:
+    async def _turn(self) -> None:
+        """Wait until the next message may be read."""
         settings = self._node.settings
         while self._bytes > settings.in_flight_bytes_max or len(self._entries) >= settings.in_flight_batches_max:
             self._room.clear()
             await self._room.wait()
         await self._wait_for_quota()
-        return await self._node.streams.room()
+        if self._node.streams.is_over_budget:  # holds nothing: the message may come much later
+            (await self._node.streams.room(self._who)).give_back()
 
     async def _wait_for_quota(self) -> None:
         await self._node.streams.quotas.pace(self._who, QuotaKey.PRODUCER_BYTE_RATE)

@@ -16,13 +16,14 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from bearlake.metadata.model import Server
 from bearlake.protocols.grpc import admin, consuming, fetching, framing, listening, methods, producing
-from bearlake.protocols.grpc.call import Node, plain, streaming, unary
+from bearlake.protocols.grpc.call import Node, plain, streaming, unary, writing
 from bearlake.protocols.grpc.login import GrpcListenerLogin
 from bearlake.protocols.grpc.methods import Method
+from bearlake.protocols.grpc.open_services import OpenServices
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.service import Streams
@@ -76,9 +77,11 @@ class GrpcServer:
             streams, servers, self._settings, random_source or random.SystemRandom(), login, self._revocations
         )
         self._server.add_generic_rpc_handlers(_handlers(self._node))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            [*methods.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+        open_services = OpenServices(self._server, self._node)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, open_services)
+        names = [*methods.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            reflection.aio.ReflectionServicer(names), open_services
         )
         for name in ("", *methods.SERVICES):
             await self._health.set(name, _SERVING)
@@ -131,7 +134,7 @@ def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
         wrap: Any = streaming if method.is_streaming else unary
         return method, wrap(node, method, handle, plain(node, method))
 
-    produced = unary(node, methods.PRODUCE, producing.produce, framing.read_unary)
+    produced = writing(node, methods.PRODUCE, producing.produce, framing.read_unary)
     stream = streaming(node, methods.PRODUCE_STREAM, producing.produce_stream, framing.read_stream, is_drained=True)
     handlers: list[tuple[Method[Any, Any], Any]] = [
         plainly(methods.CREATE_STREAM, admin.create),
@@ -147,7 +150,7 @@ def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
     by_service: dict[str, dict[str, Any]] = {}
     for method, handle in handlers:
         make: Any = (
-            grpc.stream_stream_rpc_method_handler if method.is_streaming else grpc.unary_unary_rpc_method_handler
+            grpc.stream_stream_rpc_method_handler if method.is_streaming else grpc.stream_unary_rpc_method_handler
         )
         by_service.setdefault(method.service, {})[method.name] = make(handle, response_serializer=_serialize)
     return tuple(grpc.method_handlers_generic_handler(service, named) for service, named in by_service.items())

@@ -29,6 +29,12 @@ class GrpcSettings:
     connection_call_count_max: int = 1_000
     """Concurrent calls of one connection; more are refused with RESOURCE_EXHAUSTED. One connection cannot take all of `calls_max`, and the
     bytes that it has in flight are bounded: in each call at most `in_flight_bytes_max` and one message."""
+    address_call_count_max: int = 5_000
+    """Concurrent calls of one client address, over all its connections; more are refused with RESOURCE_EXHAUSTED; 0: no limit. Half of the
+    calls, so that one client cannot take all; clients behind one proxy or NAT share an address."""
+    receive_ms: int = 30_000
+    """Time (ms) in which the message of a call that has one must arrive, once the server reads it; otherwise the call ends with
+    DEADLINE_EXCEEDED. gRPC holds in memory what has arrived of it, up to `message_bytes_max`."""
     connections_max: int = 10_000
     """Open client connections; further connections are closed at once."""
     address_connections_max: int = 5_000

@@ -22,6 +22,7 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.configs import has_key_compaction
 from bearlake.streams.fetched import FetchRange
 from bearlake.streams.service import Streams
+from bearlake.streams.subscriptions.cleaned_batches import has_gaps
 
 PARTITION_COUNT_MAX = 10_000
 """Partitions that are remembered, at about 200 bytes each; the oldest one is forgotten first."""
@@ -123,10 +124,24 @@ class LastMessages:
             ]
 
     async def _last(self, batch: _Batch) -> _Last:
+        batch = await self._last_run(batch)
         read = partial(entries.from_records, batch.content, batch.base_offset, entries.ANY_BYTES)
         entry = await self._opener.opened(batch.content, read)
         index = batch.last_offset - batch.base_offset if entry.is_batch else -1
         return _Last(0, batch.base_offset, batch.last_offset, index)
+
+    async def _last_run(self, batch: _Batch) -> _Batch:
+        """Return the last run of records of a batch of which key compaction has removed some (`cleaned_batches.py`)."""
+        base, at, end = batch.base_offset, batch.base_offset, batch.last_offset + 1
+        if not has_gaps(batch.content, end - base):
+            return batch
+        content = batch.content
+        while at < end:
+            for part in await self._opener.split(content, base, end, at):
+                at = part.end
+                if part.batch is not None:
+                    batch = _Batch(part.base, part.end - 1, True, part.batch)
+        return batch
 
     def _recall(self, partition: PartitionKey, view: StreamView | None) -> _Last:
         known = self._known.get(partition)

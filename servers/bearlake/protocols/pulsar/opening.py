@@ -13,11 +13,14 @@ from bearlake.protocols.pulsar import entries
 from bearlake.protocols.pulsar.entries import Buffer
 from bearlake.records.batch import Compression
 from bearlake.streams.checking import Checks
+from bearlake.streams.subscriptions.cleaned_batches import Part, split
 
 T = TypeVar("T")
 
 AT_ONCE_BYTES = 256 * 1024
 """Uncompressed bytes of a batch that is read on the event loop: 0.1 ms to decompress, 1 ms for the smallest records."""
+SPLIT_AT_ONCE_BYTES = 8 * 1024
+"""Size of a batch whose records are encoded anew on the event loop: 1 ms for the smallest records."""
 _SNAPPY_COST = 4
 """Cost of a compressed byte of snappy, whose blocks of at least 5 bytes are decompressed one by one: 64 KiB take up to 6 ms."""
 
@@ -64,6 +67,12 @@ class Opener:
         if result is None:
             return await self._off_loop(self._open, batch, work)
         return result
+
+    async def split(self, batch: memoryview, base: int, end: int, start: int) -> list[Part]:
+        """As `cleaned_batches.split`; in a thread, unless the batch is small. Raises `Corrupt`, `TooLarge`."""
+        if len(batch) <= SPLIT_AT_ONCE_BYTES and not entries.codec_of(batch):
+            return split(batch, base, end, start, self.uncompressed_bytes_max)
+        return await self._off_loop(split, batch, base, end, start, self.uncompressed_bytes_max)
 
     def _open(self, batch: memoryview, work: Work[T]) -> T:
         return work(entries.records_of(batch, self.uncompressed_bytes_max), self.uncompressed_bytes_max)

@@ -1,5 +1,6 @@
 """The entry properties that dispatchers need: ordering key, delivery time, and the large message that the entry is a chunk of."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from typing_extensions import override
@@ -10,6 +11,7 @@ from bearlake.protocols.pulsar.entries import Buffer
 from bearlake.protocols.pulsar.opening import Opener
 from bearlake.records.batch import Compression
 from bearlake.streams import subscriptions
+from bearlake.streams.subscriptions.cleaned_batches import Part
 from bearlake.streams.subscriptions.model import EntryTraits
 
 NO_TRAITS = EntryTraits()
@@ -36,6 +38,10 @@ class EntryReader(subscriptions.EntryReader):
             return await self._opener.opened(batch, partial(_traits, batch))
         except BearlakeError:
             return NO_TRAITS
+
+    @override
+    async def split(self, batch: memoryview, base: int, end: int, start: int) -> Sequence[Part]:
+        return await self._opener.split(batch, base, end, start)
 
 
 def _traits(batch: memoryview, records: Buffer | None, bytes_max: int = 0) -> EntryTraits:

@@ -103,7 +103,7 @@ class Writing:
         The reservation counts the body, until the request is answered.
         """
         self._streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
-        return await self._streams.room(self._wait_ms)
+        return await self._streams.room(who, self._wait_ms)
 
     def check_quota(self, who: Principal) -> None:
         """Call after reading a body: other requests may have used the client's quota meanwhile. Raises `Throttled`."""

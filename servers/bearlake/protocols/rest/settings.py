@@ -14,6 +14,9 @@ class RestSettings:
     object of each, during which no other client is served: this many take about 50 ms."""
     request_count_max: int = 1_024
     """Concurrent requests, including those that follow a stream; further requests are answered with 503."""
+    address_request_count_max: int = 512
+    """Concurrent requests of one client address; further requests are answered with 503; 0: no limit. Half of the requests, so that one
+    client cannot take all; clients behind one proxy or NAT share an address."""
     request_timeout_ms: int = 60_000
     """Longest time (ms) for one request that does not follow a stream, including its body."""
     unread_bytes_max: int = 512 * 1024 * 1024

@@ -47,6 +47,9 @@ class AdminSettings(BoundSettings):
     disconnected."""
     request_count_max: int = 64
     """Concurrent requests; further requests are answered with 503."""
+    address_request_count_max: int = 32
+    """Concurrent requests of one client address; further requests are answered with 503; 0: no limit. Half of the requests, so that one
+    client cannot take all; clients behind one proxy or NAT share an address."""
     connection_count_max: int = 256
     """Open connections; a request over a further connection is answered with 503, and the connection is closed."""
     address_connection_count_max: int = 128

@@ -15,9 +15,17 @@ from typing import Protocol
 from aiohttp import hdrs, web
 
 from bearlake.errors import Throttled
+from bearlake.serving.addresses import AddressCounts
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_changes, has_own_limits, has_own_time
-from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_anonymous, principal_of, retry_after
+from bearlake.serving.http.login import (
+    HttpListenerLogin,
+    LoginRefused,
+    client_address,
+    note_anonymous,
+    principal_of,
+    retry_after,
+)
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.quotas.control import QuotaControl
@@ -71,6 +79,10 @@ class HttpLimits(Protocol):
         """Maximum number of concurrent requests."""
 
     @property
+    def address_request_count_max(self) -> int:
+        """Maximum number of concurrent requests of one client address; 0: no limit."""
+
+    @property
     def request_timeout_ms(self) -> int:
         """Time limit of one request."""
 
@@ -122,6 +134,7 @@ class HttpGuard(ABC):
         """Limits of connections."""
         self.open_count = 0
         """Number of running requests."""
+        self._addresses = AddressCounts(limits.address_request_count_max)
         self.connection_count: Callable[[], int] = lambda: 0
         """Returns the number of open connections."""
         self.draining = asyncio.Event()
@@ -185,7 +198,8 @@ class HttpGuard(ABC):
         begin(_kind_of(request))
         start = time.perf_counter()
         is_counted = not has_own_limits(request)
-        if is_counted and self._is_full():
+        address = client_address(request)
+        if is_counted and (self._is_full() or not self._addresses.enter(address)):
             response = self._certain_answer(request, TooManyRequests())
             response.force_close()
         else:
@@ -194,6 +208,8 @@ class HttpGuard(ABC):
                 response = await self._answered(request, handler)
             finally:
                 self.open_count -= is_counted
+                if is_counted:
+                    self._addresses.leave(address)
         self._meters.requests.labels(f"{response.status // 100}xx").inc()
         if self._meters.seconds is not None:
             self._meters.seconds.observe(time.perf_counter() - start)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from bearlake.metadata.model import PartitionKey, ServerRef
+from bearlake.streams.subscriptions.cleaned_batches import Part
 from bearlake.streams.subscriptions.model import (
     Closed,
     ConsumerSpec,
@@ -59,6 +60,9 @@ class EntryReader(Protocol):
 
     async def read(self, batch: memoryview) -> EntryTraits:
         """Return the traits, however much work it is; other tasks run meanwhile. Must not raise."""
+
+    async def split(self, batch: memoryview, base: int, end: int, start: int) -> Sequence[Part]:
+        """Return what is left of a batch of which records were removed, as `cleaned_batches.split` does. Raises `Corrupt`, `TooLarge`."""
 
 
 class Attachment(Protocol):

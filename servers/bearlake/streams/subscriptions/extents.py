@@ -22,12 +22,18 @@ class Extents:
         return len(self._bases)
 
     def add(self, base: int, end: int) -> None:
-        """Add an entry. An unknown entry that does not follow the last one starts a new run."""
+        """Add an entry. An unknown entry that does not follow the last one starts a new run.
+
+        An entry inside a known one is what a cleaning has left of that: the known one ends there.
+        """
         if base == self._end or not self._bases:
             pass
         elif base > self._end or base < self._bases[0]:
             del self._bases[:]
         else:
+            at = bisect_left(self._bases, base)
+            if at == len(self._bases) or self._bases[at] != base:
+                self._bases.insert(at, base)
             return
         self._bases.append(base)
         self._end = end

@@ -9,12 +9,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bearlake.clock import Clock
-from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Overloaded, TooLarge, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetched import Fetched, FetchRange
+from bearlake.streams.subscriptions.cleaned_batches import has_gaps
 from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
 from bearlake.streams.subscriptions.model import Closed, EntryAck
@@ -202,7 +204,23 @@ class Feeder:
             if waited is None or self._is_trimmed(waited):
                 return
             fetched = waited
-        await self._offer([entry for entry in entries_of(fetched) if entry.end > offset], offset)
+        await self._offer(await self._entries(fetched, offset), offset)
+
+    async def _entries(self, fetched: Fetched, offset: int) -> list[StoredEntry]:
+        """Return the entries that end above `offset`, without gaps; perhaps fewer than were read."""
+        found: list[StoredEntry] = []
+        for entry in entries_of(fetched):
+            if entry.end <= offset:
+                continue
+            base, end, batch, _ = entry
+            parts = [entry]
+            if batch is not None and has_gaps(batch, end - base):
+                with suppress(TooLarge):  # whoever delivers the entry skips it
+                    parts = [StoredEntry(*part) for part in await self._reader.split(batch, base, end, offset)]
+            found += parts
+            if found[-1].end < entry.end:
+                break
+        return found
 
     async def _offer(self, entries: Sequence[StoredEntry], offset: int) -> None:
         """Offer entries read from `offset` on, in parts, so that other tasks can run; stops if the machine now reads elsewhere."""
@@ -263,12 +281,14 @@ class Feeder:
         found = found[: damaged or None]  # what precedes the damage is delivered first
         if any(self._is_trimmed(fetched) for fetched in found):
             return
-        entries = {entry.base: entry for fetched in found for entry in entries_of(fetched)}
+        entries = {
+            entry.base: entry for fetched in found for entry in await self._entries(fetched, fetched.range.offset)
+        }
         if not entries:
             # The entries came from history, ahead of this server's follower; its tail ends before them: the read is empty.
             await asyncio.sleep(self._settings.retry_pause_ms / 1000)
         elif self._may_deliver():
-            self._machine.offer_again([entries[base] for base in sorted(entries)])
+            self._machine.offer_again(await self._with_traits([entries[base] for base in sorted(entries)]))
             self._on_moved()
 
     def _may_deliver(self) -> bool:
@@ -298,7 +318,7 @@ class Feeder:
             (fetched,) = await self._fetch([FetchRange(self._partition, at, 1)])
         if not isinstance(fetched.error, OutOfRange):
             _raise(fetched)
-            for entry in entries_of(fetched)[:1]:
+            for entry in (await self._entries(fetched, offset))[:1]:
                 return entry if entry.base <= offset < entry.end else None
         # Nothing was read. This server's follower may lag behind the entry; the store knows whether the entry exists.
         bounds = (await self._around.records.bounds([self._partition])).get(self._partition)

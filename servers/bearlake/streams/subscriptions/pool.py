@@ -27,6 +27,7 @@ from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgai
 from bearlake.streams.subscriptions.model import Delivery, EntryAck, EntryTraits, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 
+NO_TRAITS = EntryTraits()
 AGAIN_COUNT_MAX = 1_000
 """Most entries in one `ReadAgain`."""
 
@@ -131,9 +132,10 @@ class Pool(Dispatcher):
 
     @override
     def needs_traits(self, entry: StoredEntry) -> bool:
+        known = self._entries.get(entry.base)
         return (
             entry.batch is not None
-            and entry.base not in self._entries
+            and (known is None or known.end != entry.end)
             and self.cursor.open_count(entry.base, entry.end) > 0
         )
 
@@ -158,6 +160,7 @@ class Pool(Dispatcher):
     @override
     def offer_again(self, entries: Sequence[StoredEntry]) -> None:
         self._notice_readiness()
+        self._cut(entries)
         deliveries: dict[AttachedConsumer, list[Delivery]] = {}
         for base, end, batch, _ in entries:
             if batch is None:  # compaction has dropped records that existed at the first read
@@ -172,6 +175,27 @@ class Pool(Dispatcher):
                 self._forget_again(entry)
                 self._deliver_entry(entry, batch, consumer, deliveries)
         _deliver(deliveries)
+
+    def _cut(self, entries: Sequence[StoredEntry]) -> None:
+        """Replace AGAIN entries of which a cleaning has removed records since they were read, by what is left of them."""
+        for known in [known for known in self._entries.values() if known.state is State.AGAIN]:
+            parts = [entry for entry in entries if entry.base < known.end and entry.end > known.base]
+            if not parts or parts[0].base > known.base or parts[0][:2] == (known.base, known.end):
+                continue
+            del self._entries[known.base]
+            self._forget_again(known)
+            left = [
+                Entry(part.base, part.end, open_count, part.traits, self._slot_of(part.traits, part.base))
+                for part in parts
+                if part.traits is not None and (open_count := self.cursor.open_count(part.base, part.end))
+            ]
+            rest, end = max(parts[-1].end, known.base), known.end
+            if rest < end and (open_count := self.cursor.open_count(rest, end)):  # not read yet
+                left.append(Entry(rest, end, open_count, NO_TRAITS, known.slot))
+            for entry in left:
+                entry.redelivery_count = known.redelivery_count
+                self._entries[entry.base] = entry
+            self._again(left)
 
     @override
     def dispatch(self, now_ms: int) -> None:

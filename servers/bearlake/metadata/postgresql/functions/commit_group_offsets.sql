@@ -1,4 +1,4 @@
--- Saves committed offsets of a consumer group.
+-- Saves committed offsets of a consumer group. They are newer than those that open transactions hold for the same partitions: these go.
 --
 -- Parameters: p_lease, p_epoch: the lease and its epoch. p_node_id, p_server_epoch: the server that holds it, and its epoch. p_group. One
 --   element per partition: p_partitions, p_offsets, p_leader_epochs, p_metadata.
@@ -10,6 +10,12 @@ create or replace function bearlake.commit_group_offsets(
 ) returns void language plpgsql as $$
 begin
     perform bearlake.check_lease(p_lease, p_epoch, p_node_id, p_server_epoch);
+    -- Before the offsets, as delete_group does; in the order in which end_transaction deletes.
+    perform from bearlake.pending_offset o where o.name = p_group and o.partition = any (p_partitions)
+      order by o.producer_id, o.name, o.partition for update;
+    if found then
+        delete from bearlake.pending_offset o where o.name = p_group and o.partition = any (p_partitions);
+    end if;
     insert into bearlake.group_offset
     select p_group, u.partition, u.o, u.e, u.m, bearlake.now_ms()
       from unnest(p_partitions, p_offsets, p_leader_epochs, p_metadata) u (partition, o, e, m) order by u.partition

@@ -15,34 +15,32 @@ create or replace function bearlake.commit_transactional(
     out log_position bigint, out outcomes bigint[]
 ) language plpgsql as $$
 declare
-    batch_count constant integer := cardinality(p_partitions);
-    refusals integer[] := array_fill(0, array[batch_count]);
-    is_refused boolean := false;
-    admitted integer[] := '{}';
-    merged bigint[];
-    held bearlake.transactional_id;
-    producer bigint;
-    begun bigint[] := '{}';
-    changes bigint[] := '{}';
-    at integer := 0;
+    refusals integer[];
+    admitted integer[];
+    producers bigint[];
+    places bigint[];
+    begun bigint[];
+    firsts bigint[];
 begin
     perform from bearlake.transactional_id t where t.producer_id = any (p_state_producers) order by t.producer_id for no key update;
-    for k in 1 .. batch_count loop
-        if p_transactional[k] > 0 then
-            producer := case when p_states[k] > 0 then p_state_producers[p_states[k]] else -1 end;
-            select * into held from bearlake.transactional_id t where t.producer_id = producer;
-            refusals[k] := case when held.producer_id is null or p_epochs[k] > held.epoch then 9
-                                when p_epochs[k] < held.epoch then 3
-                                when p_transactional[k] = 2 or (held.state = 1 and p_partitions[k] = any (held.partitions)) then 0
-                                else 9 end;
-        end if;
-        if refusals[k] > 0 then
-            is_refused := true;
-        else
-            admitted := admitted || k;
-        end if;
-    end loop;
-    if not is_refused then
+    -- The kinds of transactions.may_write; 0: the batch is admitted.
+    with added as (
+        select t.producer_id, u.partition from bearlake.transactional_id t, lateral unnest(t.partitions) u (partition)
+         where t.producer_id = any (p_state_producers) and t.state = 1
+    ), decided as (
+        select b.k, case when b.way = 0 then 0
+                         when t.producer_id is null or b.epoch > t.epoch then 9
+                         when b.epoch < t.epoch then 3
+                         when b.way = 2 or a.partition is not null then 0
+                         else 9 end as refusal
+          from unnest(p_transactional, p_partitions, p_states, p_epochs) with ordinality b (way, partition, state, epoch, k)
+          left join unnest(p_state_producers) with ordinality s (producer, number) on s.number = b.state
+          left join bearlake.transactional_id t on t.producer_id = s.producer and b.way > 0
+          left join added a on a.producer_id = t.producer_id and a.partition = b.partition
+    )
+    select array_agg(d.refusal order by d.k), coalesce(array_agg(d.k::integer order by d.k) filter (where d.refusal = 0), '{}')
+      into refusals, admitted from decided d;
+    if cardinality(admitted) = cardinality(refusals) then
         select c.log_position, c.outcomes into log_position, outcomes from bearlake.commit_object(
             p_token, p_node_id, p_epoch, p_size, p_groups, p_partitions, p_positions, p_lengths, p_counts, p_timestamps, p_states,
             p_epochs, p_sequences, p_state_partitions, p_state_producers, p_named, p_afters, p_expected, p_seen) c;
@@ -53,32 +51,38 @@ begin
             bearlake.chosen(p_timestamps, admitted), bearlake.chosen(p_states, admitted), bearlake.chosen(p_epochs, admitted),
             bearlake.chosen(p_sequences, admitted), p_state_partitions, p_state_producers, bearlake.chosen(p_named, admitted),
             bearlake.chosen(p_afters, admitted), bearlake.chosen(p_expected, admitted), p_seen) c;
+        select array_agg(o.cell order by o.k, o.field) into outcomes
+          from (select admitted[(c.i + 2) / 3] as k, c.i as field, c.cell from unnest(outcomes) with ordinality c (cell, i)
+                union all
+                select r.k, f.field, f.cell from unnest(refusals) with ordinality r (refusal, k),
+                       lateral unnest(array[r.refusal, -1, -1]) with ordinality f (cell, field) where r.refusal > 0) o;
+        update bearlake.object o set outcomes = commit_transactional.outcomes where o.key = p_token;
     end if;
-    for k in 1 .. batch_count loop
-        if refusals[k] > 0 then
-            merged := merged || array[refusals[k]::bigint, -1, -1];
-            continue;
-        end if;
-        at := at + 1;
-        merged := merged || outcomes[3 * at - 2 : 3 * at];
-        continue when p_transactional[k] = 0 or outcomes[3 * at - 2] <> 0;
-        producer := p_state_producers[p_states[k]];
-        begun := begun || producer;
-        insert into bearlake.open_transaction values (p_partitions[k], producer, outcomes[3 * at - 1]) on conflict do nothing;
-        if found then
-            changes := changes || array[0, p_partitions[k], producer, outcomes[3 * at - 1], -1, bearlake.open_offset(p_partitions[k])];
-        end if;
-    end loop;
-    if is_refused then
-        outcomes := merged;
-        update bearlake.object o set outcomes = merged where o.key = p_token;
-    end if;
-    if cardinality(changes) > 0 then
-        update bearlake.log l set transactions = changes where l.position = log_position;
+    with accepted as materialized (
+        select b.partition, s.producer, outcomes[3 * b.k - 1] as base
+          from unnest(p_transactional, p_partitions, p_states) with ordinality b (way, partition, state, k)
+          join unnest(p_state_producers) with ordinality s (producer, number) on s.number = b.state
+         where b.way > 0 and outcomes[3 * b.k - 2] = 0
+    ), opened as (
+        insert into bearlake.open_transaction (partition, producer_id, first_offset)
+        select a.partition, a.producer, min(a.base) from accepted a group by a.partition, a.producer
+        on conflict do nothing returning partition, producer_id, first_offset
+    )
+    select (select array_agg(distinct a.producer) from accepted a), array_agg(o.partition order by o.partition, o.producer_id),
+           array_agg(o.producer_id order by o.partition, o.producer_id), array_agg(o.first_offset order by o.partition, o.producer_id)
+      into producers, places, begun, firsts from opened o;
+    if places is not null then
+        update bearlake.log l
+           set transactions = (
+               select array_agg(f.cell order by o.i, f.field)
+                 from unnest(places, begun, firsts) with ordinality o (partition, producer, first, i),
+                      lateral unnest(array[0, o.partition, o.producer, o.first, -1, bearlake.open_offset(o.partition)])
+                      with ordinality f (cell, field))
+         where l.position = log_position;
     end if;
     update bearlake.transactional_id t
        set state = 1, started_ms = bearlake.now_ms(), changed_ms = bearlake.now_ms(), version = t.version + 1
-     where t.producer_id = any (begun) and t.state <> 1;
+     where t.producer_id = any (producers) and t.state <> 1;
 end $$;
 
 -- Returns the elements of these indexes, in this order; null of a null array.

@@ -56,15 +56,19 @@ begin
         end loop;
         update bearlake.partition_group p set ends = g_ends, sizes = g_sizes where p.group_key = g.group_key;
     end loop;
-    -- Before the log's head, which all commits need. The pending offsets first, as delete_group does.
+    -- Before the log's head, which all commits need. The pending offsets first, as delete_group does. Offsets of deleted streams are left
+    -- out; partitions of Kafka's internal topics belong to no stream (decision 198).
+    perform from bearlake.pending_offset o where o.producer_id = ended order by o.name, o.partition for update;
     with placed as (
         delete from bearlake.pending_offset o where o.producer_id = ended
         returning o.name, o.partition, o.committed_offset, o.leader_epoch, o.metadata
     )
     insert into bearlake.group_offset (name, partition, committed_offset, leader_epoch, metadata, committed_ms)
     select o.name, o.partition, o.committed_offset, o.leader_epoch, o.metadata, now_ms
-      from placed o join bearlake.stream s on s.number = o.partition >> 20 and s.deleted_ms is null
-     where p_is_commit order by o.name, o.partition
+      from placed o
+     where p_is_commit
+       and not exists (select from bearlake.stream s where s.number = o.partition >> 20 and s.deleted_ms is not null)
+     order by o.name, o.partition
     on conflict (name, partition) do update
        set committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
            metadata = excluded.metadata, committed_ms = excluded.committed_ms;
@@ -85,8 +89,15 @@ begin
                array_fill(now_ms, array[n]), changes
           from generate_series(1, n) i;
         if not p_is_commit then
+            -- A transaction that begins right behind the marker of the producer's last aborted one extends that one (Aborted).
+            with joined as (
+                update bearlake.aborted_transaction a set marker_offset = o.b from unnest(partitions, bases, firsts) o (p, b, s)
+                 where a.partition = o.p and a.marker_offset = o.s - 1 and a.producer_id = ended
+                returning a.partition
+            )
             insert into bearlake.aborted_transaction
-            select o.p, o.b, ended, o.s from unnest(partitions, bases, firsts) o (p, b, s);
+            select o.p, o.b, ended, o.s from unnest(partitions, bases, firsts) o (p, b, s)
+             where not exists (select from joined j where j.partition = o.p);
         end if;
         perform set_config('lock_timeout', '0', true), pg_notify('bearlake.log', log_position::text);
     end if;

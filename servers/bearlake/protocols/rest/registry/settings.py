@@ -11,6 +11,9 @@ class RegistrySettings:
     """Largest request body, uncompressed: a schema with its metadata, as JSON; a larger body is answered with 413."""
     request_count_max: int = 256
     """Concurrent requests; further requests are answered with 503."""
+    address_request_count_max: int = 128
+    """Concurrent requests of one client address; further requests are answered with 503; 0: no limit. Half of the requests, so that one
+    client cannot take all; clients behind one proxy or NAT share an address."""
     request_timeout_ms: int = 30_000
     """Longest time (ms) for one request."""
     unread_bytes_max: int = 256 * 1024 * 1024

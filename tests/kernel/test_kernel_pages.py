@@ -1,0 +1,136 @@
+"""Values in pages: batches are the same as from a column of values, and both kernels refuse the same pages."""
+
+import random
+from types import ModuleType
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from bearlake.errors import Corrupt
+from bearlake.kernel import Columns
+from bearlake.records.codec import Record, encode
+from fixtures.columns import value_page
+
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=300)), min_size=1, max_size=40)
+THREE = [b"a", None, b"ccc"]
+
+
+def columns_of(kernel: ModuleType, values: list[bytes | None]) -> Columns:
+    """The columns of one batch with these values."""
+    data = encode([Record(key=b"k", value=value, timestamp=5) for value in values])
+    builder = kernel.ColumnBuilder()
+    builder.append(2, 100, data, 0, len(data), [])
+    columns: Columns = builder.take()
+    return columns
+
+
+def without_values(columns: Columns) -> Columns:
+    return columns._replace(value_offsets=b"", value_data=b"", value_validity=None)
+
+
+@SETTINGS
+@given(values=VALUES, is_packed=st.booleans(), cut=st.integers(0, 40))
+def test_values_in_pages_give_the_batches_of_a_column_of_values(
+    kernel: ModuleType, values: list[bytes | None], is_packed: bool, cut: int
+) -> None:
+    columns = columns_of(kernel, values)
+    parts = [part for part in (values[:cut], values[cut:]) if part]
+    pages = [(value_page(part, is_packed=is_packed), len(part)) for part in parts]
+
+    found = kernel.encode_columns(without_values(columns), 0, len(values), pages)
+
+    assert found == kernel.encode_columns(columns, 0, len(values))
+
+
+def test_a_range_of_rows_takes_its_values_from_the_pages(kernel: ModuleType) -> None:
+    values = [*THREE, b"d", None, b"f"]
+    columns = columns_of(kernel, values)
+    pages = [(value_page(values[:4]), 4), (memoryview(value_page(values[4:])), 2)]
+
+    assert kernel.encode_columns(columns, 1, 5, pages) == kernel.encode_columns(columns, 1, 5)
+    assert kernel.encode_columns(columns, 0, 6, None) == kernel.encode_columns(columns, 0, 6)
+
+
+def test_bytes_behind_the_last_run_and_the_last_value_are_ignored(kernel: ModuleType) -> None:
+    columns = columns_of(kernel, THREE)
+    page = value_page(THREE, after_levels=b"\xff\xff", after_values=b"more")
+
+    assert kernel.encode_columns(columns, 0, 3, [(page, 3)]) == kernel.encode_columns(columns, 0, 3)
+
+
+@pytest.mark.parametrize("counts", [(), (2,), (4,), (-1,), (2, 2), (3, -1), (2**63, 1)])
+def test_pages_with_another_number_of_rows_are_refused(kernel: ModuleType, counts: tuple[int, ...]) -> None:
+    pages = [(value_page(THREE), count) for count in counts]
+
+    with pytest.raises(ValueError, match="the pages do not have 3 values"):
+        kernel.encode_columns(columns_of(kernel, THREE), 0, 3, pages)
+
+
+@pytest.mark.parametrize(
+    ("pages", "message"),
+    [
+        (((b"", 3),), "pages is not a list"),
+        ([b""], "a page is not a tuple of 2"),
+        ([(b"", 3, 3)], "a page is not a tuple of 2"),
+    ],
+)
+def test_what_is_not_a_list_of_pages_is_refused(kernel: ModuleType, pages: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kernel.encode_columns(columns_of(kernel, THREE), 0, 3, pages)
+
+
+WHOLE = value_page(THREE)
+RUN = b"\x02\x00\x00\x00\x06\x01"  # three values
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        WHOLE[:3],
+        WHOLE[:-1],
+        b"\xff\xff\xff\xff" + WHOLE[4:],
+        b"\x02\x00\x00\x00\x00\x01" + b"\0" * 12,  # a run of no rows
+        b"\x02\x00\x00\x00\x01\x01" + b"\0" * 12,  # the same, packed
+        b"\x02\x00\x00\x00\x06\x02" + b"\0" * 12,  # a level of 2
+        b"\x01\x00\x00\x00\x06" + b"\0" * 12,  # a run without its level
+        b"\x01\x00\x00\x00\x03" + b"\0" * 12,  # bits that are missing
+        b"\x01\x00\x00\x00\x86" + b"\0" * 12,  # half a varint
+        b"\x06\x00\x00\x00\x80\x80\x80\x80\x80\x01" + b"\0" * 12,  # a varint of 36 bits
+        b"\x06\x00\x00\x00\x80\x80\x80\x80\x10\x01" + b"\0" * 12,  # a varint above 32 bits
+        b"\x02\x00\x00\x00\x04\x01" + b"\0" * 12,  # a row without a level
+        RUN + b"\0" * 11,
+        RUN + b"\1\0\0\0a" + b"\xff\xff\xff\xff",
+    ],
+)
+def test_a_malformed_page_is_corrupt(kernel: ModuleType, page: bytes) -> None:
+    columns = columns_of(kernel, [b"x", *THREE])
+    pages = [(value_page([b"x"]), 1), (page, 3)]
+
+    with pytest.raises(Corrupt, match="page 1 of the values is malformed"):
+        kernel.encode_columns(columns, 0, 4, pages)
+
+
+def test_both_kernels_read_spoiled_pages_alike(native: ModuleType) -> None:
+    from bearlake.kernel import fallback
+
+    source = random.Random(7)
+    columns = columns_of(native, [*THREE, *THREE])
+    for _ in range(3000):
+        pages = []
+        for part in ([*THREE, None], [b"a", b"ccc"]):
+            page = bytearray(value_page(part, is_packed=source.random() < 0.5))
+            for _ in range(source.randrange(3)):
+                page[source.randrange(len(page))] = source.choice((0, 1, 2, 6, 8, 127, 128, 255))
+            pages.append((bytes(page[: len(page) - (source.random() < 0.1)]), len(part)))
+        outcomes = []
+        for module in (native, fallback):
+            try:
+                outcomes.append(module.encode_columns(columns, 0, 6, pages))
+            except Corrupt as error:
+                outcomes.append(str(error))
+
+        assert outcomes[0] == outcomes[1]
