@@ -16,7 +16,10 @@ from bearlake.compaction.model import AbortedRange, Cleaning, ItemResult, TaskRe
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import NO_ROW, LocatedSlice, ObjectKind, ObjectRef, Slice
+from bearlake.table.column_book import new_book, with_schema
+from bearlake.table.column_tree import Column, ListOf, MapOf, StructOf
 from bearlake.table.model import DataFile
+from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
 from fixtures.compaction_items import key_of
 
 FILE = DataFile(
@@ -70,6 +73,19 @@ CLEANING = Cleaning(
 def test_items_and_results_of_a_cleaning_survive_a_round_trip() -> None:
     item = replace(ITEM, cleaning=CLEANING)
     result = replace(RESULT, unchanged=[FILE.key], rowless=[SEGMENT._replace(position=NO_ROW)], dropped_count=5)
+
+    assert decode_item(encode_item(item)) == item
+    assert decode_item_result(encode_item_result(result)) == result
+
+
+def test_items_and_results_with_typed_values_survive_a_round_trip() -> None:
+    schema = WriterSchema("AVRO", '{"type": "int"}', ("ü",), True, 16, 1_000)
+    fields = [Column(0, "a", "a", ListOf(0, MapOf(0, "string", 0, StructOf((Column(0, "b", "b", "int"),)))))]
+    book = replace(with_schema(new_book(15), 7, fields, last_id=15, column_count_max=100), version=3)
+    columns = FileColumns(book=book, schemas={7: schema})
+    plan = ValuePlan(elides=True, columns=columns, known=[7, 8], refused={8: "UNSUPPORTED_SCHEMA: …"}, schema_id=7)
+    item = replace(ITEM, values=plan)
+    result = replace(RESULT, error_counts={"NO_SCHEMA": 3}, missing_schema_ids=[8])
 
     assert decode_item(encode_item(item)) == item
     assert decode_item_result(encode_item_result(result)) == result

@@ -9,7 +9,9 @@ import pytest
 from pyiceberg.types import LongType
 
 from bearlake.metadata.compaction import TaskState
+from bearlake.streams.catalog import StreamView
 from bearlake.streams.schemas.model import SchemaType
+from bearlake.table.query import query
 from bearlake.telemetry import metrics
 from fixtures.avro_cases import number, text
 from fixtures.typed_lake import TypedLake, settings, typed_lake
@@ -224,14 +226,11 @@ async def test_merges_keep_columns_and_bytes_of_all_eras_of_a_stream(lake: Typed
     await lake.produce(stream, framed(second, number(2**40) + number(7)), framed(first, value(3)))
     before = await lake.read(stream)
 
-    async def is_merged() -> bool:
-        state = await lake.tables.summary(stream.stream)
-        is_replaced = state is not None and state.snapshots[-1].deleted_files >= 3
-        return is_replaced and await lake.is_compacted(stream)
-
-    await lake.work(is_merged, settings(merges=True))
+    by_own_engine = await query(lake.tables, [stream.stream], "select id, note from orders order by _offset")
+    await lake.work(lambda: is_merged(lake, stream, 3), settings(merges=True))
 
     assert await lake.read(stream) == before
+    assert list(by_own_engine.rows) == [(None, None), (None, None), (1, "a"), (None, None), (2, "a"), (None, None)]
     rows = await lake.rows(stream)
     assert [(row["id"], row["note"], row["note__int"], row["_value"]) for row in rows] == [
         (None, None, None, b"raw"),
@@ -245,10 +244,31 @@ async def test_merges_keep_columns_and_bytes_of_all_eras_of_a_stream(lake: Typed
     ]
 
 
-async def alter(lake: TypedLake, mode: str) -> None:
+async def test_a_merge_tells_values_with_a_header_from_those_without(lake: TypedLake) -> None:
+    schema_id = await lake.register(ORDER)
+    stream = await lake.create(table__value__schema_id=str(schema_id))
+    await lake.produce(stream, value(1))
+    await lake.compact(stream)
+    await alter(lake, "elide", "table.value.schema_id")
+    await lake.produce(stream, framed(schema_id, value(2)))
+    before = await lake.read(stream)
+
+    await lake.work(lambda: is_merged(lake, stream, 2), settings(merges=True))
+
+    assert await lake.read(stream) == before
+    assert [(row["id"], row["_schema_id"]) for row in await lake.rows(stream)] == [(1, schema_id), (2, schema_id)]
+
+
+async def is_merged(lake: TypedLake, stream: StreamView, file_count: int) -> bool:
+    state = await lake.tables.summary(stream.stream)
+    is_replaced = state is not None and state.snapshots[-1].deleted_files >= file_count
+    return is_replaced and await lake.is_compacted(stream)
+
+
+async def alter(lake: TypedLake, mode: str, *unset: str) -> None:
     found = await lake.stores.metadata.streams.get("orders")
     await lake.stores.metadata.streams.alter(
-        found.number, set_configs={"table.value.mode": mode}, unset_configs=(), version=found.version
+        found.number, set_configs={"table.value.mode": mode}, unset_configs=unset, version=found.version
     )
 
 

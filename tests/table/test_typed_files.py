@@ -6,6 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bearlake.errors import Corrupt
 from bearlake.metadata.model import ObjectKind, ObjectRef
@@ -163,3 +165,25 @@ async def test_the_damaging_helper_itself_changes_nothing() -> None:
 async def test_rot_in_elided_values_is_refused(change: str) -> None:
     with pytest.raises(Corrupt):
         await damaged(change)
+
+
+leaves = st.sampled_from(["int", "long", "float", "double", "string", "bytes", "boolean"])
+octets = st.one_of(st.binary(max_size=30), st.none())
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    st.lists(st.lists(leaves, min_size=1, max_size=4), min_size=1, max_size=3),
+    st.lists(st.lists(st.tuples(st.integers(0, 4), octets), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.booleans(),
+)
+async def test_any_bytes_are_served_as_they_were_produced(
+    types: list[list[str]], content: list[list[tuple[int, bytes | None]]], elides: bool
+) -> None:
+    schemas = {at: writer_schema(record(*fields)) for at, fields in enumerate(types)}
+    store = MemoryObjectStore()
+    values = [[value if value is None else framed(at, value) for at, value in batch] for batch in content]
+
+    file = ValueFile(plan_of(schemas, elides=elides), [values[:2], values[2:]] if values[2:] else [values])
+
+    assert await served(store, await file.put(store)) == b"".join(file.batches)

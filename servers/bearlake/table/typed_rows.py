@@ -96,15 +96,16 @@ class TypedFileRows:
 
     def elided(self, rows: pa.Table) -> pa.Table:
         """Return a row group's rows as the file has them."""
-        is_elided = pa.concat_arrays(rows[IS_ELIDED].chunks)
+        is_elided = _piece(rows[IS_ELIDED])
         rows = rows.drop_columns([IS_ELIDED])
         if not pc.any(is_elided).as_py():
             self._crcs.append(None)
             return rows
-        values = pa.concat_arrays(rows[VALUE].chunks)
+        values = _piece(rows[VALUE])
         self._crcs.append(_crcs(values))
         self._used.update(pc.unique(rows[SCHEMA_ID].filter(is_elided)).to_pylist())
-        kept = pc.if_else(is_elided, pa.scalar(None, pa.binary()), values)
+        is_all = pc.all(is_elided).as_py()
+        kept = pa.nulls(len(values), pa.binary()) if is_all else pc.if_else(is_elided, None, values)
         return rows.set_column(_VALUE_AT, ARROW_SCHEMA.field(VALUE), kept)
 
     def footer(self) -> dict[str, str]:
@@ -151,7 +152,7 @@ def restored(rows: pa.Table, footer: TypedFooter, group: int) -> pa.Table:
         Corrupt: the values are not those that were written.
     """
     columns = footer.columns
-    pieces = [pa.concat_arrays(column.chunks) for column in rows.columns]
+    pieces = [_piece(column) for column in rows.columns]
     values, ids = pieces[_VALUE_AT], pieces[len(ARROW_SCHEMA)]
     is_elided = pc.and_(pc.is_null(values), pc.is_valid(ids))
     crc = footer.crcs[group] if group < len(footer.crcs) else None
@@ -159,7 +160,8 @@ def restored(rows: pa.Table, footer: TypedFooter, group: int) -> pa.Table:
         typed = pieces[len(ARROW_SCHEMA) + 2 :]
         for schema_id in pc.unique(ids.filter(is_elided)).to_pylist():
             mask = pc.and_(is_elided, pc.equal(pc.fill_null(ids, -1), schema_id))
-            values = pc.replace_with_mask(values, mask, _encoded(typed, mask, columns, schema_id))
+            encoded = _encoded(typed, mask, columns, schema_id)
+            values = encoded if len(encoded) == len(values) else pc.replace_with_mask(values, mask, encoded)
         if _crcs(values) != crc:
             raise Corrupt(f"data file, row group {group}: the CRC of its values does not match")
     elif pc.any(is_elided).as_py():
@@ -184,13 +186,13 @@ def conformed(rows: pa.Table, columns: FileColumns | None, target: FileColumns) 
     Values whose schema `target` knows otherwise are not left out again.
     """
     count, book = rows.num_rows, target.book
-    own = [pa.concat_arrays(column.chunks) for column in rows.columns[: len(ARROW_SCHEMA)]]
+    own = [_piece(column) for column in rows.columns[: len(ARROW_SCHEMA)]]
     base = pa.RecordBatch.from_arrays(own, schema=ARROW_SCHEMA)
     if columns is None:
         nulls = [pa.nulls(count, arrow_field(column).type) for column in book.columns]
         none = pa.array([False] * count, pa.bool_())
         return typed_rows(base, book, pa.nulls(count, pa.int32()), pa.nulls(count, pa.string()), nulls, none)
-    ids, errors, *typed, is_elided = (pa.concat_arrays(column.chunks) for column in rows.columns[len(ARROW_SCHEMA) :])
+    ids, errors, *typed, is_elided = map(_piece, rows.columns[len(ARROW_SCHEMA) :])
     others = [id_ for id_, schema in columns.schemas.items() if target.schemas.get(id_) != schema]
     if others:
         is_elided = pc.and_(is_elided, pc.invert(pc.is_in(ids, pa.array(others, pa.int32()))))
@@ -211,6 +213,13 @@ def merged_columns(found: Sequence[FileColumns]) -> FileColumns | None:
         for id_, schema in columns.schemas.items():
             schemas.setdefault(id_, schema)
     return FileColumns(book=max((columns.book for columns in found), key=lambda book: book.version), schemas=schemas)
+
+
+def _piece(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array that begins at 0, without a copy if it is one."""
+    if column.num_chunks == 1 and column.chunk(0).offset == 0:
+        return column.chunk(0)
+    return pa.concat_arrays([*column.chunks, pa.array([], column.type)])
 
 
 def _crcs(values: pa.BinaryArray) -> tuple[int, int]:
