@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ COUNT = 300
 READ_S = 60.0
 SPARK_SQL = (
     "select count(id), sum(price), max(placed), sum(size(lines)), max(ticket), sum(get(lines, 1).count), max(tags['a']),"
-    " count(_value), count(_schema_id) from bearlake.streams.orders"
+    " count(_value), count(_schema_id), max(opens) from bearlake.streams.orders"
 )
 ORDER = {
     "type": "record",
@@ -38,6 +38,7 @@ ORDER = {
         {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
             {"name": "sku", "type": "string"}, {"name": "count", "type": "int"}]}}},
         {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {"name": "opens", "type": {"type": "int", "logicalType": "time-millis"}},
         {"name": "ticket", "type": {"type": "string", "logicalType": "uuid"}},
     ],
 }  # fmt: skip
@@ -68,6 +69,7 @@ def produce(server: ServerProcess) -> None:
                 "note": None if number % 3 else f"note {number}",
                 "lines": [{"sku": f"s{at}", "count": at} for at in range(number % 4)],
                 "tags": {"a": "b"} if number % 2 else {},
+                "opens": time(8, 30),
                 "ticket": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
             }
             producer.produce("orders", serialize(order, SerializationContext("orders", MessageField.VALUE)))
@@ -129,7 +131,7 @@ def test_an_order_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     assert (own_rows[0]["n"], float(own_rows[0]["p"]), own_rows[0]["m"]) == (COUNT, total, "note 99")
     assert spark_rows[0] == [
         [str(COUNT), f"{total:.2f}", "2023-11-14 22:18:19", str(line_count), "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
-         str(sum(number % 4 > 1 for number in range(COUNT))), "b", "1", str(COUNT)]
+         str(sum(number % 4 > 1 for number in range(COUNT))), "b", "1", str(COUNT), "30600000000"]
     ]  # fmt: skip
     assert spark_rows[1] == [["NO_SCHEMA: the value does not begin with byte 0 and a schema's id"]]
     assert [(row["code"], row["record_count"]) for row in errors] == [("NO_SCHEMA", 1)]

@@ -14,6 +14,7 @@ from bearlake.streams.schemas.model import SchemaType
 from bearlake.table.query import query
 from bearlake.telemetry import metrics
 from fixtures.avro_cases import number, text
+from fixtures.cleaned_stream import Life
 from fixtures.typed_lake import TypedLake, settings, typed_lake
 from fixtures.typed_values import framed
 
@@ -42,7 +43,7 @@ async def test_consumers_get_the_same_bytes_before_and_after_compaction(lake: Ty
     overlong = framed(schema_id, b"\x82\x00\0")
     await lake.produce(stream, framed(schema_id, value(1)), None, overlong, b"", framed(schema_id, b"\x02"), b"text")
     before = await lake.read(stream)
-    errors = metrics.COMPACTION_VALUE_ERRORS.labels("orders", "TRUNCATED")
+    errors = metrics.VALUE_ERRORS.labels("orders", "TRUNCATED")
     error_count = errors.value
 
     await lake.compact(stream)
@@ -313,3 +314,28 @@ async def test_two_workers_give_each_field_one_id(lake: TypedLake) -> None:
     assert all([row[f"f{at}"] for at in range(6)].count(row["_schema_id"]) == 1 for row in rows)
     stored = await lake.stores.metadata.table_columns.get(stream.stream.number)
     assert stored.version >= 1
+
+
+@pytest.mark.slow
+async def test_a_worker_may_die_at_any_call_while_schemas_change(lake: TypedLake) -> None:
+    stream = await lake.create()
+    deaths, names = 0, []
+    for dies_at in range(1, 200, 6):
+        names.append(f"f{dies_at}")
+        schema_id = await lake.register(order((names[-1], "int")))
+        await lake.produce(stream, framed(schema_id, number(dies_at)))
+        life = Life(dies_at)
+
+        await lake.work(lambda: lake.is_compacted(stream), life=life)
+
+        deaths += life.death.is_set()
+        if not life.death.is_set():
+            break
+    await lake.compact(stream)
+
+    assert deaths > 4
+    rows = await lake.rows(stream)
+    assert [row["_offset"] for row in rows] == list(range(len(names)))
+    assert [[name for name in names if row[name] is not None] for row in rows] == [[name] for name in names]
+    assert all(row["_value"] is None for row in rows)
+    assert [len(record[2] or b"") > 5 for record in await lake.read(stream)] == [True] * len(names)

@@ -137,10 +137,10 @@ def test_every_schema_keeps_its_columns_whatever_comes_later(given_schemas: list
     for at, fields in enumerate(given_schemas):
         book = with_schema(book, at, fields, last_id=15, column_count_max=100_000)
         for earlier, found in itertools.islice(enumerate(given_schemas), at + 1):
-            for one in found:
-                column = column_of(book.columns, one)
+            for source in found:
+                column = column_of(book.columns, source)
                 assert column is not None
-                assert places.setdefault((earlier, one.source), column.id) == column.id
+                assert places.setdefault((earlier, source.source), column.id) == column.id
         again = with_schema(book, at, fields, last_id=15, column_count_max=100_000)
         assert again == book
     ids = [book.schema_id, book.error_id, *ids_of(book.columns)]

@@ -76,4 +76,4 @@ class Reporter:
             for reason, count in item.kept_counts.items():
                 metrics.COMPACTION_KEPT.labels(reason).inc(count)
             for code, count in item.error_counts.items():
-                metrics.COMPACTION_VALUE_ERRORS.labels(name, code).inc(count)
+                metrics.VALUE_ERRORS.labels(name, code).inc(count)

@@ -49,12 +49,11 @@ class ValueSchemas:
         self._settings = settings
         self._refused: OrderedDict[int, set[int]] = OrderedDict()
 
-    async def plan(self, stream: Stream, wanted: Collection[int] = ()) -> ValuePlan | None:
-        """Return how values become columns; None: they do not. The columns of the `wanted` schemas are stored when this returns.
+    async def plan(self, stream: Stream, requested: Collection[int] = ()) -> ValuePlan | None:
+        """Return how values become columns; None: they do not. The columns of the `requested` schemas are stored when this returns.
 
         Raises:
-            Invalid: the settings name no schema.
-            Unsupported: the format of a schema cannot become columns.
+            Invalid: the settings name no schema, or values of the schema's format cannot become columns yet.
             Conflict: other workers change the columns all the time.
             Unavailable: a store did not answer.
         """
@@ -63,12 +62,14 @@ class ValueSchemas:
             return None
         context = names.parse(rules.subjects[0]).context  # all have the same (`check_subjects`)
         known = await self._known(rules)
-        wanted = {*wanted, *self._refused.get(stream.number, ()), *(known if rules.schema_id is not None else ())}
+        requested = {*requested, *self._refused.get(stream.number, ()), *(known if rules.schema_id is not None else ())}
         for _ in range(_ATTEMPT_COUNT_MAX):
             stored = await self._metadata.table_columns.get(stream.number)
             book = decode_book(stored.text, stored.version) if stored.version else None
             own = [] if book is None else list(book.schema_ids)
-            ids = [*wanted, *(id_ for id_ in reversed(own) if id_ not in wanted)][: self._settings.schema_count_max]
+            ids = [*requested, *(id_ for id_ in reversed(own) if id_ not in requested)][
+                : self._settings.schema_count_max
+            ]
             schemas = {row.id: schema_of(row) for row in await self._metadata.schemas.schemas(context, ids)}
             if rules.schema_id is not None and rules.schema_id not in schemas:
                 raise Invalid(f"table.value.schema_id = {rules.schema_id}: the registry has no schema with this id")
@@ -98,8 +99,8 @@ class ValueSchemas:
                 return results
             for work in {id(owners[at]): owners[at] for at in again}.values():
                 places = [at for at in again if owners[at] is work]
-                wanted = {id_ for at in places for id_ in results[at].missing_schema_ids}
-                plan = await self.plan(work.stream, wanted)
+                requested = {id_ for at in places for id_ in results[at].missing_schema_ids}
+                plan = await self.plan(work.stream, requested)
                 if plan is None:
                     raise Conflict(f"the columns of stream {work.stream.name} were disabled meanwhile")
                 work.columns = plan.columns.book

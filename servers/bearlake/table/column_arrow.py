@@ -24,7 +24,6 @@ _PRIMITIVES: Final[Mapping[str, pa.DataType]] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "date": pa.date32(),
-    "time": pa.time64("us"),
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", tz="UTC"),
     "uuid": pa.binary(16),

@@ -33,7 +33,6 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
-    TimeType,
     UUIDType,
 )
 
@@ -54,7 +53,6 @@ _PRIMITIVES: Final[dict[str, IcebergType]] = {
     "string": StringType(),
     "binary": BinaryType(),
     "date": DateType(),
-    "time": TimeType(),
     "timestamp": TimestampType(),
     "timestamptz": TimestamptzType(),
     "uuid": UUIDType(),

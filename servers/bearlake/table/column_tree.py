@@ -1,7 +1,7 @@
 """The typed columns of a table as a tree of fields with Iceberg's ids, and which types fit into which. Pure; no third-party types.
 
 The same classes describe the fields of a schema, whose ids are 0. Primitive types are texts, as in Iceberg's JSON: `int`, `long`,
-`float`, `double`, `boolean`, `string`, `binary`, `fixed[n]`, `uuid`, `date`, `time`, `timestamp`, `timestamptz`, `decimal(p,s)`.
+`float`, `double`, `boolean`, `string`, `binary`, `fixed[n]`, `uuid`, `date`, `timestamp`, `timestamptz`, `decimal(p,s)`.
 
 A field of a schema belongs to the first column of the same source whose type is of the same *family*: types that Iceberg promotes into
 each other, and structures of the same kind. Families never change, so a schema's fields belong to the same columns for ever.

@@ -139,5 +139,5 @@ def _type(field: TypedField) -> ColumnType:
 
 
 def field_type(field: TypedField) -> str:
-    """Return a primitive type as a tree has it: without spaces."""
-    return field.type.replace(" ", "")
+    """Return the type of a primitive field's column. Times of day are `long` (µs): Spark refuses every table that has a `time` column."""
+    return "long" if field.type == "time" else field.type.replace(" ", "")

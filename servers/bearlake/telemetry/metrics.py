@@ -349,9 +349,7 @@ KEY_COMPACTION_BYTES = counters("bearlake_key_compaction_bytes_total", "Bytes th
 KEY_COMPACTION_FILE_BYTES = gauges("bearlake_key_compaction_file_bytes", "Bytes of clean and dirty files.", "state")
 KEY_COMPACTION_TOO_LARGE = gauge("bearlake_key_compaction_too_large_streams", "Streams too large for a cleaning.")
 COMPACTION_KEPT = counters("bearlake_compaction_kept_batches_total", "Batches kept as they are.", "reason")
-COMPACTION_VALUE_ERRORS = counters(
-    "bearlake_compaction_value_errors_total", "Records whose value has no typed columns.", "stream", "code"
-)
+VALUE_ERRORS = counters("bearlake_compaction_value_errors_total", "Values without columns.", "stream", "code")
 COMPACTION_MENDED = counter(
     "bearlake_compaction_mended_objects_total", "Missing kept objects that were rewritten from the WAL."
 )
