@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fuzz.target import Target
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "sanitized": ("kernel", "kernel_kafka", "kernel_pulsar", "records"),
+    "sanitized": ("kernel", "kernel_kafka", "kernel_pulsar", "kernel_typed", "records"),
     "decoders": ("kafka_codec", "groups_membership", "pulsar", "bodies", "logins", "grpc"),
-    "schemas": ("schemas",),
+    "schemas": ("schemas", "typed_schemas"),
     "routes": ("http",),
     "servers": ("servers",),
 }

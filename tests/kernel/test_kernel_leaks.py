@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bearlake.errors import BearlakeError
-from bearlake.kernel import BatchCommit, CommitRows, PartitionKey
+from bearlake.kernel import BatchCommit, CommitRows, PartitionKey, TypedKind, TypedNode, TypedSource
 from bearlake.metadata.model import OutcomeRows, SliceRows
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
@@ -257,6 +257,55 @@ def fetch_calls(native: ModuleType) -> list[Callable[[], Any]]:
     ]
 
 
+NODES = (
+    TypedNode(TypedKind.RECORD, children=(1, 2, 5)),
+    TypedNode(TypedKind.STRING),
+    TypedNode(TypedKind.MAP, 0, children=(3, 4)),
+    TypedNode(TypedKind.STRING),
+    TypedNode(TypedKind.BOOLEAN),
+    TypedNode(TypedKind.ENUM, symbols=(b"A",)),
+)
+PEOPLE = b"\2a\2\2\2k\1\0\0" * 3
+ENDS = b"".join((at * 9).to_bytes(4, "little") for at in range(4))
+
+
+def typed_calls(native: ModuleType) -> list[Callable[[], Any]]:
+    """Typed columns: good values, malformed ones, and everything that can be wrong with the arguments."""
+    _, slots = native.decode_avro(NODES, None, ENDS, PEOPLE, 0, 3, 0, 1, 10**6)
+    columns = [TypedSource(0, length, *buffers) for length, _, *buffers in slots]
+    good: list[Any] = [NODES, None, ENDS, PEOPLE, 0, 3, 0, 1, 10**6]
+
+    def decode(at: int, value: Any) -> Any:
+        return native.decode_avro(*good[:at], value, *good[at + 1 :])
+
+    def encode(at: int, **change: Any) -> Any:
+        return native.encode_avro(NODES, [*columns[:at], columns[at]._replace(**change), *columns[at + 1 :]], b"x")
+
+    return [
+        lambda: native.decode_avro(*good),
+        lambda: decode(3, PEOPLE.replace(b"k", b"\xff")),
+        lambda: decode(3, PEOPLE[:-1]),
+        lambda: decode(8, 50),
+        lambda: decode(1, b"\5"),
+        lambda: decode(1, b""),
+        lambda: decode(2, 7),
+        lambda: decode(5, 9),
+        lambda: decode(0, NODES[:3]),
+        lambda: decode(0, list(NODES)),
+        lambda: decode(0, (*NODES[:5], TypedNode(TypedKind.ENUM, symbols=(7,)))),  # type: ignore[arg-type]
+        lambda: decode(0, (*NODES[:5], (1,))),
+        lambda: native.encode_avro(NODES, columns, b"x"),
+        lambda: native.encode_avro(NODES, iter(columns), b"x"),
+        lambda: native.encode_avro(NODES, columns[1:], b"x"),
+        lambda: native.encode_avro(NODES, columns, 7),
+        lambda: native.encode_avro(NODES, 7, b"x"),
+        lambda: encode(1, offsets=b""),
+        lambda: encode(1, content=b""),
+        lambda: encode(1, content=7),
+        lambda: encode(5, content=b"BBB"),
+    ]
+
+
 def calls(native: ModuleType) -> list[Callable[[], Any]]:
     buffer = bytearray(BATCH)
     columns = build(native, BATCH)
@@ -284,6 +333,7 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         *append_calls(native),
         *intake_calls(native),
         *fetch_calls(native),
+        *typed_calls(native),
         lambda: native.parse_produce(BODY, 0, 3),
         lambda: native.parse_produce(BODY[:-1], 0, 3),
         lambda: native.parse_produce(BODY.replace(b"topic", b"\xff\xff\xff\xff\xff"), 0, 3),
@@ -374,6 +424,9 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.encode_columns((1, buffer, *[b""] * 19), 0, 1),
         lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (buffer, 3)]),
         lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (7, 3)]),
+        lambda: native.decode_avro(NODES, buffer, buffer, buffer, 0, 1, 0, 0, 0),
+        lambda: native.decode_avro(NODES, None, ENDS, buffer, 0, 1, 0, 0, 10**6),
+        lambda: native.encode_avro(NODES, [TypedSource(0, 1, buffer, buffer, buffer)] * 6, buffer),
     ):
         repeat(call, 3)
 

@@ -19,9 +19,10 @@ static inline Step stop(Decoder *decoder, const Node *node, TypedOutcome outcome
     return STEP_STOP;
 }
 
+/* Keeps the first outcome; DOMAIN counts more than FORM. */
 static inline void found(Decoder *decoder, const Node *node, TypedOutcome outcome)
 {
-    if (decoder->status == OUTCOME_EXACT)
+    if ((decoder->status & ((1 << OUTCOME_BITS) - 1)) < (int32_t)outcome)
         decoder->status = node->index << OUTCOME_BITS | (int32_t)outcome;
 }
 

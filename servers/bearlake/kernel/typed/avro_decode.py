@@ -31,6 +31,7 @@ DAY_MILLIS = 86_400_000
 MILLI = 1000
 INT32 = range(-(2**31), 2**31)
 INT64 = range(-(2**63), 2**63)
+_OUTCOME_MASK = (1 << OUTCOME_BITS) - 1
 _HYPHENS = (8, 13, 18, 23)
 _HEXADECIMAL = frozenset(b"0123456789abcdef")
 
@@ -49,9 +50,9 @@ def decode_avro(
 ) -> tuple[Buffer, list[TypedSlots]]:
     """Decode the values [start, end) of a binary column into one row each, without the first `skip` bytes of each value.
 
-    Returns the rows' statuses, int32[end - start], and the columns. A status is `node << OUTCOME_BITS | outcome`, for the first thing
-    that was found at a value. With `is_verified`, a row with EXACT has been encoded and compared: if its bytes differ, the status is
-    FORM of node 0.
+    Returns the rows' statuses, int32[end - start], and the columns. A status is `node << OUTCOME_BITS | outcome`, for the first node
+    with the value's outcome (DOMAIN counts more than FORM). With `is_verified`, a row with EXACT has been encoded and compared: if its
+    bytes differ, the status is FORM of node 0.
     The native kernel releases the GIL for large inputs.
 
     Raises:
@@ -170,7 +171,8 @@ class _Decoder:
             raise _Full
 
     def _found(self, index: int, outcome: TypedOutcome) -> None:
-        if self._status == TypedOutcome.EXACT:
+        """Keep the first outcome; a value that does not fit counts more than its form."""
+        if self._status & _OUTCOME_MASK < outcome:
             self._status = index << OUTCOME_BITS | outcome
 
     # Values of the tree

@@ -4,7 +4,7 @@
 |---|---|
 | boolean, int, long, float, double, bytes, string | boolean, int, long, float, double, binary, string |
 | enum | string |
-| fixed | fixed; of size 0: boolean |
+| fixed | fixed; of more than 1,024 bytes: binary; of size 0: boolean |
 | decimal of at most 38 digits, else | decimal; binary |
 | uuid | uuid |
 | date, time-*, timestamp-millis and -micros, local-* | date, time, timestamptz, timestamp |
@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bearlake.kernel import CHECKED_KINDS, DECIMAL_DIGITS_MAX, FIXED_BYTES_MAX, TypedKind, TypedNode
+from bearlake.kernel import CHECKED_KINDS, DECIMAL_DIGITS_MAX, NODES_MAX, TypedKind, TypedNode
 from bearlake.table.typed import avro_types
-from bearlake.table.typed.avro_types import AvroType, short_name
+from bearlake.table.typed.avro_types import PRIMITIVES, AvroType, short_name
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns, TypedField
 from bearlake.table.typed.naming import RESERVED, Names
 
@@ -52,8 +52,11 @@ _TIMES = {
     ("string", "uuid"): (TypedKind.UUID, "uuid", pa.binary(16)),
 }
 _DURATION = ("months", "days", "milliseconds")
-_NODES_PER_COLUMN = 16
-"""Limit of nodes per column: records without fields and nulls have nodes, but no columns of their own."""
+_FIXED_COLUMN_BYTES_MAX = 1024
+"""Larger ones are binary columns: a null in a column of a fixed width takes the whole width."""
+
+_NODES_PER_COLUMN = 4
+"""Limit of nodes in the tree per column: structs, lists and nulls of a union have no columns of their own."""
 
 
 def columns_of(
@@ -65,15 +68,30 @@ def columns_of(
 ) -> TypedColumns:
     """Return the typed columns of a schema; `references` are the schemas whose names it uses. Raises `SchemaError`."""
     schema = avro_types.parse(text, references)
-    for levels in range(levels_max, 0, -1):
-        mapper = _Mapper(levels, columns_max)
-        try:
-            return mapper.columns(schema)
-        except _TooWide:
-            continue
-        except RecursionError as error:
-            raise SchemaError("the schema is nested too deeply") from error
-    raise SchemaError(f"the schema has more than {columns_max} columns at its top level")
+    columns = _mapped(schema, levels_max, columns_max)
+    if columns is not None:
+        return columns
+    enough, levels = 0, levels_max
+    while levels - enough > 1:  # fewer levels never have more columns
+        middle = (enough + levels) // 2
+        found = _mapped(schema, middle, columns_max)
+        if found is None:
+            levels = middle
+        else:
+            columns, enough = found, middle
+    if columns is None:
+        raise SchemaError(f"the schema has more than {columns_max} columns at its top level")
+    return columns
+
+
+def _mapped(schema: AvroType, levels_max: int, columns_max: int) -> TypedColumns | None:
+    """Return the typed columns, None if there are too many."""
+    try:
+        return _Mapper(levels_max, columns_max).columns(schema)
+    except _TooWide:
+        return None
+    except RecursionError as error:
+        raise SchemaError("the schema is nested too deeply") from error
 
 
 class _TooWide(Exception):
@@ -97,13 +115,14 @@ class _Mapper:
     def __init__(self, levels_max: int, columns_max: int) -> None:
         self._levels_max = levels_max
         self._columns_max = columns_max
+        self._nodes_max = columns_max * _NODES_PER_COLUMN
         self._column_count = 0
         self._nodes: list[TypedNode] = []
         self._paths: list[str] = []
         self._open: list[AvroType] = []
         """Records around the current type."""
-        self._below: dict[int, int] = {}
-        """Nodes outside of the tree, by the identity of their type."""
+        self._below: dict[int | str, int] = {}
+        """Nodes outside of the tree, by the identity of their type or the name of a primitive type."""
         self._opaque: list[tuple[int, AvroType]] = []
         """OPAQUE nodes, whose types are added when the tree is complete."""
 
@@ -116,6 +135,7 @@ class _Mapper:
             made = self._any(schema, "", 2)
             indices, fields = (made.index,), (_field(Names(RESERVED).unique("value"), "", made),)
         self._nodes[root] = TypedNode(TypedKind.RECORD, children=indices)
+        self._nodes_max = NODES_MAX
         for index, avro in self._opaque:
             self._nodes[index] = self._nodes[index]._replace(children=(self._outside(avro),))
         return TypedColumns(
@@ -123,7 +143,7 @@ class _Mapper:
         )
 
     def _add(self, path: str) -> int:
-        if len(self._nodes) >= self._columns_max * _NODES_PER_COLUMN:
+        if len(self._nodes) >= self._nodes_max:
             raise _TooWide
         self._nodes.append(TypedNode(TypedKind.NULL))
         self._paths.append(path)
@@ -269,8 +289,8 @@ class _Mapper:
     def _fixed(self, avro: AvroType, path: str, null: int) -> _Made:
         if avro.size == 0:
             return self._leaf(path, TypedNode(TypedKind.PRESENT, null), "boolean", pa.bool_())
-        if avro.size > FIXED_BYTES_MAX:
-            raise SchemaError(f"a fixed of {avro.size} bytes; the limit is {FIXED_BYTES_MAX} bytes", path)
+        if avro.size > _FIXED_COLUMN_BYTES_MAX:
+            return self._binary(avro, path, null)
         is_uuid = avro.size == 16 and avro.logical.get("logicalType") == "uuid"
         type_ = "uuid" if is_uuid else f"fixed[{avro.size}]"
         return self._leaf(path, TypedNode(TypedKind.FIXED, null, avro.size), type_, pa.binary(avro.size))
@@ -282,10 +302,11 @@ class _Mapper:
 
     def _outside(self, avro: AvroType) -> int:
         """Add a type outside of the tree, once."""
-        if id(avro) in self._below:
-            return self._below[id(avro)]
+        key = avro.kind if avro.kind in PRIMITIVES else id(avro)
+        if key in self._below:
+            return self._below[key]
         index = self._add("")
-        self._below[id(avro)] = index
+        self._below[key] = index
         if avro.kind == "null":
             return index
         if avro.kind == "record":
@@ -335,8 +356,8 @@ def _decimal(avro: AvroType) -> tuple[int, int] | None:
     precision, scale = avro.logical.get("precision"), avro.logical.get("scale", 0)
     if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
         return None
-    if avro.kind == "fixed" and (avro.size < 1 or 10**precision > 2 ** (8 * avro.size - 1)):
-        return None
+    if avro.kind == "fixed" and 10 ** min(precision, DECIMAL_DIGITS_MAX + 1) > 2 ** (8 * min(avro.size, 17)) // 2:
+        return None  # for more digits the column is the same, whether the decimal is valid or not
     return precision, scale
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bearlake.kernel import FIXED_BYTES_MAX
 from bearlake.table.typed.model import SchemaError
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -54,7 +55,9 @@ def parse(text: str, references: Iterable[str] = ()) -> AvroType:
 
 def _loaded(text: str) -> Any:
     try:
-        return json.loads(text)
+        document = json.loads(text)
+        json.dumps(document, ensure_ascii=False).encode()  # refuses lone surrogates
+        return document
     except ValueError as error:
         if text.strip() in PRIMITIVES:  # a bare word, as some tools write primitive schemas
             return text.strip()
@@ -115,8 +118,8 @@ def _declared(document: dict[str, Any], namespace: str, types: dict[str, AvroTyp
         made.symbols = _texts(document.get("symbols"), path)
     elif kind == "fixed":
         size = document.get("size")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise SchemaError(f"a fixed of size {size!r:.20}", path)
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= FIXED_BYTES_MAX:
+            raise SchemaError(f"a fixed of size {size!r:.20}; the limit is {FIXED_BYTES_MAX} bytes", path)
         made.size = size
     else:
         made.fields = [_field(item, inner, types, path) for item in _list(document.get("fields"), path)]
