@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ ORDER = {
         {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
             {"name": "sku", "type": "string"}, {"name": "count", "type": "int"}]}}},
         {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "pieces", "type": "int"},
+        {"name": "weight", "type": "float"},
         {"name": "opens", "type": {"type": "int", "logicalType": "time-millis"}},
         {"name": "ticket", "type": {"type": "string", "logicalType": "uuid"}},
     ],
@@ -69,6 +72,9 @@ def produce(server: ServerProcess) -> None:
                 "note": None if number % 3 else f"note {number}",
                 "lines": [{"sku": f"s{at}", "count": at} for at in range(number % 4)],
                 "tags": {"a": "b"} if number % 2 else {},
+                "day": date(2026, 11, 27),
+                "pieces": -number,
+                "weight": number / 2,
                 "opens": time(8, 30),
                 "ticket": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
             }
@@ -117,6 +123,7 @@ def test_an_order_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
         folder,
         [
             SPARK_SQL,
+            "select sum(id), min(pieces), max(day), sum(weight), max(opens), min(placed) from bearlake.streams.orders",
             "select _error from bearlake.streams.orders where _error is not null",
         ],
     )
@@ -133,6 +140,15 @@ def test_an_order_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
         [str(COUNT), f"{total:.2f}", "2023-11-14 22:18:19", str(line_count), "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
          str(sum(number % 4 > 1 for number in range(COUNT))), "b", "1", str(COUNT), "30600000000"]
     ]  # fmt: skip
-    assert spark_rows[1] == [["NO_SCHEMA: the value does not begin with byte 0 and a schema's id"]]
+    flat_columns = [
+        str(sum(range(COUNT))),
+        str(1 - COUNT),
+        "2026-11-27",
+        "22425.0",
+        "30600000000",
+        "2023-11-14 22:13:20",
+    ]
+    assert spark_rows[1] == [flat_columns]
+    assert spark_rows[2] == [["NO_SCHEMA: the value does not begin with byte 0 and a schema's id"]]
     assert [(row["code"], row["record_count"]) for row in errors] == [("NO_SCHEMA", 1)]
     assert consumed(server, "after") == before

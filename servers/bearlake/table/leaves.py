@@ -36,9 +36,18 @@ def _leaves_of(field: pa.Field, path: str) -> Iterator[Leaf]:
 
 
 def dictionary_paths(columns: pa.Schema) -> list[str]:
-    """Return the paths of the typed columns that repeat: all but floating point, whose dictionary could mix up NaNs, and booleans."""
-    return [
-        leaf.path
-        for leaf in leaves(list(columns)[len(ARROW_SCHEMA) :])
-        if not pa.types.is_floating(leaf.type) and not pa.types.is_boolean(leaf.type)
-    ]
+    """Return the paths of the typed columns that may repeat: texts. Dictionaries of other types make files larger (`bench/micro`)."""
+    return [leaf.path for leaf in _typed(columns) if pa.types.is_string(leaf.type)]
+
+
+def delta_paths(columns: pa.Schema) -> list[str]:
+    """Return the paths of the typed columns of integers, dates and times, which differ little from row to row."""
+    return [leaf.path for leaf in _typed(columns) if _is_integral(leaf.type)]
+
+
+def _typed(columns: pa.Schema) -> Iterator[Leaf]:
+    return leaves(list(columns)[len(ARROW_SCHEMA) :])
+
+
+def _is_integral(found: pa.DataType) -> bool:
+    return pa.types.is_integer(found) or pa.types.is_timestamp(found) or pa.types.is_date(found)

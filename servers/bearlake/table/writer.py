@@ -2,7 +2,8 @@
 
 Omits what costs the writer much and helps readers little: payload columns have neither dictionary nor statistics. Pages are compressed
 with zstd at level 1, offsets and timestamps are delta-coded, and the fields of `_batch`, which repeat in every row of a batch, are
-run-length coded dictionary indices. Files contain field ids, but not Arrow's own copy of the schema.
+run-length coded dictionary indices. Typed columns of texts have dictionaries, those of integers and times are delta-coded. Files contain
+field ids, but not Arrow's own copy of the schema.
 Measured (`bench/compaction.py`): the encoder dominates the cost of compaction; level 3 or default dictionaries would halve its speed.
 
 A file grows in memory as a list of parts, which is uploaded without another copy: its size bounds a writer's memory.
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bearlake import kernel
-from bearlake.table.leaves import dictionary_paths, leaves
+from bearlake.table.leaves import delta_paths, dictionary_paths, leaves
 from bearlake.table.model import DataFile
 from bearlake.table.schema import (
     ARROW_SCHEMA,
@@ -71,7 +72,8 @@ class DataFileWriter:
         self._key = key
         self._typed = None if columns is None else TypedFileRows(columns)
         self._schema = ARROW_SCHEMA if self._typed is None else self._typed.schema
-        typed_paths = [] if columns is None else dictionary_paths(self._schema)
+        dictionaries = [*_DICTIONARY_COLUMNS, *dictionary_paths(self._schema)]
+        deltas = [*_DELTA_COLUMNS, *delta_paths(self._schema)]
         self._sink = _Parts()
         self._output = pa.PythonFile(self._sink, mode="w")
         self._footers: list[pq.FileMetaData] = []
@@ -81,8 +83,8 @@ class DataFileWriter:
             version="2.6",
             compression="zstd",
             compression_level=COMPRESSION_LEVEL,
-            use_dictionary=[*_DICTIONARY_COLUMNS, *typed_paths],
-            column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+            use_dictionary=dictionaries,
+            column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED"),
             write_statistics=list(BOUNDED_COLUMNS),
             store_schema=False,
             metadata_collector=self._footers,
