@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bearlake.errors import Corrupt
 from bearlake.metadata.model import ObjectKind, ObjectRef
 from bearlake.objects.memory import MemoryObjectStore
+from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.table.value_typing import MissingSchemas
 from fixtures.avro_cases import CASES, NANS, AvroCase, number, record, text
 from fixtures.typed_values import ValueFile, framed, plan_of, served, writer_schema
@@ -125,6 +126,18 @@ def test_a_known_schema_without_columns_is_asked_for() -> None:
     assert raised.value.ids == {8}
 
 
+async def test_a_row_group_says_how_much_memory_its_rows_take() -> None:
+    values = [framed(7, order(at, "a note that repeats in every order")) for at in range(2_000)]
+    file = ValueFile(plan_of({7: writer_schema(ORDERS)}), [[values]])
+    store = MemoryObjectStore()
+    reader = DataFileReader(store, DataFileSettings(thread_count=0))
+
+    footer = await reader.footer(await file.put(store))
+
+    assert footer.metadata.row_group(0).total_byte_size < 40_000
+    assert footer.groups[0].size_bytes > 2 * sum(map(len, values))
+
+
 async def damaged(change: str) -> bytes:
     """Serve a file whose footer was changed."""
     store = MemoryObjectStore()
@@ -138,6 +151,8 @@ async def damaged(change: str) -> bytes:
         fields["crcs"][0][1] ^= 1
     elif change == "schema":
         fields["schemas"]["7"][1] = json.dumps({**ORDERS, "fields": ORDERS["fields"][::-1]})
+    elif change == "groups":
+        fields["sizes"] = fields["sizes"] * 2
     elif change == "no schema":
         fields["schemas"] = {}
     elif change == "row":
@@ -161,7 +176,7 @@ async def test_the_damaging_helper_itself_changes_nothing() -> None:
     await damaged("nothing")
 
 
-@pytest.mark.parametrize("change", ["crc", "ends", "schema", "no schema", "no footer", "row", "null row"])
+@pytest.mark.parametrize("change", ["crc", "ends", "groups", "schema", "no schema", "no footer", "row", "null row"])
 async def test_rot_in_elided_values_is_refused(change: str) -> None:
     with pytest.raises(Corrupt):
         await damaged(change)

@@ -34,7 +34,7 @@ _MEMORY_RATIO = 4
 class RowGroup(NamedTuple):
     """Rows `[row_start, row_end)` of the file. Bounds are inclusive; `timestamp_max` is in µs.
 
-    `start` and `end` are its byte range in the file; `size_bytes` is its uncompressed size.
+    `start` and `end` are its byte range in the file; `size_bytes` is its uncompressed size; with typed columns, its size in memory.
     """
 
     row_start: int
@@ -161,12 +161,20 @@ def parse(tail: memoryview) -> Footer:
     text = (metadata.metadata or {}).get(FOOTER_NAME)
     if text is None and groups and _has_column(metadata, SCHEMA_ID):
         raise Corrupt("data file: it has typed columns, but its footer does not describe them")
+    typed = None if text is None else decode_footer(text)
+    if typed is not None:
+        if len(typed.sizes) != len(groups) or len(typed.crcs) != len(groups):
+            raise Corrupt("data file: its footer describes other row groups than it has")
+        groups = [
+            group._replace(size_bytes=max(group.size_bytes, size))
+            for group, size in zip(groups, typed.sizes, strict=True)
+        ]
     return Footer(
         groups=groups,
         metadata=metadata,
         memory_bytes=metadata.serialized_size * _MEMORY_RATIO,
         plain_values=_plain_values(metadata.schema),
-        typed=None if text is None else decode_footer(text),
+        typed=typed,
     )
 
 

@@ -8,6 +8,7 @@ of that id, after the header if the schema's values are framed. The file's foote
 CRC-32C of its values' bytes and of their ends, so that no rot and no other encoder goes unnoticed. No registry is needed.
 
     bearlake.typed   JSON: {"version": 1, "book_version": …, "book": …, "crcs": [[…, …] or null, …],
+                     "sizes": [bytes of a row group's rows in memory, …],
                      "schemas": {id: [type, text, references, is framed, levels_max, columns_max]}}
 
 Pure functions for a thread.
@@ -39,10 +40,15 @@ _VALUE_AT = ARROW_SCHEMA.get_field_index(VALUE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedFooter:
-    """What the footer of a data file says about its typed columns. `crcs`: by row group; None: it has all its values."""
+    """What the footer of a data file says about its typed columns.
+
+    By row group: `crcs` (None: it has all its values), and `sizes`: the bytes of its rows in memory with all values, many times those of
+    Parquet's pages.
+    """
 
     columns: FileColumns
     crcs: Sequence[tuple[int, int] | None]
+    sizes: Sequence[int]
 
     def has_values(self, group: int) -> bool:
         """Return whether the row group has all its values."""
@@ -87,6 +93,7 @@ class TypedFileRows:
         self._columns = columns
         self._schema = file_schema(columns.book)
         self._crcs: list[tuple[int, int] | None] = []
+        self._sizes: list[int] = []
         self._used: set[int] = set()
 
     @property
@@ -96,6 +103,7 @@ class TypedFileRows:
 
     def elided(self, rows: pa.Table) -> pa.Table:
         """Return a row group's rows as the file has them."""
+        self._sizes.append(rows.nbytes)
         is_elided = _piece(rows[IS_ELIDED])
         rows = rows.drop_columns([IS_ELIDED])
         if not pc.any(is_elided).as_py():
@@ -117,6 +125,7 @@ class TypedFileRows:
             "book": book.encoded(),
             "schemas": {str(id_): list(self._columns.schemas[id_]) for id_ in sorted(self._used)},
             "crcs": [None if crc is None else list(crc) for crc in self._crcs],
+            "sizes": self._sizes,
         }
         return {FOOTER_NAME.decode(): json.dumps(fields, separators=(",", ":"), ensure_ascii=False)}
 
@@ -139,10 +148,11 @@ def decode_footer(text: bytes) -> TypedFooter:
             for id_, (type_, text, references, is_framed, *limits) in fields["schemas"].items()
         }
         crcs = [None if crc is None else (int(crc[0]), int(crc[1])) for crc in fields["crcs"]]
+        sizes = [int(size) for size in fields["sizes"]]
         columns = FileColumns(book=decode_book(fields["book"], int(fields["book_version"])), schemas=schemas)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Corrupt(f"data file: its typed columns: {error!r}") from error
-    return TypedFooter(columns=columns, crcs=crcs)
+    return TypedFooter(columns=columns, crcs=crcs, sizes=sizes)
 
 
 def restored(rows: pa.Table, footer: TypedFooter, group: int) -> pa.Table:
