@@ -102,6 +102,7 @@ PORTS = (
     "--pulsar-http-port",
     "--rest-port",
     "--registry-port",
+    "--catalog-port",
     "--grpc-port",
 )
 
