@@ -84,11 +84,13 @@ def check_other(updates: Sequence[Any], locations: Locations) -> None:
 class StreamGuard:
     """Checks one commit to the table of a stream, of which `before` is the current version."""
 
-    def __init__(self, before: TableMetadata, after: TableMetadata, files: FileIO) -> None:
+    def __init__(self, before: TableMetadata, after: TableMetadata, files: FileIO, locations: Locations) -> None:
         """`after`: the version that the commit would make."""
         self._before = before
         self._after = after
         self._files = files
+        self._locations = locations
+        self._folder = f"{locations.key(before.location)}/"
         self._ends = read_applied_tasks(before.properties).ends
 
     def check(self, updates: Sequence[Any]) -> None:
@@ -169,7 +171,8 @@ class StreamGuard:
                 self._check_offsets(file)
 
     def _check_path(self, path: str) -> None:
-        if not path.startswith(self._before.location.rstrip("/") + "/") or ".." in path.split("/"):
+        key = self._locations.key_or_none(path)  # engines write the same place in several ways: file:/ and file:///
+        if key is None or not key.startswith(self._folder) or ".." in key.split("/"):
             raise forbidden(f"the file {path} does not lie in the folder of the table")
 
     def _check_offsets(self, file: DataFile) -> None:

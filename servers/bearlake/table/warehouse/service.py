@@ -210,7 +210,8 @@ class Warehouse:
                     return
                 guard.check_stream_properties(asked.updates)
                 after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
-                guard.StreamGuard(before, after, StoreFileIO(dict(catalog.properties))).check(asked.updates)
+                files = StoreFileIO(dict(catalog.properties))
+                guard.StreamGuard(before, after, files, self._tables.locations).check(asked.updates)
 
             verified: Any = _Verified(verify=verify)  # Any: PyIceberg's union is closed
             done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)
