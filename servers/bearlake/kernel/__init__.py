@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, RecordFields, SliceLike
+from bearlake.kernel.batch.lz4 import is_plain as is_plain_lz4
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.columns.pages import ValuePage
 from bearlake.kernel.files import FILE_PARTS_MAX
@@ -209,6 +210,7 @@ __all__ = [
     "find_run",
     "find_timestamp",
     "inspect",
+    "is_plain_lz4",
     "parse_fetch",
     "parse_produce",
     "parse_sends",

@@ -14,7 +14,7 @@ from typing import Any
 import cramjam
 
 from bearlake.errors import Corrupt, TooLarge
-from bearlake.kernel.batch.lz4 import is_plain
+from bearlake.kernel import is_plain_lz4
 from bearlake.records.batch import Compression
 
 Buffer = bytes | bytearray | memoryview
@@ -93,7 +93,7 @@ def refuse_unusual(codec: Compression, body: Buffer) -> None:
 
     Consumers would stop at it for good.
     """
-    if codec is Compression.LZ4 and not is_plain(body):
+    if codec is Compression.LZ4 and not is_plain_lz4(body):
         raise Corrupt("lz4: expected one frame with independent blocks; Kafka's clients read no other")
 
 

@@ -14,6 +14,8 @@ from bearlake.table.typed.model import SchemaError
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
+NAME_CHARS_MAX = 255
+"""Longest name (characters) of a field or type: names become columns, and are in the metadata of every snapshot."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +110,7 @@ def _declared(document: dict[str, Any], namespace: str, types: dict[str, AvroTyp
     if not isinstance(name, str) or not name:
         raise SchemaError(f"a {kind} without a name", path)
     space, dot, short = name.rpartition(".")
+    _check_name(short, path)
     own = document.get("namespace")
     inner = space if dot else own if isinstance(own, str) else namespace
     full = f"{inner}.{short}" if inner else short
@@ -132,9 +135,18 @@ def _field(document: Any, namespace: str, types: dict[str, AvroType], path: str)
     if not isinstance(document, dict) or not isinstance(document.get("name"), str):
         raise SchemaError("a field without a name", path)
     name = document["name"]
+    _check_name(name, path)
     aliases = document.get("aliases")
     former = tuple(alias for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else ()
     return AvroField(name, _parse(document.get("type"), namespace, types, _join(path, name)), former)
+
+
+def _check_name(name: str, path: str) -> None:
+    """Raise `SchemaError` unless Avro's Java library takes the name: letters, digits and underscores, at first no digit."""
+    if not name.isidentifier() or len(name) > NAME_CHARS_MAX:
+        raise SchemaError(
+            f"the name {name!r:.80}; expected letters, digits and _, and at most {NAME_CHARS_MAX} of them", path
+        )
 
 
 def _texts(value: Any, path: str) -> tuple[str, ...]:
