@@ -33,10 +33,11 @@ BREAKING = replace(BREAKING, functions=[*BREAKING.functions, BREAKING.migrations
 
 NEXT = following(available(), "alter table bearlake.cluster add column extra text not null default 'x'")
 TABLES_OF_LAYOUT_32 = """
+drop table bearlake.table_columns;
 drop table bearlake.transactional_id, bearlake.open_transaction, bearlake.aborted_transaction, bearlake.pending_offset cascade;
 alter table bearlake.log drop column transactions;
 """
-"""Takes the tables of transactions back, and with them the functions that return their rows."""
+"""Takes back the tables of typed columns and of transactions, and with these the functions that return their rows."""
 
 TABLES_OF_LAYOUT_26 = f"""
 {TABLES_OF_LAYOUT_32}
