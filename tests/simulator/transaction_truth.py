@@ -1,7 +1,8 @@
 """The true state of transactions in a simulated deployment, as `Truth` checks it: rows, open transactions, the fate of each batch.
 
 The rules are those of `metadata/transactions.py`, implemented here a second time. A reader of committed records gets committed batches, an
-empty batch with the same offsets in place of aborted ones in a row, and nothing of an open transaction.
+empty batch with the same offsets in place of aborted ones in a row, and nothing of an open transaction. A marker of an aborted transaction
+may belong to that row, as the transactions of one producer that lie back to back are one.
 """
 
 from enum import Enum, auto
@@ -30,6 +31,11 @@ class Fate(Enum):
     OPEN = auto()
     COMMITTED = auto()
     ABORTED = auto()
+    ABORT_MARKER = auto()
+    """Not a batch of a transaction: the marker of an aborted one."""
+
+
+_HIDDEN = frozenset({Fate.ABORTED, Fate.ABORT_MARKER})
 
 
 class TransactionTruth:
@@ -105,10 +111,12 @@ class TransactionTruth:
         self._truth.expect(
             batch.fate is not Fate.OPEN, "a reader sees no open transaction", partition=key, base=batch.base
         )
-        if batch.fate is Fate.ABORTED:
+        if batch.fate is Fate.ABORT_MARKER and header.record_count:
+            return True
+        if batch.fate in _HIDDEN:
             end = batch.base + header.last_offset_delta + 1
             log, covered = self._truth.partition(key), batch.base
-            while covered < end and (found := log.at(covered)).fate is Fate.ABORTED:
+            while covered < end and (found := log.at(covered)).fate in _HIDDEN:
                 covered = found.base + found.count
             self._truth.expect(
                 header.record_count == 0 and covered == end,
@@ -117,4 +125,4 @@ class TransactionTruth:
                 base=batch.base,
                 end=end,
             )
-        return batch.fate is not Fate.ABORTED
+        return batch.fate not in _HIDDEN

@@ -30,7 +30,7 @@ from bearlake.records import markers
 from simulator.batch_comparison import is_same_batch
 from simulator.lake_truth import LakeTruth
 from simulator.producer_truth import contradiction, is_for_forgotten, is_repeated, remember
-from simulator.transaction_truth import TransactionTruth
+from simulator.transaction_truth import Fate, TransactionTruth
 from simulator.true_log import Batch as Batch
 from simulator.true_log import Partition as Partition
 from simulator.true_log import Sent as Sent
@@ -223,7 +223,8 @@ class Truth:
         for key, offset in self.transactions.ended(entry).items():
             partition = self.partition(key)
             self.expect(offset == partition.end, "I2: offsets are dense", partition=key, base=offset)
-            partition.batches.append(Batch(offset, 1, found.batch(), found.time_ms, None))
+            fate = None if found.is_commit else Fate.ABORT_MARKER
+            partition.batches.append(Batch(offset, 1, found.batch(), found.time_ms, None, fate))
             partition.bases.append(offset)
             partition.end = offset + 1
         self.objects[entry.object_key] = found.batch() * found.marker_count
