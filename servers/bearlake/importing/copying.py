@@ -116,6 +116,8 @@ class Copy:
         self._configs = configs
         self._settings = settings or CopySettings()
         self._free_at = 0.0
+        self._known: set[str] = set()
+        """Topics whose streams this copy has seen: if one is deleted now, it stays deleted."""
         self.partitions: list[PartitionCopy] = []
         """All partitions, by topic and index."""
         self.copied = Copied()
@@ -158,7 +160,9 @@ class Copy:
             topic = by_name.get(name)
             if topic is None:
                 raise Unavailable(f"the source has no topic {name!r} now")
-            view = await self._target.ensure(topic, self._configs.get(name, {}))
+            may_create = name not in self._known
+            view = await self._target.ensure(topic, self._configs.get(name, {}), may_create=may_create)
+            self._known.add(name)
             here, there = await self._target.bounds(view), await self._cluster.bounds(topic)
             for index, bounds in enumerate(there):
                 end = here[index].end

@@ -15,8 +15,6 @@ from bearlake.streams.append import Append, Appended, Verdict
 from bearlake.streams.catalog import ConfigChanges, StreamView
 from bearlake.streams.service import Streams
 
-NOT_KNOWN_HERE = "not a config of this version"
-
 
 def source_of(cluster_id: str, topic: SourceTopic) -> str:
     """Return the value of `import.source` for a topic: `kafka:CLUSTER/TOPIC ID`."""
@@ -45,10 +43,11 @@ class Target:
         self._streams = streams
         self._cluster_id = cluster_id
 
-    async def ensure(self, topic: SourceTopic, configs: Mapping[str, str]) -> StreamView:
+    async def ensure(self, topic: SourceTopic, configs: Mapping[str, str], *, may_create: bool = True) -> StreamView:
         """Return the topic's stream with as many partitions as the topic; creates it with these configs if there is none.
 
         Raises:
+            NotFound: there is none, and `may_create` is False.
             Conflict: there is a stream of this name that this import did not create, or that was promoted.
             Invalid: the source has a partition count or a name that cannot be used here.
             Unavailable: the metadata store does not answer.
@@ -58,6 +57,8 @@ class Target:
         try:
             view = await catalog.resolve(topic.name)
         except NotFound:
+            if not may_create:
+                raise
             try:
                 view = await catalog.create(topic.name, count, {**configs, stream_configs.IMPORT_SOURCE: source})
             except AlreadyExists:
