@@ -204,7 +204,7 @@ async def test_an_open_transaction_is_waited_for(kafka: KafkaPeer, kafka_cluster
 
 
 async def test_gaps_of_a_compacted_topic_stay_gaps(kafka: KafkaPeer, kafka_cluster: Make) -> None:
-    create(kafka, "compacted", **{key: value for key, value in COMPACTED.items()})
+    create(kafka, "compacted", **COMPACTED)
     sender = producer(kafka)
     for number in range(400):
         sender.produce("compacted", b"%d" % number, b"%d" % (number % 7))
