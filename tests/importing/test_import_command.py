@@ -29,7 +29,25 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
             producer.produce("orders", b"v%d" % number * 100, b"%d" % number, partition=number % 2)
             producer.poll(0)
         assert producer.flush(WAIT_S) == 0
+        commit(process.kafka, "billing", 0, 700)
         yield process
+
+
+def commit(address: str, group: str, partition: int, offset: int) -> None:
+    """Commit an offset of a group without members."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group})
+    consumer.commit(offsets=[TopicPartition("orders", partition, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(address: str, group: str) -> list[int]:
+    """The group's offsets; -1001: none."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition("orders", index) for index in range(2)], WAIT_S)
+        return [item.offset for item in found]
+    finally:
+        consumer.close()
 
 
 def read(address: str, partition: int, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -70,6 +88,8 @@ def test_an_import_that_is_killed_goes_on_and_the_promoted_stream_has_each_recor
         again = finished(*words)
 
         assert result["lag"] == 0
+        assert (result["groups"], result["refused_groups"]) == (["billing"], {})
+        assert committed(target.kafka, "billing") == [700, -1001]
         assert [row["end_offset"] for row in result["partitions"]] == [RECORD_COUNT // 2] * 2
         for partition in range(2):
             there, here = (read(server.kafka, partition, RECORD_COUNT // 2) for server in (source, target))
@@ -78,7 +98,7 @@ def test_an_import_that_is_killed_goes_on_and_the_promoted_stream_has_each_recor
         assert errors == ["TOPIC_AUTHORIZATION_FAILED"]
         assert promoted.returncode == 0, promoted.stderr.decode()
         assert again.returncode == 1
-        assert b"promoted" in again.stderr
+        assert again.stderr.startswith(b"bearlake: stream 'orders' exists and is not being imported"), again.stderr
         assert Cli(target).json("stream", "describe", "orders")["configs"] == {"retention.ms": "-1"}
 
 
@@ -88,6 +108,22 @@ def read_when_there(target: ServerProcess, count: int) -> list[tuple[int, bytes 
     while not cli.json("stream", "list", "--prefix", "orders"):
         pass
     return read(target.kafka, 0, count)
+
+
+def test_offsets_of_groups_follow_and_are_never_moved_back(source: ServerProcess, tmp_path: Path) -> None:
+    words = ("import", "kafka", "--from", source.kafka, "--topics", "orders", "--data-dir", tmp_path / "data", "--json")
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as target:
+        commit(source.kafka, "moving", 0, 10)
+        commit(source.kafka, "moving", 1, 20)
+        assert finished(*words).returncode == 0
+        first = committed(target.kafka, "moving")
+        commit(target.kafka, "moving", 0, 30)
+        commit(source.kafka, "moving", 0, 25)
+        commit(source.kafka, "moving", 1, 26)
+        assert finished(*words).returncode == 0
+
+        assert first == [10, 20]
+        assert committed(target.kafka, "moving") == [30, 26]
 
 
 def test_an_import_says_what_is_wrong_with_its_source(source: ServerProcess, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The registration's name follows from source and patterns: a second process for t
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -13,9 +14,13 @@ from bearlake.app.startup import open_stores
 from bearlake.errors import Fenced, NotFound
 from bearlake.importing.cluster import SourceCluster
 from bearlake.importing.copying import Copy, CopySettings
+from bearlake.importing.groups import GroupOffsets
 from bearlake.importing.source import SourceSettings
 from bearlake.importing.target import Target, usable
+from bearlake.serving.admin.auth import read_token
+from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.membership import RegisteredServer
+from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
 from bearlake.streams.service import Streams
 
@@ -45,10 +50,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The result: progress at the end, and by topic the configs that cannot be used here."""
+    """The result: progress at the end, what could not be copied, and why."""
 
     progress: Progress
     left_configs: Mapping[str, Sequence[str]]
+    """By topic, the configs that cannot be used here."""
+    groups: Sequence[str]
+    """Consumer groups whose offsets the streams have."""
+    refused_groups: Mapping[str, str]
+    """Other groups, with the reason."""
 
 
 async def import_topics(
@@ -69,7 +79,8 @@ async def import_topics(
             left[name] = others
     async with joined(settings, _name(options)) as streams:
         target = Target(streams, cluster.cluster_id)
-        copy = Copy(cluster, target, names, kept, CopySettings(bytes_per_s=options.bytes_per_s))
+        groups = GroupOffsets(cluster, streams)
+        copy = Copy(cluster, target, names, kept, CopySettings(bytes_per_s=options.bytes_per_s), groups.copy)
         running = asyncio.ensure_future(copy.run(follow=options.follow))
         try:
             while not (await asyncio.wait({running}, timeout=SHOW_S))[0]:
@@ -78,7 +89,12 @@ async def import_topics(
         finally:
             running.cancel()
             await asyncio.wait({running})
-        return Imported(progress=progress_of(copy), left_configs=left)
+        return Imported(
+            progress=progress_of(copy),
+            left_configs=left,
+            groups=groups.copied.names,
+            refused_groups=groups.copied.refused,
+        )
 
 
 async def promote(settings: Settings, names: Sequence[str]) -> None:
@@ -116,8 +132,17 @@ async def joined(settings: Settings, name: str) -> AsyncIterator[Streams]:
         own = replace(settings.server, name=name)
         registered = await RegisteredServer.join(metadata.servers, own, {}, fenced.set)
         closing.push_async_callback(registered.leave)
+        trust = PeerTrust(settings.admin.tls_ca_file, settings.admin.tls_server_name)
+        peers = GroupPeers(registered, settings.streams.groups, read_token(settings.admin, os.environ), trust)
+        closing.push_async_callback(peers.close)
         streams = Streams(
-            metadata, store, registered.server, settings.streams, on_fenced=fenced.set, tenure=registered.tenure
+            metadata,
+            store,
+            registered.server,
+            settings.streams,
+            peers=peers,
+            on_fenced=fenced.set,
+            tenure=registered.tenure,
         )
         closing.push_async_callback(streams.close)
         await streams.start()
@@ -128,8 +153,15 @@ async def joined(settings: Settings, name: str) -> AsyncIterator[Streams]:
                 await streams.drain()
                 for task in tasks:
                     task.cancel()
-        except* Fenced as errors:
-            raise Fenced(f"a newer process took over {name}") from errors
+        except ExceptionGroup as errors:  # the block's own error, or that of a task
+            fenced_errors = errors.subgroup(Fenced)
+            raise _first(fenced_errors or errors) from errors
+
+
+def _first(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _until(fenced: asyncio.Event, name: str) -> None:

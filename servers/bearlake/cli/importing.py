@@ -6,7 +6,7 @@ import click
 
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table, say
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.progress import Progress
 
 COLUMNS = {
@@ -44,7 +44,7 @@ def import_() -> None:
 def kafka(
     bootstrap: str, patterns: tuple[str, ...], follow: bool, megabytes_per_second: float, as_json: bool, **given: Any
 ) -> int:
-    """Copy topics of a Kafka cluster: offsets, timestamps, headers, batches, transactions and topic configs.
+    """Copy topics of a Kafka cluster: offsets, timestamps, headers, batches, transactions, topic configs and group offsets.
 
     It may be interrupted and started again at any time. The streams take no other records until `bearlake import promote`.
 
@@ -68,12 +68,18 @@ def kafka(
                 "lag": found.progress.lag,
                 "partitions": list(found.progress.partitions),
                 "left_configs": dict(found.left_configs),
+                "groups": list(found.groups),
+                "refused_groups": dict(found.refused_groups),
             }
         )
         return 0
     print_table(found.progress.partitions, COLUMNS)
     for topic, names in found.left_configs.items():
         say(f"{topic}: configs that cannot be used here: {', '.join(names)}", is_error=True)
+    if found.groups:
+        say(f"offsets of {len(found.groups):,} consumer groups")
+    for group, reason in found.refused_groups.items():
+        say(f"group {printable(group)}: {reason}", is_error=True)
     return 0
 
 

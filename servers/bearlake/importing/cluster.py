@@ -49,6 +49,8 @@ class SourceCluster:
         self.settings = settings
         self.cluster_id = ""
         """Known after `topics`."""
+        self.brokers: Sequence[str] = ()
+        """Addresses of all brokers, as of the newest `topics`."""
 
     async def topics(self, patterns: Sequence[str]) -> list[SourceTopic]:
         """Return the topics whose whole name matches one of the regular expressions, by name, without internal ones.
@@ -65,6 +67,7 @@ class SourceCluster:
             found = await connection.ask(messages.MetadataRequest(topics=None, allow_auto_topic_creation=False))
         self.cluster_id = found.cluster_id or ""
         brokers = {broker.node_id: f"{broker.host}:{broker.port}" for broker in found.brokers}
+        self.brokers = sorted(brokers.values())
         topics = [
             _topic(topic, brokers)
             for topic in found.topics

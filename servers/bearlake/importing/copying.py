@@ -12,7 +12,7 @@ Partitions of one leader are spread over lanes. A lane has one connection, and f
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,8 +108,13 @@ class Copy:
         topics: Sequence[str],
         configs: Mapping[str, Mapping[str, str]],
         settings: CopySettings | None = None,
+        after_pass: Callable[[Sequence[PartitionCopy]], Awaitable[None]] | None = None,
     ) -> None:
-        """`topics`: names, without patterns. `configs`: those of new streams, by topic."""
+        """`topics`: names, without patterns. `configs`: those of new streams, by topic.
+
+        `after_pass` is called at the end, and while following every `refresh_ms`, when no batch is under way.
+        """
+        self._after_pass = after_pass
         self._cluster = cluster
         self._target = target
         self._names = topics
@@ -140,6 +145,8 @@ class Copy:
             try:
                 stops = await self._open(follow=follow, stops=stops)
                 await self._pass(follow=follow)
+                if self._after_pass is not None:
+                    await self._after_pass(self.partitions)
             except (BearlakeError, ExceptionGroup) as error:
                 first = _retriable(error)
                 failure_count = 1 if self.copied.batches > before else failure_count + 1
