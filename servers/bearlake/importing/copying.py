@@ -12,6 +12,7 @@ Partitions of one leader are spread over lanes. A lane has one connection, and f
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,7 +162,8 @@ class Copy:
 
     async def _open(self, *, follow: bool, stops: Mapping[tuple[str, int], int] | None) -> dict[tuple[str, int], int]:
         """Read leaders and bounds; make streams that are missing. Returns where the copy ends (empty with `follow`)."""
-        by_name = {topic.name: topic for topic in await self._cluster.topics([".*"])}
+        patterns = [re.escape(name) for name in self._names]
+        by_name = {topic.name: topic for topic in await self._cluster.topics(patterns)}
         found: list[PartitionCopy] = []
         for name in self._names:
             topic = by_name.get(name)
