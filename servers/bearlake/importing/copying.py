@@ -316,7 +316,7 @@ def _request(copies: Sequence[PartitionCopy], version: int, cluster: SourceClust
     topics: dict[bytes | str, Any] = {}
     for copy in copies:
         key = _topic_key(copy.topic, version)
-        named = {"topic_id": key} if version >= _WITH_TOPIC_IDS else {"topic": key}
+        named: dict[str, Any] = {"topic_id": key} if version >= _WITH_TOPIC_IDS else {"topic": key}
         topic = topics.setdefault(key, kind.Topic(**named, partitions=[]))
         topic.partitions.append(
             kind.Partition(
