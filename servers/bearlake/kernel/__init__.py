@@ -17,8 +17,8 @@ defines the types that both take and return:
 have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which kernel is in use. The environment variable
 BEARLAKE_KERNEL can be `require` (fail without the native kernel) or `skip` (use the Python kernel). A native kernel that was built for
 another version of this package is skipped with a `RuntimeWarning`.
-The contract of each function is the docstring of its Python twin. All arguments are positional. `decode_protobuf` and `encode_protobuf` have
-no native form yet.
+The contract of each function is the docstring of its Python twin. All arguments are positional.
+`decode_protobuf` and `encode_protobuf` have no native form yet.
 """
 
 import os
