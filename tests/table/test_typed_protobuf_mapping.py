@@ -76,7 +76,8 @@ def test_fields_have_nulls_if_they_have_presence() -> None:
 
 
 def test_editions_say_presence_by_features() -> None:
-    body = """message M { int32 a = 1; int32 b = 2 [features.field_presence = IMPLICIT]; repeated int32 c = 3 [features.repeated_field_encoding = EXPANDED];
+    body = """message M { int32 a = 1; int32 b = 2 [features.field_presence = IMPLICIT];
+      repeated int32 c = 3 [features.repeated_field_encoding = EXPANDED];
       N d = 4 [features.message_encoding = DELIMITED]; } message N { int32 x = 1; }"""
     columns = protobuf.columns_of(files_of(f'edition = "2023"; {body}'))
 

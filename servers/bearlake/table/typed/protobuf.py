@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
@@ -244,7 +244,7 @@ class _Mapper:
     def _list(self, item: FieldDescriptor, path: str, level: int) -> _Made:
         coding = _CODINGS[item.type]
         entry = item.message_type
-        if coding == ProtoCoding.MESSAGE and entry.GetOptions().map_entry:
+        if coding == ProtoCoding.MESSAGE and entry is not None and entry.GetOptions().map_entry:
             return self._map(item, entry, path, level)
         label = ProtoLabel.PACKED if item.is_packed else ProtoLabel.REPEATED
         index = self._add(path, ProtoWire(number=item.number, label=label))
@@ -272,8 +272,8 @@ class _Mapper:
 
     def _one(self, item: FieldDescriptor, path: str, level: int, wire: ProtoWire) -> _Made:
         """Add a value, written as `wire` says."""
-        if wire.coding == ProtoCoding.ENUM:
-            return self._enum(item, path, wire)
+        if item.enum_type is not None:
+            return self._enum(item.enum_type, path, wire)
         message = item.message_type
         if message is None:
             return self._leaf(path, TypedNode(*_kind(ProtoCoding(wire.coding))), wire)
@@ -294,13 +294,12 @@ class _Mapper:
         is_nullable = wire.label == ProtoLabel.EXPLICIT
         return _Made(index=index, type="struct", arrow=arrow, is_nullable=is_nullable, children=fields)
 
-    def _enum(self, item: FieldDescriptor, path: str, wire: ProtoWire) -> _Made:
+    def _enum(self, enum: EnumDescriptor, path: str, wire: ProtoWire) -> _Made:
         symbols: dict[int, bytes] = {}
-        for value in item.enum_type.values:
+        for value in enum.values:
             symbols.setdefault(value.number, value.name.encode())  # the first of several names (`allow_alias`)
         node = TypedNode(TypedKind.ENUM, symbols=tuple(symbols.values()))
-        is_closed = item.enum_type.is_closed
-        return self._leaf(path, node, wire._replace(numbers=tuple(symbols), is_closed=is_closed))
+        return self._leaf(path, node, wire._replace(numbers=tuple(symbols), is_closed=enum.is_closed))
 
 
 def _kind(coding: ProtoCoding) -> tuple[int, int, int, int]:
