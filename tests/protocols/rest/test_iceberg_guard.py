@@ -1,0 +1,264 @@
+"""What other engines may change in the table of a stream through the Iceberg REST catalog: compaction continues after all of it."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, StringType
+
+from bearlake.metadata.model import Stream
+from bearlake.table.model import TableState
+from fixtures.catalog_server import CatalogNode, catalog_server
+from fixtures.tables import Work, commit_of, rows
+
+TABLE = "/v1/namespaces/streams/tables/orders"
+
+
+class Scene:
+    """A catalog, and a stream with the offsets 0 to 9 of partition 0 in two files of its table."""
+
+    def __init__(self, server: CatalogNode, stream: Stream, work: Work) -> None:
+        self.server = server
+        self.stream = stream
+        self.work = work
+
+    async def on_table(self, use: Callable[[Table], Any]) -> Any:
+        """Use the table by PyIceberg."""
+        return await self.server.client(lambda catalog: use(catalog.load_table("streams.orders")))
+
+    async def refused(self, use: Callable[[Table], Any], match: str) -> None:
+        """Require that a use is refused, and that nothing has changed."""
+        before = await self.state()
+        with pytest.raises(ForbiddenError, match=match):
+            await self.on_table(use)
+        assert await self.state() == before
+
+    async def update(self, *updates: Any) -> tuple[int, str]:
+        """Send updates; returns status and message."""
+        answer = await self.server.ask("POST", TABLE, {"requirements": [], "updates": list(updates)})
+        return answer.status, "" if answer.status == 200 else answer.body["error"]["message"]
+
+    async def state(self) -> TableState:
+        """The table's state."""
+        state = await self.server.tables.state(self.stream)
+        assert state is not None
+        return state
+
+    async def offsets(self) -> list[int]:
+        """The offsets in the table, in order."""
+        found = await self.on_table(lambda table: table.scan(selected_fields=("_offset",)).to_arrow())
+        return sorted(found.column("_offset").to_pylist())
+
+    async def compact(self, task: int, start: int, end: int) -> None:
+        """Commit as compaction does."""
+        await self.server.tables.commit(
+            self.stream, commit_of(await self.work.append(task, start, end)), closed_tasks=[]
+        )
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    """See `Scene`."""
+    async with catalog_server(tmp_path) as server:
+        scene = Scene(server, *await server.stream("orders"))
+        await scene.compact(1, 0, 5)
+        await scene.compact(2, 5, 10)
+        yield scene
+
+
+async def test_an_engine_deletes_rows_and_compaction_continues(scene: Scene) -> None:
+    await scene.on_table(lambda table: table.delete("_offset < 2"))
+    await scene.on_table(lambda table: table.delete("_offset >= 5 and _offset < 10"))
+    await scene.compact(3, 10, 12)
+
+    assert await scene.offsets() == [2, 3, 4, 10, 11]
+
+
+async def test_an_engine_rewrites_rows_and_compaction_continues(scene: Scene) -> None:
+    await scene.on_table(lambda table: table.overwrite(rows(0, 5, 10), "_offset >= 5"))
+    await scene.compact(3, 10, 12)
+
+    assert await scene.offsets() == list(range(12))
+
+
+@pytest.mark.parametrize("start", [0, 10, 123_456])
+async def test_an_engine_cannot_append_rows(scene: Scene, start: int) -> None:
+    await scene.refused(lambda table: table.append(rows(0, start, start + 1)), "producers")
+
+
+async def test_an_engine_cannot_invent_offsets_in_the_place_of_others(scene: Scene) -> None:
+    await scene.refused(lambda table: table.overwrite(rows(0, 6, 11), "_offset >= 5"), "does not have yet")
+    await scene.refused(lambda table: table.overwrite(rows(3, 0, 1), "_offset >= 5"), "does not have yet")
+    await scene.refused(lambda table: table.overwrite(rows(0, -1, 1), "_offset >= 5"), "negative")
+
+
+async def test_an_engine_cannot_use_files_without_bounds_of_the_offsets(scene: Scene) -> None:
+    def without_bounds(table: Table) -> None:
+        table.metadata.properties["write.metadata.metrics.column._offset"] = "none"
+        table.overwrite(rows(0, 5, 10), "_offset >= 5")
+
+    await scene.refused(without_bounds, "no bounds")
+
+
+@pytest.mark.parametrize("name", ["_timestamp", "_value", "_batch"])
+async def test_an_engine_cannot_drop_a_column_of_the_stream(scene: Scene, name: str) -> None:
+    def drop(table: Table) -> None:
+        table.update_schema(allow_incompatible_changes=True).delete_column(name).commit()
+
+    await scene.refused(drop, "belongs to the stream")
+
+
+async def test_an_engine_cannot_rename_or_loosen_a_column_of_the_stream(scene: Scene) -> None:
+    await scene.refused(lambda t: t.update_schema().rename_column("_offset", "position").commit(), "belongs to")
+    await scene.refused(lambda t: t.update_schema().make_column_optional("_offset").commit(), "must stay required")
+    await scene.refused(
+        lambda t: t.update_schema().update_column("_partition_id", LongType()).commit(), "belongs to the stream"
+    )
+
+
+async def test_an_engine_cannot_add_a_column_that_every_record_must_have(scene: Scene) -> None:
+    def add(table: Table) -> None:
+        change = table.update_schema(allow_incompatible_changes=True)
+        change.add_column("note", StringType(), required=True).commit()
+
+    await scene.refused(add, "must be optional")
+
+
+async def test_an_engine_adds_renames_and_drops_a_column_of_its_own_and_compaction_continues(scene: Scene) -> None:
+    await scene.on_table(lambda table: table.update_schema().add_column("note", StringType()).commit())
+    await scene.on_table(lambda table: table.update_schema().rename_column("note", "remark").commit())
+    await scene.compact(3, 10, 12)
+    await scene.on_table(lambda table: table.update_schema().delete_column("remark").commit())
+    await scene.compact(4, 12, 13)
+
+    assert await scene.offsets() == list(range(13))
+
+
+async def test_an_engine_makes_branches_and_tags_and_compaction_continues(scene: Scene) -> None:
+    snapshot = (await scene.state()).snapshot_id
+    assert snapshot is not None
+    await scene.on_table(
+        lambda table: table.manage_snapshots().create_tag(snapshot, "t").create_branch(snapshot, "b").commit()
+    )
+    await scene.compact(3, 10, 12)
+    await scene.on_table(lambda table: table.manage_snapshots().remove_branch("b").remove_tag("t").commit())
+
+    assert await scene.offsets() == list(range(12))
+
+
+async def test_an_engine_cannot_move_the_main_branch_back_or_away(scene: Scene) -> None:
+    first = await scene.on_table(lambda table: table.metadata.snapshots[0].snapshot_id)
+
+    def ref(name: str, snapshot: int) -> dict[str, Any]:
+        return {"action": "set-snapshot-ref", "ref-name": name, "type": "branch", "snapshot-id": snapshot}
+
+    back = await scene.update(ref("main", first))
+    gone = await scene.update({"action": "remove-snapshot-ref", "ref-name": "main"})
+    expired = await scene.update({"action": "remove-snapshots", "snapshot-ids": [first]})
+
+    assert back == (403, "the branch main of a stream's table can only move to a successor of its current snapshot")
+    assert gone[0] == expired[0] == 403
+
+
+async def test_a_write_on_a_branch_may_become_main_while_nothing_was_compacted_since(scene: Scene) -> None:
+    snapshot = (await scene.state()).snapshot_id
+    assert snapshot is not None
+
+    def branched(table: Table) -> int:
+        table.manage_snapshots().create_branch(snapshot, "audit").commit()
+        table.refresh()
+        table.delete("_offset = 9", branch="audit")
+        return table.refresh().refs()["audit"].snapshot_id
+
+    written = await scene.on_table(branched)
+    move = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": written}
+    moved = await scene.update(move)
+    await scene.compact(3, 10, 12)
+    late = await scene.update(move)
+
+    assert moved == (200, "")
+    assert late[0] == 403
+    assert await scene.offsets() == [*range(9), 10, 11]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bearlake.ends", "bearlake.stream_id", "gc.enabled", "write.metadata.path", "write.py-location-provider.impl"],
+)
+async def test_an_engine_cannot_change_the_properties_that_we_rely_on(scene: Scene, name: str) -> None:
+    changed = await scene.update({"action": "set-properties", "updates": {name: "true"}})
+    removed = await scene.update({"action": "remove-properties", "removals": [name]})
+
+    assert changed == removed == (403, f"the property {name} is Bearlake's; no engine may change it")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"action": "set-location", "location": "file:///elsewhere"},
+        {"action": "upgrade-format-version", "format-version": 3},
+        {
+            "action": "add-spec",
+            "spec": {
+                "spec-id": 1,
+                "fields": [{"source-id": 2, "field-id": 1000, "name": "p", "transform": "identity"}],
+            },
+        },
+        {"action": "remove-schemas", "schema-ids": [0]},
+    ],
+)
+async def test_an_engine_cannot_move_partition_or_upgrade_the_table(scene: Scene, change: dict[str, Any]) -> None:
+    status, _ = await scene.update(change)
+
+    assert status in (400, 403)
+    await scene.compact(3, 10, 12)
+
+
+async def test_the_table_of_a_stream_cannot_be_dropped_until_the_stream_is_deleted(scene: Scene) -> None:
+    refused = await scene.server.ask("DELETE", TABLE)
+    await scene.server.streams.delete(scene.stream)
+    dropped = await scene.server.ask("DELETE", TABLE)
+
+    assert (refused.status, refused.error, dropped.status) == (403, "ForbiddenException", 204)
+
+
+async def test_files_of_another_folder_cannot_become_part_of_the_table(scene: Scene) -> None:
+    other, work = await scene.server.stream("secret")
+    await scene.server.tables.commit(other, commit_of(await work.append(1, 0, 5)), closed_tasks=[])
+
+    def add(catalog: RestCatalog) -> None:
+        taken = next(iter(catalog.load_table("streams.secret").scan().plan_files())).file
+        with catalog.load_table("streams.orders").transaction() as transaction:
+            transaction.delete("_offset < 5")
+            with transaction.update_snapshot().fast_append() as append:
+                append.append_data_file(taken)
+
+    before = await scene.state()
+    with pytest.raises(ForbiddenError, match="does not lie in the folder"):
+        await scene.server.client(add)
+    assert await scene.state() == before
+
+
+async def test_rows_of_a_branch_cannot_become_main_by_a_commit_of_several_snapshots(scene: Scene) -> None:
+    """An engine adds rows in one snapshot of a branch and deletes them in the next one; main may not stop in between."""
+    snapshot = (await scene.state()).snapshot_id
+    assert snapshot is not None
+
+    def branched(table: Table) -> int:
+        table.manage_snapshots().create_branch(snapshot, "audit").commit()
+        table.refresh()
+        table.append(rows(0, 3, 5), branch="audit")
+        return table.refresh().refs()["audit"].snapshot_id
+
+    added = await scene.on_table(branched)
+    move = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": added}
+    status, message = await scene.update(move)
+
+    assert (status, message) == (
+        403,
+        "the commit adds 2 rows and takes away 0: rows of a stream come from its producers",
+    )
