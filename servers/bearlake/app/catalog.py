@@ -87,7 +87,7 @@ class _Opening:
         settings = self._parts.settings
         tables = open_tables(settings.tables, self._parts.store, settings.object_store.url)
         self._closing.push_async_callback(tables.close)
-        return Warehouse(tables)
+        return Warehouse(tables, settings.catalog.warehouse)
 
 
 def _load_libraries() -> None:

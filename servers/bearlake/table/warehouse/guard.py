@@ -6,10 +6,11 @@ engines may delete and rewrite rows, add columns and branches, and set propertie
 - add rows: a snapshot has rows only at offsets that the table has had, and the branch `main` moves only to a snapshot with at most as many
   new rows as rows that are gone. An invented offset would collide with the record that gets this offset later;
 - drop, rename or change a column of `table/schema.py`, or add one that compaction cannot fill;
+- say about a file what its footer does not say, or place manifests or files outside of the table's folder;
 - move the branch `main` to a version that is not a successor of the current one: the offsets in the properties say what it has;
 - move the table, partition it, change its format's version, or change the properties that Bearlake and the object store rely on.
 
-Other tables may do all of this, inside their own folder. Pure, except for reading manifests. Source: decision 221.
+Other tables may do all of this, inside their own folder. Pure, except for reading manifests and footers. Source: decisions 221, 222.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +28,8 @@ from bearlake.table import schema
 from bearlake.table.applied_tasks import read_applied_tasks
 from bearlake.table.io import Locations
 from bearlake.table.light import IGNORED
-from bearlake.table.warehouse.contents import Difference, difference
+from bearlake.table.warehouse.contents import Comparison, Difference
+from bearlake.table.warehouse.footers import Contents, Footers
 from bearlake.table.warehouse.model import Refused, forbidden
 
 OWN_PREFIX: Final = "bearlake."
@@ -84,12 +86,21 @@ def check_other(updates: Sequence[Any], locations: Locations) -> None:
 class StreamGuard:
     """Checks one commit to the table of a stream, of which `before` is the current version."""
 
-    def __init__(self, before: TableMetadata, after: TableMetadata, files: FileIO, locations: Locations) -> None:
-        """`after`: the version that the commit would make."""
+    def __init__(
+        self,
+        before: TableMetadata,
+        after: TableMetadata,
+        files: FileIO,
+        locations: Locations,
+        footers: Footers,
+        manifest_bytes_max: int,
+    ) -> None:
+        """`after`: the version that the commit would make. `footers`: those of this commit's files."""
         self._before = before
         self._after = after
-        self._files = files
         self._locations = locations
+        self._footers = footers
+        self._comparison = Comparison(files, locations, self._check_path, manifest_bytes_max)
         self._folder = f"{locations.key(before.location)}/"
         self._ends = read_applied_tasks(before.properties).ends
 
@@ -146,7 +157,7 @@ class StreamGuard:
             raise forbidden("the branch main of a stream's table can only move to a successor of its current snapshot")
         target = self._after.current_snapshot()
         if target is not None and target.snapshot_id != current:
-            found = difference(target, self._before.current_snapshot(), self._files)
+            found = self._comparison.difference(target, self._before.current_snapshot())
             self._check_files(found)
             added = sum(file.record_count for file in found.data)
             if added > found.removed_row_count:
@@ -161,18 +172,21 @@ class StreamGuard:
             if parent is None:
                 raise forbidden("the parent of a snapshot must be a snapshot of the table")
         self._check_path(snapshot.manifest_list)
-        self._check_files(difference(snapshot, parent, self._files))
+        self._check_files(self._comparison.difference(snapshot, parent))
 
     def _check_files(self, found: Difference) -> None:
-        for file in (*found.data, *found.deletes):
+        files = (*found.data, *found.deletes)
+        for file in files:
             self._check_path(file.file_path)
         for file in found.data:
             if file.record_count:
                 self._check_offsets(file)
+        for file, contents in self._footers.read(files):
+            _check_contents(file, contents)
 
     def _check_path(self, path: str) -> None:
         key = self._locations.key_or_none(path)  # engines write the same place in several ways: file:/ and file:///
-        if key is None or not key.startswith(self._folder) or ".." in key.split("/"):
+        if key is None or not key.startswith(self._folder) or {"", ".", ".."} & set(key.split("/")):
             raise forbidden(f"the file {path} does not lie in the folder of the table")
 
     def _check_offsets(self, file: DataFile) -> None:
@@ -191,6 +205,23 @@ class StreamGuard:
             )
         if offsets[0] < 0:
             raise forbidden(f"the file {file.file_path} has negative offsets")
+
+
+def _check_contents(file: DataFile, contents: Contents) -> None:
+    """Refuse a file whose footer does not say what the commit says about it."""
+    if contents.row_count != file.record_count:
+        raise forbidden(
+            f"the file {file.file_path} has {contents.row_count} rows, and the commit says {file.record_count}"
+        )
+    for name, type_, found in (
+        (schema.PARTITION_ID, IntegerType(), contents.partitions),
+        (schema.OFFSET, LongType(), contents.offsets),
+    ):
+        claimed = _bounds(file, name, type_)
+        if found is not None and (claimed is None or found[0] < claimed[0] or found[1] > claimed[1]):
+            raise forbidden(
+                f"the file {file.file_path} has {name} from {found[0]} to {found[1]}, and the commit says otherwise"
+            )
 
 
 def _bounds(file: DataFile, column: str, type_: Any) -> tuple[int, int] | None:

@@ -39,6 +39,7 @@ from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import StoreFileIO
 from bearlake.table.warehouse import guard
 from bearlake.table.warehouse.errors import in_words_of_the_specification
+from bearlake.table.warehouse.footers import Footers
 from bearlake.table.warehouse.model import (
     SNAPSHOTS_REFS,
     Answer,
@@ -51,6 +52,7 @@ from bearlake.table.warehouse.model import (
     forbidden,
     invalid,
 )
+from bearlake.table.warehouse.settings import WarehouseSettings
 
 T = TypeVar("T")
 
@@ -61,8 +63,9 @@ _EXISTS = "exists"
 class Warehouse:
     """The catalog of the tables, for other engines. The caller keeps ownership of `tables`."""
 
-    def __init__(self, tables: IcebergTables) -> None:
+    def __init__(self, tables: IcebergTables, settings: WarehouseSettings | None = None) -> None:
         self._tables = tables
+        self._settings = settings or WarehouseSettings()
 
     async def namespaces(self, parent: Namespace) -> list[Namespace]:
         """Return the namespaces directly under `parent`; `()`: the top ones."""
@@ -210,8 +213,13 @@ class Warehouse:
                     return
                 guard.check_stream_properties(asked.updates)
                 after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
-                files = StoreFileIO(dict(catalog.properties))
-                guard.StreamGuard(before, after, files, self._tables.locations).check(asked.updates)
+                files, footers = (
+                    StoreFileIO(dict(catalog.properties)),
+                    Footers(self._tables.bridge, self._settings),
+                )
+                guard.StreamGuard(
+                    before, after, files, self._tables.locations, footers, self._settings.manifest_bytes_max
+                ).check(asked.updates)
 
             verified: Any = _Verified(verify=verify)  # Any: PyIceberg's union is closed
             done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)

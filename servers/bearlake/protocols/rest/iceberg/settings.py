@@ -1,6 +1,8 @@
 """Limits of the Iceberg REST catalog."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from bearlake.table.warehouse.settings import WarehouseSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +39,4 @@ class CatalogSettings:
     (Linux)."""
     drain_idle_ms: int = 1_000
     """While draining: time (ms) in which clients may still send a request over an idle connection."""
+    warehouse: WarehouseSettings = field(default_factory=WarehouseSettings)
