@@ -46,7 +46,10 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "librdkafka-groups": suite_librdkafka.run,
     "iceberg": suite_iceberg.run,
 }
-SETTINGS = {"librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"}}
+SETTINGS = {
+    "librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"},
+    "iceberg": {"BEARLAKE_CATALOG__WAREHOUSE__FOREIGN_ROOTS": '["file:///tmp/newdb", "file:///tmp/ns"]'},
+}
 """Settings of a suite's server that differ from the common defaults."""
 OWN_SERVERS = frozenset({"junit", "streams"})
 """Suites whose tests start servers of their own, with the settings that each test asks for."""

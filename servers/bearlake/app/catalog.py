@@ -1,6 +1,6 @@
 """The role of `bearlake serve catalog`, also used by `bearlake up`: the Iceberg REST catalog over the catalog of the tables.
 
-The table libraries take about a second to load, so they are loaded by the first request that needs them.
+The table libraries take about a second to load, so they are loaded by the first request that needs them; with foreign roots, at the start.
 """
 
 import asyncio
@@ -12,12 +12,14 @@ from typing_extensions import override
 
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.errors import Unavailable
+from bearlake.objects.open import open_store
 from bearlake.protocols.rest.iceberg.access import TableAccess
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.server import CatalogServer
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
+from bearlake.telemetry.object_calls import ObjectCalls
 
 if TYPE_CHECKING:
     from bearlake.table.warehouse.service import Warehouse
@@ -38,6 +40,10 @@ class CatalogRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         settings, streams = parts.settings, parts.streams()
+        if roots := settings.catalog.warehouse.foreign_roots:
+            from bearlake.table.warehouse.roots import check_roots
+
+            check_roots(roots, *filter(None, (settings.object_store.url, settings.tables.location_url)))
         opening = _Opening(parts)
         parts.closing.push_async_callback(opening.close)
         access = TableAccess(streams.catalog, streams.authorizer)
@@ -85,8 +91,14 @@ class _Opening:
         from bearlake.table.warehouse.service import Warehouse
 
         settings = self._parts.settings
+        roots = {}
+        for url in settings.catalog.warehouse.foreign_roots:
+            roots[url] = open_store(url, settings.object_store, recorder=ObjectCalls())
+            self._closing.push_async_callback(roots[url].close)
         tables = open_tables(settings.tables, self._parts.store, settings.object_store.url)
         self._closing.push_async_callback(tables.close)
+        for url, store in roots.items():
+            tables.add_root(store, url)
         return Warehouse(tables, settings.catalog.warehouse)
 
 

@@ -233,6 +233,33 @@ async def test_rights_follow_the_stream_and_not_the_name_of_its_table(server: Ca
     assert (renamed.status, loaded.status, old.status) == (204, 200, 404)
 
 
+async def test_a_list_shows_a_renamed_table_by_its_stream_and_a_foreign_one_by_its_name(
+    server: CatalogNode, rights: Switch
+) -> None:
+    """A renamed table keeps its stream, and another table that takes the name of the first one does not get it."""
+    body = {
+        "source": {"namespace": ["streams"], "name": "orders"},
+        "destination": {"namespace": ["streams"], "name": "renamed"},
+    }
+    new = {"name": "orders", "schema": {"type": "struct", "schema-id": 0, "fields": []}}
+    moved = await server.ask("POST", "/v1/tables/rename", body)
+    created = await server.ask("POST", "/v1/namespaces/streams/tables", new)
+
+    async def listed_by(topic: str) -> list[str]:
+        class OnTopic(Authorizer):
+            def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+                return kind is Resource.STREAM and name == topic
+
+        rights.now = OnTopic()
+        answer = await server.ask("GET", "/v1/namespaces/streams/tables")
+        return [found["name"] for found in answer.body["identifiers"]]
+
+    assert (moved.status, created.status) == (204, 200)
+    assert await listed_by("orders") == ["renamed"]
+    assert await listed_by("streams.orders") == ["orders"]
+    assert await listed_by("streams.renamed") == []
+
+
 async def test_creation_needs_the_right_to_create_a_topic(server: CatalogNode, rights: Switch) -> None:
     rights.now = OnlyRights([*DESCRIBE_STREAM, *CREATE_STREAM])
     body = {"name": "new", "schema": {"type": "struct", "schema-id": 0, "fields": []}}

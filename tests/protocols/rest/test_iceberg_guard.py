@@ -1,7 +1,5 @@
 """What other engines may change in the table of a stream through the Iceberg REST catalog: compaction continues after all of it."""
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,64 +8,10 @@ from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from bearlake.metadata.model import Stream
-from bearlake.table.model import TableState
-from fixtures.catalog_server import CatalogNode, catalog_server
-from fixtures.tables import Work, commit_of, rows
+from fixtures.guarded_table import TABLE, Scene, scene
+from fixtures.tables import commit_of, rows
 
-TABLE = "/v1/namespaces/streams/tables/orders"
-
-
-class Scene:
-    """A catalog, and a stream with the offsets 0 to 9 of partition 0 in two files of its table."""
-
-    def __init__(self, server: CatalogNode, stream: Stream, work: Work) -> None:
-        self.server = server
-        self.stream = stream
-        self.work = work
-
-    async def on_table(self, use: Callable[[Table], Any]) -> Any:
-        """Use the table by PyIceberg."""
-        return await self.server.client(lambda catalog: use(catalog.load_table("streams.orders")))
-
-    async def refused(self, use: Callable[[Table], Any], match: str) -> None:
-        """Require that a use is refused, and that nothing has changed."""
-        before = await self.state()
-        with pytest.raises(ForbiddenError, match=match):
-            await self.on_table(use)
-        assert await self.state() == before
-
-    async def update(self, *updates: Any) -> tuple[int, str]:
-        """Send updates; returns status and message."""
-        answer = await self.server.ask("POST", TABLE, {"requirements": [], "updates": list(updates)})
-        return answer.status, "" if answer.status == 200 else answer.body["error"]["message"]
-
-    async def state(self) -> TableState:
-        """The table's state."""
-        state = await self.server.tables.state(self.stream)
-        assert state is not None
-        return state
-
-    async def offsets(self) -> list[int]:
-        """The offsets in the table, in order."""
-        found = await self.on_table(lambda table: table.scan(selected_fields=("_offset",)).to_arrow())
-        return sorted(found.column("_offset").to_pylist())
-
-    async def compact(self, task: int, start: int, end: int) -> None:
-        """Commit as compaction does."""
-        await self.server.tables.commit(
-            self.stream, commit_of(await self.work.append(task, start, end)), closed_tasks=[]
-        )
-
-
-@pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    """See `Scene`."""
-    async with catalog_server(tmp_path) as server:
-        scene = Scene(server, *await server.stream("orders"))
-        await scene.compact(1, 0, 5)
-        await scene.compact(2, 5, 10)
-        yield scene
+__all__ = ["scene"]
 
 
 async def test_an_engine_deletes_rows_and_compaction_continues(scene: Scene) -> None:

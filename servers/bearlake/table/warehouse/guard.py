@@ -39,6 +39,8 @@ FOLDER: Final = "lake/"
 MAIN: Final = "main"
 _KEPT: Final = frozenset({"gc.enabled", "format-version", "write.data.path", "write.object-storage.path"})
 """Properties of a stream's table that other engines may not change."""
+_UNCLEAR: Final = frozenset({"", ".", ".."})
+"""Parts of keys by which one file has several names, or lies elsewhere."""
 _SIMPLE: Final = (
     update.AssignUUIDUpdate,
     update.AddSchemaUpdate,
@@ -58,10 +60,15 @@ def check_properties(names: Collection[str], *, is_stream: bool = False) -> None
             raise forbidden(f"the property {name} is Bearlake's; no engine may change it")
 
 
-def check_folder(location: str, locations: Locations) -> None:
-    """Refuse the location of a table that is no stream's, unless it lies in our folder for such tables. Raises `Outside`."""
+def check_folder(location: str, locations: Locations, roots: Sequence[Locations] = ()) -> None:
+    """Refuse the location of a table that is no stream's, unless it lies in our folder for such tables, or in a foreign root.
+
+    Raises `Outside`."""
+    for root in roots:
+        if (key := root.key_or_none(location)) is not None and not _UNCLEAR & set(key.split("/")):
+            return
     key = locations.key(location)
-    if not key.startswith(FOLDER) or ".." in key.split("/"):
+    if not key.startswith(FOLDER) or _UNCLEAR & set(key.rstrip("/").split("/")):
         raise forbidden(f"the location of a table must lie in {locations.location(FOLDER)}")
 
 
@@ -74,11 +81,11 @@ def check_stream_properties(updates: Sequence[Any]) -> None:
             check_properties(change.removals, is_stream=True)
 
 
-def check_other(updates: Sequence[Any], locations: Locations) -> None:
+def check_other(updates: Sequence[Any], locations: Locations, roots: Sequence[Locations] = ()) -> None:
     """Refuse updates (Any: PyIceberg's closed union) of a table that is no stream's. Raises `Outside`."""
     for change in updates:
         if isinstance(change, update.SetLocationUpdate):
-            check_folder(change.location, locations)
+            check_folder(change.location, locations, roots)
         elif isinstance(change, update.SetPropertiesUpdate):
             check_properties(change.updates)
 
@@ -186,7 +193,7 @@ class StreamGuard:
 
     def _check_path(self, path: str) -> None:
         key = self._locations.key_or_none(path)  # engines write the same place in several ways: file:/ and file:///
-        if key is None or not key.startswith(self._folder) or {"", ".", ".."} & set(key.split("/")):
+        if key is None or not key.startswith(self._folder) or _UNCLEAR & set(key.split("/")):
             raise forbidden(f"the file {path} does not lie in the folder of the table")
 
     def _check_offsets(self, file: DataFile) -> None:

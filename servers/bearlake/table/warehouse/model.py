@@ -47,6 +47,14 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A table in a list: its name, and the key of its folder in the object store; None: its folder is elsewhere."""
+
+    name: Name
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A table as JSON (LoadTableResult), its owner, and a text that differs for every version of it."""
 

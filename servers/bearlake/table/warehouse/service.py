@@ -29,14 +29,14 @@ from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, SetLocationUpdate, ValidatableTableRequirement, update_table_metadata
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
 from bearlake.errors import Invalid
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.iceberg import IcebergTables
-from bearlake.table.io import StoreFileIO
+from bearlake.table.io import Locations, StoreFileIO
 from bearlake.table.warehouse import guard
 from bearlake.table.warehouse.errors import in_words_of_the_specification
 from bearlake.table.warehouse.footers import Footers
@@ -44,6 +44,7 @@ from bearlake.table.warehouse.model import (
     SNAPSHOTS_REFS,
     Answer,
     Body,
+    Listed,
     Name,
     Namespace,
     Owner,
@@ -61,11 +62,12 @@ _EXISTS = "exists"
 
 
 class Warehouse:
-    """The catalog of the tables, for other engines. The caller keeps ownership of `tables`."""
+    """The catalog of the tables, for other engines. The caller keeps ownership of `tables`, and has added the foreign roots to them."""
 
     def __init__(self, tables: IcebergTables, settings: WarehouseSettings | None = None) -> None:
         self._tables = tables
-        self._settings = settings or WarehouseSettings()
+        self.settings = settings or WarehouseSettings()
+        self._roots = [Locations(root) for root in self.settings.foreign_roots]
 
     async def namespaces(self, parent: Namespace) -> list[Namespace]:
         """Return the namespaces directly under `parent`; `()`: the top ones."""
@@ -124,12 +126,17 @@ class Warehouse:
 
         await self._run(drop)
 
-    async def tables(self, namespace: Namespace) -> list[Name]:
-        """Return the names of a namespace's tables."""
+    async def tables(self, namespace: Namespace) -> list[Listed]:
+        """Return a namespace's tables. Reads no metadata files."""
 
-        def listed(catalog: ConditionalCatalog) -> list[Name]:
+        def listed(catalog: ConditionalCatalog) -> list[Listed]:
             _require_namespace(catalog, namespace)
-            return sorted(tuple(found) for found in catalog.list_tables(namespace))
+            rows = select(Rows.table_name, Rows.metadata_location).where(
+                Rows.catalog_name == catalog.name, Rows.table_namespace == Catalog.namespace_to_string(namespace)
+            )
+            with catalog.engine.connect() as connection:
+                found = connection.execute(rows.order_by(Rows.table_name)).all()
+            return [Listed(name=(*namespace, name), folder=self._folder(location)) for name, location in found]
 
         return await self._run(listed)
 
@@ -176,12 +183,12 @@ class Warehouse:
                 raise invalid("overwrite is not supported: drop the table first")
             if catalog.table_exists(name):
                 raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
-            guard.check_folder(location, self._tables.locations)
+            guard.check_folder(location, self._tables.locations, self._roots)
             files = StoreFileIO(dict(catalog.properties)).new_input(location)
             if not files.exists():
                 raise invalid(f"the metadata file {location} does not exist")
             metadata = FromInputFile.table_metadata(files)
-            guard.check_folder(metadata.location, self._tables.locations)
+            guard.check_folder(metadata.location, self._tables.locations, self._roots)
             guard.check_properties(metadata.properties)
             return _answer(catalog.register_table(name, location))
 
@@ -209,16 +216,16 @@ class Warehouse:
                 if before is None:
                     raise CommitFailedException("the table was dropped")
                 if STREAM_ID_PROPERTY not in before.properties:
-                    guard.check_other(asked.updates, self._tables.locations)
+                    guard.check_other(asked.updates, self._tables.locations, self._roots)
                     return
                 guard.check_stream_properties(asked.updates)
                 after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
                 files, footers = (
                     StoreFileIO(dict(catalog.properties)),
-                    Footers(self._tables.bridge, self._settings),
+                    Footers(self._tables.bridge, self.settings),
                 )
                 guard.StreamGuard(
-                    before, after, files, self._tables.locations, footers, self._settings.manifest_bytes_max
+                    before, after, files, self._tables.locations, footers, self.settings.manifest_bytes_max
                 ).check(asked.updates)
 
             verified: Any = _Verified(verify=verify)  # Any: PyIceberg's union is closed
@@ -257,7 +264,7 @@ class Warehouse:
     ) -> Answer:
         _require_namespace(catalog, name[:-1])
         check(None)
-        guard.check_other(asked.updates, self._tables.locations)
+        guard.check_other(asked.updates, self._tables.locations, self._roots)
         places = [change.location for change in asked.updates if isinstance(change, SetLocationUpdate)]
         updates = asked.updates
         if not places:
@@ -277,10 +284,15 @@ class Warehouse:
 
     def _location(self, name: Name, asked: str | None) -> str:
         if asked:
-            guard.check_folder(asked, self._tables.locations)
+            guard.check_folder(asked, self._tables.locations, self._roots)
             return asked.rstrip("/")
         parts = ["".join(c if c.isalnum() or c in "_-" else "_" for c in part) for part in name]
         return self._tables.locations.location(f"{guard.FOLDER}{'/'.join(parts)}-{uuid.uuid4().hex[:8]}")
+
+    def _folder(self, metadata_location: str | None) -> str | None:
+        """Return the key of the folder of a table, which holds `metadata/`."""
+        key = self._tables.locations.key_or_none(metadata_location or "")
+        return None if key is None else key.rpartition("/metadata/")[0]
 
     async def _run(self, call: Callable[[ConditionalCatalog], T]) -> T:
         def run() -> T:

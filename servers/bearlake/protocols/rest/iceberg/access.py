@@ -6,8 +6,8 @@ from typing import Any
 from bearlake.errors import Denied
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.principal import CLUSTER_NAME, Authorizer, Operation, Principal, Resource, require
-from bearlake.table.naming import table_identifiers
-from bearlake.table.warehouse.model import Name, Owner, absent, forbidden
+from bearlake.table.naming import stream_suffix
+from bearlake.table.warehouse.model import Listed, Name, Owner, absent, forbidden
 
 _DATA_ACTIONS = frozenset({"add-snapshot", "set-snapshot-ref", "remove-snapshot-ref", "remove-snapshots"})
 """Actions of updates that need WRITE; all others need ALTER."""
@@ -58,20 +58,30 @@ class TableAccess:
             if not self._authorizer.allows(who, operation, Resource.STREAM, subject):
                 raise Denied(f"{who} may not {operation.value} {Resource.STREAM.value} {subject!r}")
 
-    def visible(self, who: Principal, names: Sequence[Name]) -> list[Name]:
-        """Return the tables that `who` may see, judged by their names: those of streams, and of topics named like them."""
-        streams = {
-            identifier: view.stream.name
-            for view in self._streams.views()
-            for identifier in table_identifiers(view.stream)
-        }
+    async def visible(self, who: Principal, tables: Sequence[Listed]) -> list[Name]:
+        """Return the tables that `who` may see, by the streams in whose folders they lie, whatever their names. Raises `Unavailable`.
+
+        The folder has 8 digits of the stream's id. If several streams have the same digits, `who` must see all of them.
+        """
+        suffixes = {table.name: suffix for table in tables if (suffix := stream_suffix(table.folder or ""))}
+        streams = self._names_by_suffix()
+        if set(suffixes.values()) - streams.keys():  # streams that this server has not heard of, or deleted ones
+            await self._streams.catch_up()
+            streams = self._names_by_suffix()
         return [
-            name
-            for name in names
-            if self._authorizer.sees(
-                who, Operation.DESCRIBE, Resource.STREAM, streams.get((name[0], name[-1]), ".".join(name))
+            table.name
+            for table in tables
+            if all(
+                self._authorizer.sees(who, Operation.DESCRIBE, Resource.STREAM, subject)
+                for subject in streams.get(suffixes.get(table.name, ""), (".".join(table.name),))
             )
         ]
+
+    def _names_by_suffix(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for view in self._streams.views():
+            found.setdefault(view.stream.id.hex[:8], []).append(view.stream.name)
+        return found
 
 
 def operations_of(updates: Sequence[Any]) -> set[Operation]:

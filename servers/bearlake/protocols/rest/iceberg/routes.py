@@ -18,6 +18,7 @@ from bearlake.table.warehouse.model import (
     SNAPSHOTS_REFS,
     Answer,
     Body,
+    Listed,
     Name,
     Namespace,
     Owner,
@@ -66,8 +67,8 @@ class Tables(Protocol):
     async def drop_namespace(self, name: Namespace) -> None:
         """Drop an empty namespace."""
 
-    async def tables(self, namespace: Namespace) -> list[Name]:
-        """Return the names of a namespace's tables."""
+    async def tables(self, namespace: Namespace) -> list[Listed]:
+        """Return a namespace's tables."""
 
     async def owner(self, name: Name) -> Owner | None:
         """Return the owner of a table, or None."""
@@ -179,7 +180,8 @@ class CatalogRoutes:
 
     async def tables(self, request: web.Request) -> web.Response:
         """List the tables of a namespace that the client may see."""
-        found = self._access.visible(principal_of(request), await (await self._tables()).tables(_namespace_of(request)))
+        listed = await (await self._tables()).tables(_namespace_of(request))
+        found = await self._access.visible(principal_of(request), listed)
         return _json({"identifiers": [{"namespace": name[:-1], "name": name[-1]} for name in found]})
 
     async def create(self, request: web.Request) -> web.Response:
