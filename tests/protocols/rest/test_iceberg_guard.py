@@ -8,6 +8,8 @@ from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
+from bearlake.table.column_book import ColumnBook, new_book, with_schema
+from bearlake.table.column_tree import Column, StructOf
 from fixtures.guarded_table import TABLE, Scene, scene
 from fixtures.tables import commit_of, rows
 
@@ -80,6 +82,51 @@ async def test_an_engine_adds_renames_and_drops_a_column_of_its_own_and_compacti
     await scene.compact(4, 12, 13)
 
     assert await scene.offsets() == list(range(13))
+
+
+async def with_typed_columns(scene: Scene) -> ColumnBook:
+    """Compact with the typed columns `amount` (int) and `place.city` (string)."""
+    place = Column(0, "place", "place", StructOf((Column(0, "city", "city", "string"),)))
+    fields = [Column(0, "amount", "amount", "int"), place]
+    book = with_schema(new_book(15), 0, fields, last_id=15, names=(), column_count_max=100)
+    await scene.compact(3, 10, 11, columns=book)
+    return book
+
+
+async def test_an_engine_renames_promotes_and_drops_typed_columns_and_compaction_continues(scene: Scene) -> None:
+    book = await with_typed_columns(scene)
+    await scene.on_table(lambda table: table.update_schema().rename_column("amount", "sum").commit())
+    await scene.on_table(lambda table: table.update_schema().update_column("sum", LongType()).commit())
+    await scene.compact(4, 11, 12, columns=book)
+    await scene.on_table(lambda table: table.update_schema().delete_column("sum").commit())
+    await scene.compact(5, 12, 13, columns=book)
+
+    names = await scene.on_table(lambda table: table.schema().column_names)
+    assert "sum" not in names
+    assert "place.city" in names
+    assert await scene.offsets() == list(range(13))
+
+
+@pytest.mark.parametrize("name", ["amount", "place", "city"])
+async def test_an_engine_cannot_give_a_typed_column_another_type(scene: Scene, name: str) -> None:
+    book = await with_typed_columns(scene)
+    loaded = await scene.server.ask("GET", TABLE)
+    metadata = loaded.body["metadata"]
+    schema = next(found for found in metadata["schemas"] if found["schema-id"] == metadata["current-schema-id"])
+    place = next(field for field in schema["fields"] if field["name"] == "place")
+    changed = next(field for field in (*schema["fields"], *place["type"]["fields"]) if field["name"] == name)
+    changed["type"] = "date"
+
+    status, message = await scene.update(
+        {"action": "add-schema", "schema": {**schema, "schema-id": 99}},
+        {"action": "set-current-schema", "schema-id": -1},
+    )
+    await scene.compact(4, 11, 12, columns=book)
+
+    assert (status, message) == (
+        403,
+        f"the typed column {name} belongs to the stream; its type can only be promoted",
+    )
 
 
 async def test_an_engine_makes_branches_and_tags_and_compaction_continues(scene: Scene) -> None:

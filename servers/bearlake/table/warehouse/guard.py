@@ -5,7 +5,8 @@ engines may delete and rewrite rows, add columns and branches, and set propertie
 
 - add rows: a snapshot has rows only at offsets that the table has had, and the branch `main` moves only to a snapshot with at most as many
   new rows as rows that are gone. An invented offset would collide with the record that gets this offset later;
-- drop, rename or change a column of `table/schema.py`, or add one that compaction cannot fill;
+- drop, rename or change a column of `table/schema.py`, give a typed column a type to which it cannot be promoted, or add a column that
+  compaction cannot fill;
 - say about a file what its footer does not say, or place manifests or files outside of the table's folder;
 - move the branch `main` to a version that is not a successor of the current one: the offsets in the properties say what it has;
 - move the table, partition it, change its format's version, or change the properties that Bearlake and the object store rely on.
@@ -26,6 +27,7 @@ from pyiceberg.types import IntegerType, LongType
 
 from bearlake.table import schema
 from bearlake.table.applied_tasks import read_applied_tasks
+from bearlake.table.column_iceberg import refused_change
 from bearlake.table.io import Locations
 from bearlake.table.light import IGNORED
 from bearlake.table.warehouse.contents import Comparison, Difference
@@ -149,6 +151,8 @@ class StreamGuard:
                 )
             if theirs.required != ours.required:
                 raise forbidden(f"the column {ours.name} must stay {'required' if ours.required else 'optional'}")
+        if name := refused_change(self._before, found):
+            raise forbidden(f"the typed column {name} belongs to the stream; its type can only be promoted")
         for field in found.fields:
             if field.required and field.field_id not in known:
                 raise forbidden(f"the column {field.name} must be optional: records of the stream do not have it")
