@@ -134,7 +134,7 @@ async def test_a_file_with_a_damaged_footer_is_refused(scene: Scene, end: bytes)
         ({"manifest_bytes_max": 100}, "manifest_bytes_max"),
     ],
 )
-async def test_a_commit_beyond_a_limit_is_refused(scene: Scene, limits: dict[str, int], why: str) -> None:
+async def test_a_commit_beyond_a_limit_is_refused(scene: Scene, limits: dict[str, Any], why: str) -> None:
     file = await scene.work.file(0, 5, 10)
     scene.server.warehouse.settings = WarehouseSettings(**limits)
 
@@ -166,7 +166,7 @@ class Snapshots:
                 again = copy.deepcopy(manifest)  # PyIceberg caches manifests, and the catalog runs in this process
                 again[0] = path
                 named.append(again)
-            snapshot_id, number = 4711, table.metadata.last_sequence_number + 1
+            snapshot_id, number = 4711, 1 + (current.sequence_number or 0)
             path = f"{table.metadata.location}/metadata/snap-{snapshot_id}.avro"
             with write_manifest_list(
                 2, table.io.new_output(path), snapshot_id, current.snapshot_id, number, "null"

@@ -63,9 +63,9 @@ class Footers:
                 f"the commit adds more than {self._settings.file_count_max} files (catalog.warehouse.file_count_max)"
             )
         for at in range(0, len(new), _BATCH_COUNT):
-            some = new[at : at + _BATCH_COUNT]
-            tails = self._bridge.call(lambda some=some: self._tails(some))  # type: ignore[misc]
-            for file, tail in zip(some, tails, strict=True):
+            group = new[at : at + _BATCH_COUNT]
+            tails = self._bridge.call(lambda group=group: self._tails(group))  # type: ignore[misc]
+            for file, tail in zip(group, tails, strict=True):
                 yield file, _parse(file, tail)
 
     async def _tails(self, files: Sequence[DataFile]) -> Sequence[memoryview]:

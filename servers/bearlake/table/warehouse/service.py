@@ -57,8 +57,7 @@ from bearlake.table.warehouse.settings import WarehouseSettings
 
 T = TypeVar("T")
 
-_EXISTS = "exists"
-"""Property by which PyIceberg's catalog stores a namespace without properties."""
+_EXISTS = "exists"  # property by which PyIceberg's catalog stores a namespace without properties
 
 
 class Warehouse:
@@ -220,13 +219,7 @@ class Warehouse:
                     return
                 guard.check_stream_properties(asked.updates)
                 after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
-                files, footers = (
-                    StoreFileIO(dict(catalog.properties)),
-                    Footers(self._tables.bridge, self.settings),
-                )
-                guard.StreamGuard(
-                    before, after, files, self._tables.locations, footers, self.settings.manifest_bytes_max
-                ).check(asked.updates)
+                self._guard(before, after, catalog).check(asked.updates)
 
             verified: Any = _Verified(verify=verify)  # Any: PyIceberg's union is closed
             done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)
@@ -289,10 +282,13 @@ class Warehouse:
         parts = ["".join(c if c.isalnum() or c in "_-" else "_" for c in part) for part in name]
         return self._tables.locations.location(f"{guard.FOLDER}{'/'.join(parts)}-{uuid.uuid4().hex[:8]}")
 
+    def _guard(self, before: TableMetadata, after: TableMetadata, catalog: ConditionalCatalog) -> guard.StreamGuard:
+        files, footers = StoreFileIO(dict(catalog.properties)), Footers(self._tables.bridge, self.settings)
+        most = self.settings.manifest_bytes_max
+        return guard.StreamGuard(before, after, files, self._tables.locations, footers, most)
+
     def _folder(self, metadata_location: str | None) -> str | None:
-        """Return the key of the folder of a table, which holds `metadata/`."""
-        key = self._tables.locations.key_or_none(metadata_location or "")
-        return None if key is None else key.rpartition("/metadata/")[0]
+        return (self._tables.locations.key_or_none(metadata_location or "") or "").rpartition("/metadata/")[0] or None
 
     async def _run(self, call: Callable[[ConditionalCatalog], T]) -> T:
         def run() -> T:
@@ -331,8 +327,7 @@ class _Verified(ValidatableTableRequirement):
     """Calls a check with the version that the commit replaces. Not part of the REST specification."""
 
     type: Literal["bearlake-verified"] = "bearlake-verified"
-    verify: Any
-    """`Callable[[TableMetadata | None], None]`."""
+    verify: Any  # `Callable[[TableMetadata | None], None]`
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # PyIceberg's own name
         self.verify(base_metadata)
