@@ -10,7 +10,7 @@ Source: Apache Iceberg table spec, "Schemas and Data Types", "Schema Evolution".
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -97,40 +97,29 @@ def column_of(columns: Sequence[Column], field: Column) -> Column | None:
 
 def has_room(columns: Sequence[Column], fields: Sequence[Column]) -> bool:
     """Return whether all fields belong to columns that hold their values, at every level."""
-    for field in fields:
-        column = column_of(columns, field)
-        if column is None or not _has_room(column.type, field.type):
-            return False
-    return True
-
-
-def _has_room(column: ColumnType, source: ColumnType) -> bool:
-    if isinstance(column, StructOf) and isinstance(source, StructOf):
-        return has_room(column.fields, source.fields)
-    if isinstance(column, ListOf) and isinstance(source, ListOf):
-        return _has_room(column.element, source.element)
-    if isinstance(column, MapOf) and isinstance(source, MapOf):
-        return _has_room(column.value, source.value)
-    return isinstance(column, str) and isinstance(source, str) and promoted(column, source) == column
+    return _have_columns(columns, fields, lambda column, source: promoted(column, source) == column)
 
 
 def holds_unchanged(columns: Sequence[Column], fields: Sequence[Column]) -> bool:
     """Return whether all fields belong to columns of exactly their type, at every level."""
-    for field in fields:
-        column = column_of(columns, field)
-        if column is None or not _is_unchanged(column.type, field.type):
-            return False
-    return True
+    return _have_columns(columns, fields, str.__eq__)
 
 
-def _is_unchanged(column: ColumnType, source: ColumnType) -> bool:
-    if isinstance(column, StructOf) and isinstance(source, StructOf):
-        return holds_unchanged(column.fields, source.fields)
-    if isinstance(column, ListOf) and isinstance(source, ListOf):
-        return _is_unchanged(column.element, source.element)
-    if isinstance(column, MapOf) and isinstance(source, MapOf):
-        return column.key == source.key and _is_unchanged(column.value, source.value)
-    return column == source
+def _have_columns(columns: Sequence[Column], fields: Sequence[Column], fits: Callable[[str, str], bool]) -> bool:
+    """Return whether each field has a column, and `fits` (column, field) holds for all primitive types in them."""
+
+    def is_held(column: ColumnType, source: ColumnType) -> bool:
+        if isinstance(column, StructOf) and isinstance(source, StructOf):
+            return _have_columns(column.fields, source.fields, fits)
+        if isinstance(column, ListOf) and isinstance(source, ListOf):
+            return is_held(column.element, source.element)
+        if isinstance(column, MapOf) and isinstance(source, MapOf):
+            return column.key == source.key and is_held(column.value, source.value)
+        return isinstance(column, str) and isinstance(source, str) and fits(column, source)
+
+    return all(
+        (column := column_of(columns, field)) is not None and is_held(column.type, field.type) for field in fields
+    )
 
 
 def ids_of(columns: Sequence[Column]) -> Iterator[int]:

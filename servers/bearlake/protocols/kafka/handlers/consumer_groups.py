@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import PARTITION_COUNT_MAX, PartitionKey, partition_index, stream_number
+from bearlake.metadata.model import PARTITION_COUNT_MAX, PartitionKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
-from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read
+from bearlake.protocols.kafka.handlers.group_membership import by_topic, may_describe, may_read
 from bearlake.protocols.kafka.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -159,16 +159,12 @@ async def _owned(
 def _answer(context: KafkaContext, answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
     assignment = None
     if answer.assigned is not None:
-        topics: dict[int, ConsumerGroupHeartbeatResponse.TopicPartitions] = {}
-        for key in sorted(answer.assigned):
-            number = stream_number(key)
-            view = context.topics.peek_number(number)
-            if view is not None:
-                topic = topics.setdefault(
-                    number, ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=view.id_bytes, partitions=[])
-                )
-                topic.partitions.append(partition_index(key))
-        assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=list(topics.values()))
+        assignment = ConsumerGroupHeartbeatResponse.Assignment(
+            topic_partitions=[
+                ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=view.id_bytes, partitions=indexes)
+                for view, indexes in by_topic(context.topics.peek_number, answer.assigned)
+            ]
+        )
     return ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.epoch,
@@ -236,16 +232,11 @@ def _member(
 
 
 def _assignment(context: KafkaContext, keys: Iterable[PartitionKey]) -> ConsumerGroupDescribeResponse.Assignment:
-    topics: dict[int, ConsumerGroupDescribeResponse.TopicPartitions] = {}
-    for key in sorted(keys):
-        number = stream_number(key)
-        view = context.topics.peek_number(number)
-        if view is not None:
-            topic = topics.setdefault(
-                number,
-                ConsumerGroupDescribeResponse.TopicPartitions(
-                    topic_id=view.id_bytes, topic_name=view.name, partitions=[]
-                ),
+    return ConsumerGroupDescribeResponse.Assignment(
+        topic_partitions=[
+            ConsumerGroupDescribeResponse.TopicPartitions(
+                topic_id=view.id_bytes, topic_name=view.name, partitions=indexes
             )
-            topic.partitions.append(partition_index(key))
-    return ConsumerGroupDescribeResponse.Assignment(topic_partitions=list(topics.values()))
+            for view, indexes in by_topic(context.topics.peek_number, keys)
+        ]
+    )

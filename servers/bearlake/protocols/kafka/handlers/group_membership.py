@@ -4,9 +4,11 @@ Source: Kafka protocol guide; KIP-394, KIP-345, KIP-559 (protocol type and name 
 """
 
 import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import Server, ServerRef
+from bearlake.metadata.model import PartitionKey, Server, ServerRef, partition_index, stream_number
 from bearlake.protocols.kafka import apis
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
@@ -26,6 +28,7 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.protocols.kafka.rights import on_group, on_transaction
 from bearlake.serving import routing
+from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Operation
@@ -130,6 +133,19 @@ def may_describe(context: KafkaContext, caller: Caller, group: str) -> bool:
 def may_read(context: KafkaContext, caller: Caller, group: str) -> bool:
     """Whether the caller may be a member of the group."""
     return on_group(context, caller, Operation.READ, group)
+
+
+def by_topic(
+    find: Callable[[int], StreamView | None], partitions: Iterable[PartitionKey]
+) -> Iterator[tuple[StreamView, list[int]]]:
+    """Yield the topics of `partitions`, each with its partitions' indexes, in ascending order. `find` gives a stream by its number.
+
+    Topics that are gone are left out.
+    """
+    for number, keys in groupby(sorted(partitions), stream_number):
+        view = find(number)
+        if view is not None:
+            yield view, [partition_index(key) for key in keys]
 
 
 async def join(context: KafkaContext, caller: Caller, request: JoinGroupRequest) -> JoinGroupResponse:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import PartitionKey, partition_index, stream_number
+from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
-from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read
+from bearlake.protocols.kafka.handlers.group_membership import by_topic, may_describe, may_read
 from bearlake.protocols.kafka.messages import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -96,16 +96,12 @@ def _invalid(message: str) -> NoReturn:
 def _answer(context: KafkaContext, answer: HeartbeatAnswer) -> ShareGroupHeartbeatResponse:
     assignment = None
     if answer.assigned is not None:
-        topics: dict[int, ShareGroupHeartbeatResponse.TopicPartitions] = {}
-        for key in sorted(answer.assigned):
-            number = stream_number(key)
-            view = context.streams.catalog.peek_number(number)
-            if view is not None:
-                topic = topics.setdefault(
-                    number, ShareGroupHeartbeatResponse.TopicPartitions(topic_id=view.id_bytes, partitions=[])
-                )
-                topic.partitions.append(partition_index(key))
-        assignment = ShareGroupHeartbeatResponse.Assignment(topic_partitions=list(topics.values()))
+        assignment = ShareGroupHeartbeatResponse.Assignment(
+            topic_partitions=[
+                ShareGroupHeartbeatResponse.TopicPartitions(topic_id=view.id_bytes, partitions=indexes)
+                for view, indexes in by_topic(context.streams.catalog.peek_number, answer.assigned)
+            ]
+        )
     return ShareGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.epoch,
@@ -167,14 +163,9 @@ def _member(context: KafkaContext, member: ConsumerMember) -> ShareGroupDescribe
 
 
 def _assignment(context: KafkaContext, keys: Iterable[PartitionKey]) -> ShareGroupDescribeResponse.Assignment:
-    topics: dict[int, ShareGroupDescribeResponse.TopicPartitions] = {}
-    for key in sorted(keys):
-        number = stream_number(key)
-        view = context.streams.catalog.peek_number(number)
-        if view is not None:
-            topic = topics.setdefault(
-                number,
-                ShareGroupDescribeResponse.TopicPartitions(topic_id=view.id_bytes, topic_name=view.name, partitions=[]),
-            )
-            topic.partitions.append(partition_index(key))
-    return ShareGroupDescribeResponse.Assignment(topic_partitions=list(topics.values()))
+    return ShareGroupDescribeResponse.Assignment(
+        topic_partitions=[
+            ShareGroupDescribeResponse.TopicPartitions(topic_id=view.id_bytes, topic_name=view.name, partitions=indexes)
+            for view, indexes in by_topic(context.streams.catalog.peek_number, keys)
+        ]
+    )
