@@ -103,7 +103,7 @@ def test_a_reset_forgets_everything_and_refuses_older_answers() -> None:
 
 def test_a_trim_forgets_what_was_aborted_below_it() -> None:
     index = IsolationIndex()
-    index.learn({P: found(position=3, aborted=[Aborted(5, 0, 2), Aborted(5, 3, 6)])})
+    index.learn({P: found(position=3, aborted=[Aborted(4, 0, 2), Aborted(5, 3, 6)])})
     index.apply(Entry(position=4, kind=EntryKind.TRIM, partition=P, start_offset=4))
 
     assert state(index) == (-1, [Aborted(5, 3, 6)])

@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import aiohttp
@@ -182,7 +182,8 @@ async def test_a_tls_handshake_of_http_that_stalls_ends(certificates: dict[str, 
         writer.write(b"\x16\x03\x01")
 
         async with asyncio.timeout(WAIT_S):
-            assert await reader.read() == b""
+            with suppress(ConnectionResetError):  # an end too: the server left bytes unread
+                assert await reader.read() == b""
         trusting = ssl.create_default_context(cafile=str(certificates["authority"]))
         trusting.check_hostname = False
         async with (

@@ -98,6 +98,8 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "leases.acquire": lambda m: m.leases.acquire("l", SERVER),
     "leases.holder": lambda m: m.leases.holder("l"),
     "leases.release": lambda m: m.leases.release(LEASE),
+    "table_columns.get": lambda m: m.table_columns.get(1),
+    "table_columns.set": lambda m: m.table_columns.set(1, "{}", version=0),
     "tasks.offer": lambda m: m.tasks.offer([], LEASE),
     "tasks.claim": lambda m: m.tasks.claim(SERVER, limit=1, bytes_max=1),
     "tasks.check": lambda m: m.tasks.check([CLAIM]),
