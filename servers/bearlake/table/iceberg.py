@@ -188,6 +188,10 @@ class IcebergTables(Tables):
 
         return await self.run(stream.name, summary)
 
+    async def load(self, stream: Stream) -> Table | None:
+        """Return the stream's table in its current version, or None. Its files are read on threads: use it inside `run`."""
+        return await self.run(stream.name, lambda: self.lookup().find(stream))
+
     async def namespaces(self) -> list[str]:
         """Return the names of the catalog's namespaces: the catalog answers. Opens the catalog if needed."""
 
