@@ -90,7 +90,7 @@ class Views:
             self._pieces.pop(forgotten, None)
         return await build.result()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Stop the builds."""
         for build in self._builds.values():
             build.close()

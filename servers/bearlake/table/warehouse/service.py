@@ -1,0 +1,402 @@
+"""The operations of Iceberg's REST specification on a SQL catalog of tables.
+
+Each operation on a table passes the owner of the version that it has loaded to the caller's check, so that a table that was replaced in the
+meantime is not changed by the rights to another one. A commit is checked against exactly the version that it replaces.
+
+Every method raises `Refused` for what the catalog refuses, and `Unavailable` if the catalog or the object store does not answer.
+Source: Apache Iceberg REST specification; PyIceberg 0.12, `catalog/sql.py`.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
+from uuid import UUID
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables as Rows
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CommitTableRequest, StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import AssertCreate, SetLocationUpdate, ValidatableTableRequirement, update_table_metadata
+from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
+
+from bearlake.errors import Invalid
+from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
+from bearlake.table.catalog import ConditionalCatalog
+from bearlake.table.iceberg import IcebergTables
+from bearlake.table.io import Locations, StoreFileIO
+from bearlake.table.warehouse import guard
+from bearlake.table.warehouse.errors import in_words_of_the_specification
+from bearlake.table.warehouse.footers import Footers
+from bearlake.table.warehouse.model import (
+    SNAPSHOTS_REFS,
+    Answer,
+    Body,
+    Listed,
+    Name,
+    Namespace,
+    Owner,
+    OwnerCheck,
+    absent,
+    forbidden,
+    invalid,
+)
+from bearlake.table.warehouse.settings import WarehouseSettings
+
+T = TypeVar("T")
+
+_EXISTS = "exists"  # property by which PyIceberg's catalog stores a namespace without properties
+
+
+class Warehouse:
+    """The catalog of the tables, for other engines. The caller keeps ownership of `tables`, and has added the foreign roots to them."""
+
+    def __init__(self, tables: IcebergTables, settings: WarehouseSettings | None = None) -> None:
+        self._tables = tables
+        self.settings = settings or WarehouseSettings()
+        self._roots = [Locations(root) for root in self.settings.foreign_roots]
+
+    async def namespaces(self, parent: Namespace) -> list[Namespace]:
+        """Return the namespaces directly under `parent`; `()`: the top ones."""
+
+        def listed(catalog: ConditionalCatalog) -> list[Namespace]:
+            if parent:
+                _require_namespace(catalog, parent)
+            return sorted(tuple(found) for found in catalog.list_namespaces(parent))
+
+        return await self._run(listed)
+
+    async def namespace(self, name: Namespace) -> Mapping[str, str]:
+        """Return a namespace's properties."""
+
+        def found(catalog: ConditionalCatalog) -> Mapping[str, str]:
+            _require_namespace(catalog, name)
+            return {key: value for key, value in catalog.load_namespace_properties(name).items() if _is_shown(key)}
+
+        return await self._run(found)
+
+    async def create_namespace(self, name: Namespace, properties: Mapping[str, str]) -> None:
+        """Create a namespace."""
+
+        def create(catalog: ConditionalCatalog) -> None:
+            guard.check_properties(properties)
+            if not name or not all(name):
+                raise invalid("Cannot create a namespace without a name")
+            if catalog.namespace_exists(name):
+                raise NamespaceAlreadyExistsError(f"Namespace already exists: {'.'.join(name)}")
+            try:
+                catalog.create_namespace(name, dict(properties))
+            except IntegrityError as error:
+                raise NamespaceAlreadyExistsError(f"Namespace already exists: {'.'.join(name)}") from error
+
+        await self._run(create)
+
+    async def change_namespace(
+        self, name: Namespace, removals: list[str], updates: Mapping[str, str]
+    ) -> Mapping[str, list[str]]:
+        """Change properties of a namespace; returns which were updated, removed and missing."""
+
+        def change(catalog: ConditionalCatalog) -> Mapping[str, list[str]]:
+            _require_namespace(catalog, name)
+            guard.check_properties((*removals, *updates))
+            done = catalog.update_namespace_properties(name, set(removals), dict(updates))
+            return {"updated": done.updated, "removed": done.removed, "missing": done.missing}
+
+        return await self._run(change)
+
+    async def drop_namespace(self, name: Namespace) -> None:
+        """Drop an empty namespace."""
+
+        def drop(catalog: ConditionalCatalog) -> None:
+            _require_namespace(catalog, name)
+            catalog.drop_namespace(name)
+
+        await self._run(drop)
+
+    async def tables(self, namespace: Namespace) -> list[Listed]:
+        """Return a namespace's tables. Reads no metadata files."""
+
+        def listed(catalog: ConditionalCatalog) -> list[Listed]:
+            _require_namespace(catalog, namespace)
+            rows = select(Rows.table_name, Rows.metadata_location).where(
+                Rows.catalog_name == catalog.name, Rows.table_namespace == Catalog.namespace_to_string(namespace)
+            )
+            with catalog.engine.connect() as connection:
+                found = connection.execute(rows.order_by(Rows.table_name)).all()
+            return [Listed(name=(*namespace, name), folder=self._folder(location)) for name, location in found]
+
+        return await self._run(listed)
+
+    async def owner(self, name: Name) -> Owner | None:
+        """Return the owner of a table; None if there is no such table, or none whose metadata is in the object store."""
+
+        def found(catalog: ConditionalCatalog) -> Owner | None:
+            try:
+                return owner_of(_load(catalog, name).metadata)
+            except (NoSuchTableError, Invalid):
+                return None
+
+        return await self._run(found)
+
+    async def load(self, name: Name, snapshots: str) -> Answer:
+        """Return a table; `snapshots`: one of `SNAPSHOTS_…`."""
+        return await self._run(lambda catalog: _answer(_load(catalog, name), snapshots))
+
+    async def create(self, namespace: Namespace, body: Body) -> Answer:
+        """Create a table, or return what it would be (`stage-create`)."""
+
+        def create(catalog: ConditionalCatalog) -> Answer:
+            _require_namespace(catalog, namespace)
+            name = (*namespace, str(body["name"]))
+            if catalog.table_exists(name):
+                raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
+            properties = {key: str(value) for key, value in (body.get("properties") or {}).items()}
+            guard.check_properties(properties)
+            parts = _Parts.of(body, self._location(name, body.get("location")), properties)
+            if not body.get("stage-create"):
+                return _answer(catalog.create_table(name, **parts._asdict()))
+            staged = new_table_metadata(**parts._asdict())
+            return Answer(body=body_of(None, staged.model_dump_json()), owner=owner_of(staged), version="")
+
+        return await self._run(create)
+
+    async def register(self, namespace: Namespace, body: Body) -> Answer:
+        """Give a name to a table whose metadata file exists, in our folder of other engines' tables."""
+
+        def register(catalog: ConditionalCatalog) -> Answer:
+            _require_namespace(catalog, namespace)
+            name, location = (*namespace, str(body["name"])), str(body["metadata-location"])
+            if body.get("overwrite"):
+                raise invalid("overwrite is not supported: drop the table first")
+            if catalog.table_exists(name):
+                raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
+            guard.check_folder(location, self._tables.locations, self._roots)
+            files = StoreFileIO(dict(catalog.properties)).new_input(location)
+            if not files.exists():
+                raise invalid(f"the metadata file {location} does not exist")
+            metadata = FromInputFile.table_metadata(files)
+            guard.check_folder(metadata.location, self._tables.locations, self._roots)
+            guard.check_properties(metadata.properties)
+            return _answer(catalog.register_table(name, location))
+
+        return await self._run(register)
+
+    async def commit(self, name: Name, body: Body, check: OwnerCheck) -> Answer:
+        """Commit the updates of `body` if its requirements hold, or create the table (`assert-create`)."""
+
+        def commit(catalog: ConditionalCatalog) -> Answer:
+            asked = CommitTableRequest.model_validate(
+                {**body, "identifier": {"namespace": list(name[:-1]), "name": name[-1]}}
+            )
+            is_new = any(isinstance(requirement, AssertCreate) for requirement in asked.requirements)
+            try:
+                table = _load(catalog, name)
+            except NoSuchTableError:
+                if not is_new:
+                    raise
+                return self._commit_new(catalog, name, asked, check)
+            if is_new:
+                raise CommitFailedException("Requirement failed: table already exists")
+
+            def verify(before: TableMetadata | None) -> None:
+                check(None if before is None else owner_of(before))
+                if before is None:
+                    raise CommitFailedException("the table was dropped")
+                if STREAM_ID_PROPERTY not in before.properties:
+                    guard.check_other(asked.updates, self._tables.locations, self._roots)
+                    return
+                guard.check_stream_properties(asked.updates)
+                after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
+                self._guard(before, after, catalog).check(asked.updates)
+
+            verified: Any = _Verified(verify=verify)  # Any: PyIceberg's union is closed
+            done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)
+            return _answer(_load_version(catalog, name, done.metadata, done.metadata_location))
+
+        return await self._run(commit)
+
+    async def drop(self, name: Name, check: OwnerCheck) -> None:
+        """Drop a table that is no stream's from the catalog. Its files stay."""
+
+        def drop(catalog: ConditionalCatalog) -> None:
+            table = _load(catalog, name)
+            check(owner_of(table.metadata))
+            if not catalog.drop_version(table):
+                raise CommitFailedException("the table was changed concurrently")
+
+        await self._run(drop)
+
+    async def rename(self, source: Name, target: Name, check: OwnerCheck) -> None:
+        """Rename a table."""
+
+        def rename(catalog: ConditionalCatalog) -> None:
+            table = _load(catalog, source)
+            check(owner_of(table.metadata))
+            _require_namespace(catalog, target[:-1])
+            if catalog.table_exists(target):
+                raise TableAlreadyExistsError(f"Table already exists: {'.'.join(target)}")
+            if not _renamed(catalog, table, target):
+                raise CommitFailedException("the table was changed concurrently")
+
+        await self._run(rename)
+
+    def _commit_new(
+        self, catalog: ConditionalCatalog, name: Name, asked: CommitTableRequest, check: OwnerCheck
+    ) -> Answer:
+        _require_namespace(catalog, name[:-1])
+        check(None)
+        guard.check_other(asked.updates, self._tables.locations, self._roots)
+        places = [change.location for change in asked.updates if isinstance(change, SetLocationUpdate)]
+        updates = asked.updates
+        if not places:
+            updates = (*updates, SetLocationUpdate(location=self._location(name, None)))
+        staged = StagedTable(
+            identifier=name,
+            metadata=None,  # type: ignore[arg-type]  # as PyIceberg's own staged tables
+            metadata_location=None,  # type: ignore[arg-type]
+            io=StoreFileIO(dict(catalog.properties)),
+            catalog=catalog,
+        )
+        try:
+            done = catalog.commit_table(staged, asked.requirements, updates)
+        except TableAlreadyExistsError as error:
+            raise CommitFailedException("Requirement failed: table already exists") from error
+        return _answer(_load_version(catalog, name, done.metadata, done.metadata_location))
+
+    def _location(self, name: Name, asked: str | None) -> str:
+        if asked:
+            guard.check_folder(asked, self._tables.locations, self._roots)
+            return asked.rstrip("/")
+        parts = ["".join(c if c.isalnum() or c in "_-" else "_" for c in part) for part in name]
+        return self._tables.locations.location(f"{guard.FOLDER}{'/'.join(parts)}-{uuid.uuid4().hex[:8]}")
+
+    def _guard(self, before: TableMetadata, after: TableMetadata, catalog: ConditionalCatalog) -> guard.StreamGuard:
+        files, footers = StoreFileIO(dict(catalog.properties)), Footers(self._tables.bridge, self.settings)
+        most = self.settings.manifest_bytes_max
+        return guard.StreamGuard(before, after, files, self._tables.locations, footers, most)
+
+    def _folder(self, metadata_location: str | None) -> str | None:
+        return (self._tables.locations.key_or_none(metadata_location or "") or "").rpartition("/metadata/")[0] or None
+
+    async def _run(self, call: Callable[[ConditionalCatalog], T]) -> T:
+        def run() -> T:
+            catalog = self._tables.lookup().catalog
+            if not isinstance(catalog, ConditionalCatalog):
+                raise forbidden("the tables are in an Iceberg REST catalog: use that one")
+            with in_words_of_the_specification():
+                return call(catalog)
+
+        return await self._tables.run("the catalog", run)
+
+
+class _Parts(NamedTuple):
+    """The parts of a new table."""
+
+    schema: Schema
+    partition_spec: PartitionSpec
+    sort_order: SortOrder
+    location: str
+    properties: dict[str, str]
+
+    @classmethod
+    def of(cls, body: Body, location: str, properties: dict[str, str]) -> "_Parts":
+        """Parse them."""
+        spec, order = body.get("partition-spec"), body.get("write-order")
+        return cls(
+            Schema.model_validate(body["schema"]),
+            PartitionSpec.model_validate(spec) if spec else UNPARTITIONED_PARTITION_SPEC,
+            SortOrder.model_validate(order) if order else UNSORTED_SORT_ORDER,
+            location,
+            properties,
+        )
+
+
+class _Verified(ValidatableTableRequirement):
+    """Calls a check with the version that the commit replaces. Not part of the REST specification."""
+
+    type: Literal["bearlake-verified"] = "bearlake-verified"
+    verify: Any  # `Callable[[TableMetadata | None], None]`
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # PyIceberg's own name
+        self.verify(base_metadata)
+
+
+def _load(catalog: ConditionalCatalog, name: Name) -> Table:
+    try:
+        return catalog.load_table(name)
+    except NoSuchTableError as error:
+        raise NoSuchTableError(str(absent(name))) from error
+
+
+def _load_version(catalog: ConditionalCatalog, name: Name, metadata: TableMetadata, location: str) -> Table:
+    return Table(
+        identifier=name,
+        metadata=metadata,
+        metadata_location=location,
+        io=StoreFileIO(dict(catalog.properties)),
+        catalog=catalog,
+    )
+
+
+def _renamed(catalog: ConditionalCatalog, table: Table, target: Name) -> bool:
+    """Rename the table if the catalog has this version of it under this name, in one conditional statement."""
+    source = table.name()
+    statement = (
+        update(Rows)
+        .where(
+            Rows.catalog_name == catalog.name,
+            Rows.table_namespace == Catalog.namespace_to_string(source[:-1]),
+            Rows.table_name == source[-1],
+            Rows.metadata_location == table.metadata_location,
+        )
+        .values(table_namespace=Catalog.namespace_to_string(target[:-1]), table_name=target[-1])
+    )
+    try:
+        with catalog.engine.begin() as connection:
+            return bool(connection.execute(statement).rowcount)
+    except IntegrityError as error:
+        raise TableAlreadyExistsError(f"Table already exists: {'.'.join(target)}") from error
+
+
+def _require_namespace(catalog: ConditionalCatalog, name: Namespace) -> None:
+    if not name or not catalog.namespace_exists(name):
+        raise NoSuchNamespaceError(f"Namespace does not exist: {'.'.join(name)}")
+
+
+def _is_shown(key: str) -> bool:
+    return key != _EXISTS and not key.startswith(guard.OWN_PREFIX)
+
+
+def owner_of(metadata: TableMetadata) -> Owner:
+    """Return the owner that a table's metadata names."""
+    text = metadata.properties.get(STREAM_ID_PROPERTY)
+    return Owner(stream_id=None if text is None else UUID(text), table_uuid=metadata.table_uuid)
+
+
+def _answer(table: Table, snapshots: str = "") -> Answer:
+    text = table.metadata.model_dump_json()
+    if snapshots == SNAPSHOTS_REFS:
+        named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        parsed = json.loads(text)
+        parsed["snapshots"] = [found for found in parsed.get("snapshots", ()) if found["snapshot-id"] in named]
+        text = json.dumps(parsed, separators=(",", ":"))
+    location = table.metadata_location
+    return Answer(body=body_of(location, text), owner=owner_of(table.metadata), version=f"{location} {snapshots}")
+
+
+def body_of(location: str | None, metadata: str) -> bytes:
+    """Return a table as the specification's LoadTableResult. `metadata` is JSON; `location` None: it was not written yet."""
+    place = "" if location is None else f'"metadata-location":{json.dumps(location)},'
+    return f'{{{place}"metadata":{metadata},"config":{{}}}}'.encode()
