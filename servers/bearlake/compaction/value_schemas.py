@@ -99,7 +99,9 @@ class ValueSchemas:
             )
         raise Conflict(f"stream {stream.name}: other workers change its columns all the time")
 
-    async def run(self, works: Sequence[Typed], items: Sequence[Sequence[WorkItem]], runner: Runner) -> list[ItemResult]:
+    async def run(
+        self, works: Sequence[Typed], items: Sequence[Sequence[WorkItem]], runner: Runner
+    ) -> list[ItemResult]:
         """Run the items of the works; add the schemas that items ask for, and run those again. Raises as `plan` and `Runner.run`."""
         flat = [item for group in items for item in group]
         owners = [work for work, group in zip(works, items, strict=True) for _ in group]

@@ -106,9 +106,7 @@ class LiveCatalog:
         text = await self._tables.run(
             "a live view", lambda: describe(table, tail, self._tables.locations, key=key, now_ms=time_ms)
         )
-        return Answer(
-            body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=version
-        )
+        return Answer(body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=version)
 
     def _remember(self, number: int, described: _Described) -> None:
         self._described[number] = described

@@ -12,8 +12,8 @@ class LiveSettings:
     """Views of tables with the records that compaction has not reached. All servers of a deployment need the same times."""
 
     tail_bytes_max: int = 1024 * MIB
-    """Bytes of the log that a view may add to one table. If compaction is further behind, loads fail: the table without its tail can still be
-    read."""
+    """Bytes of the log that a view may add to one table. If compaction is further behind, loads fail; the table without its tail can still
+    be read."""
     tail_slice_count_max: int = 100_000
     """Slices of the log that a view may add to one table."""
     reuse_ms: int = 1_800_000
@@ -21,8 +21,8 @@ class LiveSettings:
     keep_ms: int = 3_600_000
     """Time (ms) for which a view's files exist at least after it was loaded. Queries that run longer fail."""
     clock_margin_ms: int = 2_000
-    """Age (ms) of a view's snapshot. DuckDB reads the snapshot as of its transaction's start, by its own clock, so the margin must exceed the
-    difference of the clocks and the time between that start and the load."""
+    """Age (ms) of a view's snapshot. DuckDB reads the snapshot as of its transaction's start, by its own clock, so the margin must exceed
+    the difference of the clocks and the time between that start and the load."""
     stream_count_max: int = 1_000
     """Streams whose pieces a server remembers. The tail of a forgotten stream is written anew."""
     build_concurrent_count: int = 2

@@ -115,7 +115,9 @@ class LiveRoutes:
         """Refuse a commit."""
         name = name_of(request)
         await self._stream(request, name, Operation.READ)
-        raise forbidden(f"{'.'.join(name)} can only be read in the warehouse {LIVE}: write to it in the default warehouse")
+        raise forbidden(
+            f"{'.'.join(name)} can only be read in the warehouse {LIVE}: write to it in the default warehouse"
+        )
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Take an engine's report about a scan; it is not stored."""

@@ -27,13 +27,10 @@ from bearlake.streams.principal import Operation
 from bearlake.table.warehouse.model import (
     SNAPSHOTS_ALL,
     SNAPSHOTS_REFS,
-    Answer,
     Body,
-    Listed,
     Name,
     Namespace,
     Owner,
-    OwnerCheck,
     Refused,
     absent,
     forbidden,

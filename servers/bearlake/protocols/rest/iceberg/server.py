@@ -37,7 +37,8 @@ class CatalogServer:
         login: HttpListenerLogin | None = None,
         quotas: QuotaControl | None = None,
     ) -> None:
-        """`live`: the warehouse of live views; None: there is none. `login`: how clients log in; None: they need not. `quotas`: how much they may use; None: they have no quotas.
+        """`live`: the warehouse of live views; None: there is none. `login`: how clients log in; None: they need not. `quotas`: how much
+        they may use; None: they have no quotas.
 
         `listeners` (at least one) are already bound; the server takes ownership of them."""
         self._routes = routes
