@@ -48,6 +48,11 @@ class LakeServer(BearlakeServer):
         return [word for word in super().words(ready) if word != "--no-compaction"]
 
     @property
+    def command(self) -> str:
+        """The program `bearlake`."""
+        return str(self._command)
+
+    @property
     def data(self) -> Path:
         """The data folder."""
         return self.directory / "data"

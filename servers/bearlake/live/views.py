@@ -96,12 +96,14 @@ class Views:
             build.close()
 
     async def _build(self, number: int) -> View:
+        moved: Moved | None = None
         try:
             async with asyncio.timeout(self._settings.deadline_ms / 1000):
                 for _ in range(_ATTEMPT_COUNT_MAX):
                     try:
                         view = await self._build_once(number)
-                    except (Moved, _Gone):
+                    except Moved as error:
+                        moved = error
                         await asyncio.sleep(_PAUSE_S)
                         continue
                     if number in self._builds:
@@ -109,7 +111,7 @@ class Views:
                     return view
         except TimeoutError:
             raise Unavailable(f"no view of stream {number} within {self._settings.deadline_ms} ms") from None
-        raise Unavailable(f"compaction reached the tail of stream {number} in each of {_ATTEMPT_COUNT_MAX} attempts")
+        raise Unavailable(f"no view of stream {number} in {_ATTEMPT_COUNT_MAX} attempts: {moved}") from moved
 
     async def _build_once(self, number: int) -> View:
         stream = await self._stream(number)
@@ -125,8 +127,8 @@ class Views:
             async with self._places:
                 try:
                     kept.append(await self._writer.write(stream, missing))
-                except NotFound as error:  # compacted, and its objects deleted
-                    raise _Gone(str(error)) from error
+                except NotFound as error:  # an object of the log: compacted and deleted in the meantime
+                    raise Moved(str(error)) from error
         return View(stream=stream, table=table, tail=tuple(tail), pieces=tuple(kept))
 
     async def _stream(self, number: int) -> Stream:
@@ -149,10 +151,6 @@ class Views:
         if table is None:
             raise Unavailable(f"the table of stream {stream.name} was dropped just now")
         return table
-
-
-class _Gone(Exception):
-    """An object of the tail does not exist any more."""
 
 
 def _is_enabled(stream: Stream) -> bool:
