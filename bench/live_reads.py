@@ -108,6 +108,43 @@ def sql_reader(server: LakeServer) -> Callable[[], Counts]:
     return read
 
 
+DUCKDB_PROGRAM = """
+import glob, json, os, sys, duckdb
+connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+packages = os.path.dirname(os.path.dirname(duckdb.__file__))
+for name in ("avro", "httpfs", "iceberg"):
+    (path,) = glob.glob(f"{packages}/duckdb_extension_{name}/extensions/*/{name}.duckdb_extension")
+    connection.execute(f"load '{path}'")
+connection.execute(f"attach 'live' as bearlake (type iceberg, endpoint '{sys.argv[1]}', authorization_type 'none')")
+for statement in sys.stdin:
+    try:
+        answer = connection.execute(statement).fetchall()
+    except Exception as error:
+        answer = str(error)
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def duckdb_reader(catalog_url: str, python: str) -> Callable[[], Counts]:
+    """Read with DuckDB's own reader of Iceberg, in another Python."""
+    child = subprocess.Popen(
+        [python, "-c", DUCKDB_PROGRAM, catalog_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    question, answers = child.stdin, child.stdout
+
+    def read() -> Counts:
+        question.write(STATEMENT.format(table=f"bearlake.streams.{STREAM}") + "\n")
+        question.flush()
+        rows = json.loads(answers.readline())
+        if isinstance(rows, str):
+            raise BenchError(rows)
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+
+    return read
+
+
 def spark_reader(catalog_url: str, jars: str) -> Callable[[], Counts]:
     """Read with Spark in this process."""
     from pyspark.sql import SparkSession
@@ -148,8 +185,13 @@ def main() -> None:
     parser.add_argument("--records-per-s", type=float, default=3000)
     parser.add_argument("--record-bytes", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--engine", action="append", choices=["pyiceberg", "sql", "spark"])
+    parser.add_argument("--engine", action="append", choices=["pyiceberg", "sql", "spark", "duckdb"])
     parser.add_argument("--jars", default="", help="for Spark: paths of Iceberg's runtime, separated by commas")
+    parser.add_argument(
+        "--duckdb-python",
+        default="",
+        help="for DuckDB: a Python with duckdb and the wheels of its extensions avro, httpfs and iceberg (1.5.5 has them)",
+    )
     parser.add_argument("--kill", action="store_true", help="kill the compaction worker every 20 s")
     options = parser.parse_args()
     try:
@@ -183,11 +225,12 @@ def measure(server: LakeServer, options: argparse.Namespace) -> tuple[list[Reade
         admin.create_topics([NewTopic(STREAM, options.partitions, config={"table.freshness_ms": "2000"})])[
             STREAM
         ].result(30)
-        url = f"http://{server.listeners['catalog']}"
+        url = server.listeners["catalog"]
         makers = {
             "pyiceberg": lambda: pyiceberg_reader(url),
             "sql": lambda: sql_reader(server),
             "spark": lambda: spark_reader(url, options.jars),
+            "duckdb": lambda: duckdb_reader(url, options.duckdb_python),
         }
         readers = [Reader(name, makers[name]()) for name in options.engine or ["pyiceberg", "sql"]]
         load = Load(

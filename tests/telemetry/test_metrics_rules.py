@@ -28,6 +28,7 @@ PARTS = (
     "sweep",
     "registry",
     "catalog",
+    "live",
     "grpc",
     "pulsar",
     "subscription",

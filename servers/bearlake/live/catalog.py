@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import SystemRandom
 
-from pyiceberg.table import Table
-
 from bearlake.clock import Clock
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.settings import ColumnSettings
@@ -22,10 +20,10 @@ from bearlake.live.views import View, Views
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import partition_index
 from bearlake.objects import ObjectStore
-from bearlake.table.iceberg import IcebergTables
+from bearlake.table.iceberg import IcebergTables, LoadedTable
 from bearlake.table.synthetic import Tail, describe, view_id
+from bearlake.table.warehouse.answers import body_of, owner_of
 from bearlake.table.warehouse.model import Answer
-from bearlake.table.warehouse.service import body_of, owner_of
 from bearlake.wal.keys import KeySource
 
 log = logging.getLogger(__name__)
@@ -101,7 +99,7 @@ class LiveCatalog:
         self._views.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _describe(self, table: Table, tail: Tail, version: str, now_ms: int) -> Answer:
+    async def _describe(self, table: LoadedTable, tail: Tail, version: str, now_ms: int) -> Answer:
         key, time_ms = self._keys.next(), now_ms - self._settings.clock_margin_ms
         text = await self._tables.run(
             "a live view", lambda: describe(table, tail, self._tables.locations, key=key, now_ms=time_ms)

@@ -17,6 +17,7 @@ from bearlake.metadata.compaction import OffsetRange, TaskKind
 from bearlake.metadata.model import LocatedSlice, Stream
 from bearlake.objects import ObjectStore
 from bearlake.table.column_book import ColumnBook
+from bearlake.telemetry import catalog_metrics as metrics
 
 TAIL_PREFIX: Final = "tail/"
 """Key prefix of pieces and of the manifests that name them."""
@@ -88,6 +89,9 @@ class PieceWriter:
         )
         results: list[ItemResult] = await self._values.run([typed], [[item]], self._runner)
         files = tuple(written.file for result in results for written in result.files)
+        metrics.LIVE_PIECES.inc()
+        metrics.LIVE_PIECE_RECORDS.inc(sum(file.row_count for file in files))
+        metrics.LIVE_PIECE_BYTES.inc(sum(file.size for file in files))
         return Piece(ranges=tuple(ranges), files=files, columns=typed.columns, made_ms=made_ms)
 
     def _check_size(self, stream: Stream, slices: Sequence[LocatedSlice]) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from pyiceberg.table import Table
-
 from bearlake.compaction.ensuring import StreamDeleted, ensure_table
 from bearlake.errors import NotFound, Unavailable
 from bearlake.live.pieces import PieceWriter
@@ -26,7 +24,8 @@ from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
 from bearlake.table.applied_tasks import read_applied_tasks
 from bearlake.table.column_book import ColumnBook
-from bearlake.table.iceberg import IcebergTables
+from bearlake.table.iceberg import IcebergTables, LoadedTable
+from bearlake.telemetry import catalog_metrics as metrics
 
 _ATTEMPT_COUNT_MAX = 20
 _PAUSE_S = 0.05
@@ -37,7 +36,7 @@ class View:
     """A state of a stream's table with its tail. `table` None: there is no table yet, and the tail is all."""
 
     stream: Stream
-    table: Table | None
+    table: LoadedTable | None
     tail: tuple[OffsetRange, ...]
     pieces: tuple[Piece, ...]
 
@@ -96,6 +95,13 @@ class Views:
             build.close()
 
     async def _build(self, number: int) -> View:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        view = await self._build_in_time(number)
+        metrics.LIVE_BUILD_SECONDS.observe(loop.time() - began_s)
+        return view
+
+    async def _build_in_time(self, number: int) -> View:
         moved: Moved | None = None
         try:
             async with asyncio.timeout(self._settings.deadline_ms / 1000):
@@ -137,7 +143,7 @@ class Views:
             raise NotFound(f"there is no stream with the number {number} any more")
         return found[0]
 
-    async def _table(self, stream: Stream) -> Table | None:
+    async def _table(self, stream: Stream) -> LoadedTable | None:
         table = await self._tables.load(stream)
         if table is not None or not self._creates_tables:
             return table

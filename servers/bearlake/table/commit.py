@@ -278,7 +278,7 @@ class Attempt(Transaction):
                 current = table.catalog.load_table(table.name())
         except BearlakeError:
             return
-        number_count = _last_number(current.metadata) - _last_number(before)
+        number_count = last_number(current.metadata) - last_number(before)
         if current.metadata.table_uuid != before.table_uuid or not 0 < number_count <= len(self._made):
             return  # a copy may still succeed, or have expired: upkeep deletes the files after a fence
         if not any(current.metadata.snapshot_by_id(producer.snapshot_id) for producer in self._made):
@@ -286,7 +286,7 @@ class Attempt(Transaction):
                 _forget(table, {*producer._written_manifests, *producer._written_manifest_lists})
 
 
-def _last_number(metadata: TableMetadata) -> int:
+def last_number(metadata: TableMetadata) -> int:
     """Return the largest sequence number that the table has given to a snapshot. It only grows."""
     return 0 if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number
 

@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -33,6 +33,8 @@ from bearlake.table.settings import TableSettings
 from bearlake.table.threads import TableThreads
 
 T = TypeVar("T")
+LoadedTable: TypeAlias = Table
+"""A version of a table, for callers that pass it on."""
 
 
 def open_tables(
@@ -188,7 +190,7 @@ class IcebergTables(Tables):
 
         return await self.run(stream.name, summary)
 
-    async def load(self, stream: Stream) -> Table | None:
+    async def load(self, stream: Stream) -> LoadedTable | None:
         """Return the stream's table in its current version, or None. Its files are read on threads: use it inside `run`."""
         return await self.run(stream.name, lambda: self.lookup().find(stream))
 

@@ -22,14 +22,14 @@ from pyiceberg.table.snapshots import Operation
 from bearlake.errors import Unsupported
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_iceberg import stage_columns
-from bearlake.table.commit import FORMAT_VERSION, iceberg_file, table_name
+from bearlake.table.commit import FORMAT_VERSION, iceberg_file, last_number, table_name
 from bearlake.table.io import Locations
 from bearlake.table.model import DataFile
 
 TAIL_SUMMARY: Final = "bearlake.tail"
 """Snapshot summary of a view: JSON object, partition index → [first offset, end) of its tail."""
 
-_COMPRESSION: Final = "gzip"
+_COMPRESSION: Final = "deflate"
 _NO_SNAPSHOT: Final = -1
 
 
@@ -102,7 +102,7 @@ def _write(table: Table, metadata: TableMetadata, tail: Tail, locations: Locatio
         manifests.insert(0, writer.to_manifest_file())
     location = locations.location(f"{key}-list.avro")
     parent = None if current is None else current.snapshot_id
-    sequence_number = metadata.last_sequence_number + 1
+    sequence_number = last_number(metadata) + 1
     output = table.io.new_output(location)
     with write_manifest_list(FORMAT_VERSION, output, number, parent, sequence_number, _COMPRESSION) as list_writer:
         list_writer.add_manifests(manifests)

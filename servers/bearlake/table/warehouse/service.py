@@ -7,11 +7,9 @@ Every method raises `Refused` for what the catalog refuses, and `Unavailable` if
 Source: Apache Iceberg REST specification; PyIceberg 0.12, `catalog/sql.py`.
 """
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
-from uuid import UUID
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables as Rows
@@ -38,10 +36,10 @@ from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import Locations, StoreFileIO
 from bearlake.table.warehouse import guard
+from bearlake.table.warehouse.answers import answer_of, body_of, owner_of
 from bearlake.table.warehouse.errors import in_words_of_the_specification
 from bearlake.table.warehouse.footers import Footers
 from bearlake.table.warehouse.model import (
-    SNAPSHOTS_REFS,
     Answer,
     Body,
     Listed,
@@ -152,7 +150,7 @@ class Warehouse:
 
     async def load(self, name: Name, snapshots: str) -> Answer:
         """Return a table; `snapshots`: one of `SNAPSHOTS_…`."""
-        return await self._run(lambda catalog: _answer(_load(catalog, name), snapshots))
+        return await self._run(lambda catalog: answer_of(_load(catalog, name), snapshots))
 
     async def create(self, namespace: Namespace, body: Body) -> Answer:
         """Create a table, or return what it would be (`stage-create`)."""
@@ -166,7 +164,7 @@ class Warehouse:
             guard.check_properties(properties)
             parts = _Parts.of(body, self._location(name, body.get("location")), properties)
             if not body.get("stage-create"):
-                return _answer(catalog.create_table(name, **parts._asdict()))
+                return answer_of(catalog.create_table(name, **parts._asdict()))
             staged = new_table_metadata(**parts._asdict())
             return Answer(body=body_of(None, staged.model_dump_json()), owner=owner_of(staged), version="")
 
@@ -189,7 +187,7 @@ class Warehouse:
             metadata = FromInputFile.table_metadata(files)
             guard.check_folder(metadata.location, self._tables.locations, self._roots)
             guard.check_properties(metadata.properties)
-            return _answer(catalog.register_table(name, location))
+            return answer_of(catalog.register_table(name, location))
 
         return await self._run(register)
 
@@ -223,7 +221,7 @@ class Warehouse:
 
             verified: Any = _Verified(verify=verify)  # Any: PyIceberg's union is closed
             done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)
-            return _answer(_load_version(catalog, name, done.metadata, done.metadata_location))
+            return answer_of(_load_version(catalog, name, done.metadata, done.metadata_location))
 
         return await self._run(commit)
 
@@ -273,7 +271,7 @@ class Warehouse:
             done = catalog.commit_table(staged, asked.requirements, updates)
         except TableAlreadyExistsError as error:
             raise CommitFailedException("Requirement failed: table already exists") from error
-        return _answer(_load_version(catalog, name, done.metadata, done.metadata_location))
+        return answer_of(_load_version(catalog, name, done.metadata, done.metadata_location))
 
     def _location(self, name: Name, asked: str | None) -> str:
         if asked:
@@ -377,26 +375,3 @@ def _require_namespace(catalog: ConditionalCatalog, name: Namespace) -> None:
 
 def _is_shown(key: str) -> bool:
     return key != _EXISTS and not key.startswith(guard.OWN_PREFIX)
-
-
-def owner_of(metadata: TableMetadata) -> Owner:
-    """Return the owner that a table's metadata names."""
-    text = metadata.properties.get(STREAM_ID_PROPERTY)
-    return Owner(stream_id=None if text is None else UUID(text), table_uuid=metadata.table_uuid)
-
-
-def _answer(table: Table, snapshots: str = "") -> Answer:
-    text = table.metadata.model_dump_json()
-    if snapshots == SNAPSHOTS_REFS:
-        named = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        parsed = json.loads(text)
-        parsed["snapshots"] = [found for found in parsed.get("snapshots", ()) if found["snapshot-id"] in named]
-        text = json.dumps(parsed, separators=(",", ":"))
-    location = table.metadata_location
-    return Answer(body=body_of(location, text), owner=owner_of(table.metadata), version=f"{location} {snapshots}")
-
-
-def body_of(location: str | None, metadata: str) -> bytes:
-    """Return a table as the specification's LoadTableResult. `metadata` is JSON; `location` None: it was not written yet."""
-    place = "" if location is None else f'"metadata-location":{json.dumps(location)},'
-    return f'{{{place}"metadata":{metadata},"config":{{}}}}'.encode()
