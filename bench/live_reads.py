@@ -255,6 +255,7 @@ def measure(server: LakeServer, options: argparse.Namespace) -> tuple[list[Reade
                 sum(1 for found in (server.data / "objects" / "tail").rglob("*") if found.is_file())
             ),
             "server CPU-s": processes.usage(server.pid).cpu_s,
+            "turns of the event loop over 50 ms": server.metric("bearlake_server_loop_stalls_total"),
         }
         return readers, figures
     finally:
