@@ -1,6 +1,7 @@
 """Builds that several callers share, and the slices of a tail."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from bearlake.live.shared_build import SharedBuild
 from bearlake.live.slices import Moved, tail_slices
 from bearlake.metadata.compaction import OffsetRange
 from fixtures.live_lake import live_lake
+from simulator.loop import virtual_time
 
 
 class Builds:
@@ -47,6 +49,20 @@ async def test_callers_during_a_build_share_the_next_one() -> None:
     assert builds.begun == 2
     builds.gates[1].set()
     assert await asyncio.gather(*later) == [2, 2, 2]
+
+
+@virtual_time
+async def test_builds_begin_at_a_bounded_rate() -> None:
+    times: list[float] = []
+
+    async def build() -> None:
+        times.append(asyncio.get_running_loop().time())
+
+    shared = SharedBuild(build, pause_ms=100)
+    for _ in range(3):
+        await shared.result()
+
+    assert [round(later - earlier, 3) for earlier, later in pairwise(times)] == [0.1, 0.1]
 
 
 async def test_a_caller_that_gives_up_stops_no_build() -> None:

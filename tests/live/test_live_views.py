@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bearlake.compaction.settings import ColumnSettings
 from bearlake.errors import NotFound, Overloaded
+from bearlake.live.catalog import LiveCatalog
 from bearlake.live.pieces import TAIL_PREFIX
 from bearlake.live.settings import LiveSettings
 from bearlake.live.sweep import sweep
 from bearlake.streams.principal import ANONYMOUS
-from fixtures.live_lake import LiveLake, live_lake
+from fixtures.live_lake import Dated, LiveLake, live_lake
 from fixtures.transactional import TransactionalWriter
 
 RAW = {"table__value__mode": "raw"}
@@ -188,9 +192,34 @@ async def test_old_pieces_are_swept_and_those_of_young_views_stay(tmp_path: Path
         assert await tail_keys(lake) == set()
 
 
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_files_of_a_view_exist_as_long_as_promised_after_each_load(tmp_path: Path, seed: int) -> None:
+    """Loads at random times, without new records or with them; every old object is swept at once."""
+    rng = random.Random(seed)
+    async with live_lake(tmp_path) as lake:
+        stores = lake.lake.stores
+        clock, settings = stores.clock, LiveSettings()
+        store: Any = Dated(stores.store, clock)
+        lake.live = LiveCatalog(stores.metadata, store, lake.lake.tables, ColumnSettings(), settings, clock)
+        lake.lake.tables.bridge.store = store
+        view = await lake.lake.create(**RAW)
+        await lake.lake.produce(view, b"0")
+        count, loaded = 1, list[tuple[int, int, Any]]()
+        for _ in range(25):
+            if rng.random() < 0.3:
+                await lake.lake.produce(view, b"more")
+                count += 1
+            document = json.loads((await lake.live.load(view.stream.number)).body)
+            loaded.append((clock.now_ms(), count, document))
+            clock.advance(rng.choice([60_000, 600_000, settings.reuse_ms - 1, settings.reuse_ms]))
+            await sweep(store, settings, clock)
+            loaded = [entry for entry in loaded if entry[0] + settings.keep_ms >= clock.now_ms()]
+            for _, row_count, known in loaded:
+                assert len(await lake.read(known)) == row_count
+        await lake.live.close()
+
+
 def other_parts(lake: LiveLake) -> tuple[object, ...]:
     """What another server's live views are made from."""
-    from bearlake.compaction.settings import ColumnSettings
-
     stores = lake.lake.stores
     return stores.metadata, stores.store, lake.lake.tables, ColumnSettings(), LiveSettings(), stores.clock

@@ -16,6 +16,7 @@ from bearlake.errors import BearlakeError, NotFound
 from bearlake.live.pieces import TAIL_PREFIX, PieceWriter
 from bearlake.live.settings import LiveSettings
 from bearlake.live.sweep import sweep
+from bearlake.live.tail import Piece
 from bearlake.live.views import View, Views
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import partition_index
@@ -33,8 +34,16 @@ log = logging.getLogger(__name__)
 class _Described:
     """The answer for a view, and when its manifests were written."""
 
+    view_id: int
+    table_location: str
+    pieces: tuple[Piece, ...]
     answer: Answer
     made_ms: int
+
+    def fits(self, view: View, number: int, made_after_ms: int) -> bool:
+        """Whether the answer is the view's, with the same files, and its manifests are young enough."""
+        known = self.view_id, self.table_location, self.pieces
+        return known == (number, _location(view), view.pieces) and self.made_ms > made_after_ms
 
 
 class LiveCatalog:
@@ -76,11 +85,17 @@ class LiveCatalog:
         if view.table is None:
             raise NotFound(f"stream {view.stream.name} has no table")
         tail = _tail(view)
-        version = f"live {view_id(view.table, tail)} {view.table.metadata_location}"
+        number_of_view, now_ms = view_id(view.table, tail), self._clock.now_ms()
         known = self._described.get(number)
-        now_ms = self._clock.now_ms()
-        if known is None or known.answer.version != version or known.made_ms <= now_ms - self._settings.reuse_ms:
-            known = _Described(answer=await self._describe(view.table, tail, version, now_ms), made_ms=now_ms)
+        if known is None or not known.fits(view, number_of_view, now_ms - self._settings.reuse_ms):
+            answer = await self._describe(view.table, tail, now_ms)
+            known = _Described(
+                view_id=number_of_view,
+                table_location=_location(view),
+                pieces=view.pieces,
+                answer=answer,
+                made_ms=now_ms,
+            )
             self._remember(number, known)
         return known.answer
 
@@ -99,12 +114,12 @@ class LiveCatalog:
         self._views.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _describe(self, table: LoadedTable, tail: Tail, version: str, now_ms: int) -> Answer:
+    async def _describe(self, table: LoadedTable, tail: Tail, now_ms: int) -> Answer:
         key, time_ms = self._keys.next(), now_ms - self._settings.clock_margin_ms
         text = await self._tables.run(
             "a live view", lambda: describe(table, tail, self._tables.locations, key=key, now_ms=time_ms)
         )
-        return Answer(body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=version)
+        return Answer(body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=key)
 
     def _remember(self, number: int, described: _Described) -> None:
         self._described[number] = described
@@ -117,3 +132,7 @@ def _tail(view: View) -> Tail:
     ranges = {partition_index(partition): (start, end) for partition, start, end in view.tail}
     files = [file for piece in view.pieces for file in piece.files]
     return Tail(ranges=ranges, files=files, columns=view.columns)
+
+
+def _location(view: View) -> str:
+    return "" if view.table is None else view.table.metadata_location

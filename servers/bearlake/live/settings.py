@@ -27,6 +27,9 @@ class LiveSettings:
     """Streams whose pieces a server remembers. The tail of a forgotten stream is written anew."""
     build_concurrent_count: int = 2
     """Pieces written at once."""
+    build_pause_ms: int = 100
+    """Shortest time (ms) between two views of one table. A view with new records writes three objects; loads that come sooner wait, and
+    share the next view."""
     deadline_ms: int = 30_000
     """Longest time (ms) of one build."""
     sweep_interval_ms: int = 600_000

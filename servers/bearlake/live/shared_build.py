@@ -1,4 +1,7 @@
-"""Builds that several callers share. A caller never gets a build that began before its call, so what it gets is not older than its call."""
+"""Builds that several callers share.
+
+A caller never gets a build that began before its call, so what it gets is not older than its call.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,9 +13,11 @@ T = TypeVar("T")
 class SharedBuild(Generic[T]):
     """Runs one build at a time. Callers that arrive during a build share the next one. Belongs to one event loop."""
 
-    def __init__(self, build: Callable[[], Awaitable[T]]) -> None:
-        """`build` must end by itself: a caller that gives up does not stop it."""
+    def __init__(self, build: Callable[[], Awaitable[T]], pause_ms: int = 0) -> None:
+        """`build` must end by itself: a caller that gives up does not stop it. `pause_ms`: shortest time between two builds' beginnings."""
         self._build = build
+        self._pause_s = pause_ms / 1000
+        self._next_s = 0.0
         self._running: asyncio.Task[T] | None = None
         self._next: asyncio.Task[T] | None = None
 
@@ -32,6 +37,9 @@ class SharedBuild(Generic[T]):
     async def _run(self, before: "asyncio.Task[T] | None") -> T:
         if before is not None:
             await asyncio.wait([before])
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._next_s - loop.time())
+        self._next_s = loop.time() + self._pause_s
         self._running, self._next = self._next, None
         return await self._build()
 

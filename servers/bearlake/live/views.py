@@ -82,7 +82,9 @@ class Views:
             Corrupt: an object of the log contradicts its checksums.
             Unavailable: a store did not answer within the deadline.
         """
-        build = self._builds.setdefault(number, SharedBuild(partial(self._build, number)))
+        build = self._builds.setdefault(
+            number, SharedBuild(partial(self._build, number), self._settings.build_pause_ms)
+        )
         self._builds.move_to_end(number)
         while len(self._builds) > self._settings.stream_count_max:
             forgotten, _ = self._builds.popitem(last=False)
