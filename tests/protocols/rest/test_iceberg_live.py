@@ -1,5 +1,6 @@
 """The warehouse `live` with PyIceberg and DuckDB as engines: the last acknowledged record, rights, and what is refused."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,10 @@ from bearlake.streams.access.rights import DESCRIBE_STREAM, READ_STREAM
 from bearlake.streams.catalog import StreamView
 from fixtures.catalog_server import CatalogNode, serving
 from fixtures.rights import EVERY, OnlyRights
+from fixtures.spark_sql import jars, spark
 from fixtures.typed_lake import TypedLake, typed_lake
+
+__all__ = ["jars"]
 
 TABLES = "/v1/live/namespaces/streams/tables"
 TABLE = f"{TABLES}/orders"
@@ -56,6 +60,30 @@ async def test_pyiceberg_sees_each_record_once_acknowledged(scene: Scene) -> Non
     await scene.lake.compact(scene.view)
     await scene.lake.produce(scene.view, b"1", b"2")
     assert await scene.offsets() == [0, 1, 2]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+async def test_spark_sees_each_record_once_acknowledged_and_cannot_write(scene: Scene, jars: str) -> None:
+    await scene.lake.produce(scene.view, b"0", b"1")
+    await scene.lake.compact(scene.view)
+    await scene.lake.produce(scene.view, b"2")
+    name = "bearlake.streams.orders"
+    statements = [
+        f"select count(*), count(distinct _offset), max(_offset) from {name}",
+        f"select cast(_value as string) from {name} where _offset >= 1 order by _offset",
+        f"select count(*) from {name} a join {name} b on a._offset = b._offset",
+        f"delete from {name} where _offset = 0",
+        f"insert into {name} select * from {name}",
+        f"select count(*) from {name}",
+    ]
+
+    server = scene.server
+    answers = await asyncio.to_thread(spark, jars, server.folder, statements, server.url, "live")
+
+    assert answers[:3] == [[["3", "3", "2"]], [["1"], ["2"]], [["3"]]]
+    assert all(isinstance(answer, str) for answer in answers[3:5])
+    assert answers[5] == [["3"]]
 
 
 async def test_the_default_warehouse_shows_compacted_records_only(scene: Scene) -> None:
