@@ -14,6 +14,7 @@ from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.errors import Unavailable
 from bearlake.objects.open import open_store
 from bearlake.protocols.rest.iceberg.access import TableAccess
+from bearlake.protocols.rest.iceberg.columns import ColumnReservations
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.server import CatalogServer
 from bearlake.serving.listener import Listener
@@ -47,7 +48,9 @@ class CatalogRole(Role):
         opening = _Opening(parts)
         parts.closing.push_async_callback(opening.close)
         access = TableAccess(streams.catalog, streams.authorizer)
-        routes = CatalogRoutes(opening.tables, access, settings.tables.catalog_name, settings.catalog.request_bytes_max)
+        columns = ColumnReservations(parts.metadata.table_columns)
+        name, bytes_max = settings.tables.catalog_name, settings.catalog.request_bytes_max
+        routes = CatalogRoutes(opening.tables, access, columns, name, bytes_max)
         login = parts.http_login(settings.listeners.catalog)
         self._server = CatalogServer(routes, settings.catalog, self._listeners, login=login, quotas=streams.quotas)
         parts.closing.push_async_callback(self._server.close)

@@ -9,6 +9,7 @@ from aiohttp import hdrs, web
 
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.iceberg.access import TableAccess, operations_of, unchanged
+from bearlake.protocols.rest.iceberg.columns import ColumnReservations, new_ids
 from bearlake.protocols.rest.iceberg.rights import NAMESPACE, NAMESPACES, TABLE, TABLES
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import ANY
@@ -96,12 +97,18 @@ class CatalogRoutes:
     """The handlers."""
 
     def __init__(
-        self, tables: Callable[[], Awaitable[Tables]], access: TableAccess, warehouse: str, bytes_max: int
+        self,
+        tables: Callable[[], Awaitable[Tables]],
+        access: TableAccess,
+        columns: ColumnReservations,
+        warehouse: str,
+        bytes_max: int,
     ) -> None:
         """`tables`: loads and opens them once; raises `Unavailable`.
 
         `warehouse`: the name of the only warehouse. `bytes_max`: the largest body.
         """
+        self._columns = columns
         self._tables = tables
         self._access = access
         self._warehouse = warehouse
@@ -221,8 +228,10 @@ class CatalogRoutes:
         owner = await (await self._tables()).owner(name)
         if owner is not None:
             await self._require(request, name, owner, *operations_of(updates))
+            if (number := self._access.stream_number(owner)) is not None:
+                await self._columns.take(number, new_ids(updates, owner.last_column_id))
         elif {"type": "assert-create"} in requirements:
-            self._access.require_new(principal_of(request), name)
+            self._access.require_absent(principal_of(request), name)
         else:
             raise absent(name)
         return _table(await (await self._tables()).commit(name, body, unchanged(owner)))
