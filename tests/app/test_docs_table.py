@@ -54,8 +54,10 @@ def test_commands_of_the_page_run_from_the_folder_of_up(lake: tuple[Path, Server
 
 
 def test_python_of_the_page_reads_the_table(lake: tuple[Path, ServerProcess], monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, _ = lake
+    folder, server = lake
     code = "".join(block for kind, block in blocks() if kind == "python")
+    assert "http://127.0.0.1:8181" in code
+    code = code.replace("http://127.0.0.1:8181", server.ready["catalog"])
     monkeypatch.chdir(folder)
     said = io.StringIO()
 

@@ -26,6 +26,7 @@ from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.server import PulsarServer
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.rest.iceberg.access import TableAccess
+from bearlake.protocols.rest.iceberg.columns import ColumnReservations
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes, Tables
 from bearlake.protocols.rest.iceberg.server import CatalogServer
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
@@ -128,7 +129,8 @@ async def start(logins: Logins) -> AsyncIterator[Start]:
             settings = RestSettings(cors_origins=cors_origins)
             rest = RestServer(streams, schemas, member, settings, [listeners["rest"]], login)
             registry = RegistryServer(schemas, RegistrySettings(), [listeners["registry"]], login=login)
-            routes = CatalogRoutes(_no_tables, TableAccess(streams.catalog, seen), "bearlake", 1_000_000)
+            access, columns = TableAccess(streams.catalog, seen), ColumnReservations(metadata.table_columns)
+            routes = CatalogRoutes(_no_tables, access, columns, "bearlake", 1_000_000)
             catalog = CatalogServer(routes, CatalogSettings(), [listeners["catalog"]], login=login)
             pulsar = PulsarServer(streams, schemas, member, PulsarSettings(), [listeners["pulsar"]])
             http = PulsarHttpServer(pulsar.context, PulsarHttpSettings(), listeners["pulsar_http"], login)

@@ -15,6 +15,7 @@ from bearlake.clock import SystemClock
 from bearlake.errors import Unavailable
 from bearlake.objects.open import open_store
 from bearlake.protocols.rest.iceberg.access import TableAccess
+from bearlake.protocols.rest.iceberg.columns import ColumnReservations
 from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.server import CatalogServer
@@ -51,7 +52,9 @@ class CatalogRole(Role):
         self._opening = opening = _Opening(parts)
         parts.closing.push_async_callback(opening.close)
         access = TableAccess(streams.catalog, streams.authorizer)
-        routes = CatalogRoutes(opening.tables, access, settings.tables.catalog_name, settings.catalog.request_bytes_max)
+        columns = ColumnReservations(parts.metadata.table_columns)
+        name, bytes_max = settings.tables.catalog_name, settings.catalog.request_bytes_max
+        routes = CatalogRoutes(opening.tables, access, columns, name, bytes_max)
         login = parts.http_login(settings.listeners.catalog)
         live = LiveRoutes(opening.tables, opening.views, access)
         self._server = CatalogServer(

@@ -1,37 +1,18 @@
 """What another engine says about files must be what the files say: bounds, row counts, places. Compaction continues after all refusals."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile, write_manifest_list
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from bearlake.table import schema
-from bearlake.table.model import DataFile as OurFile
 from bearlake.table.warehouse.settings import WarehouseSettings
-from fixtures.guarded_table import Scene, scene
+from fixtures.guarded_table import Scene, Snapshots, claim, scene
 
 __all__ = ["scene"]
-
-
-def claim(scene: Scene, file: OurFile, **claims: Any) -> DataFile:
-    """What an engine says about a file: the truth, except for `claims`."""
-    truth: dict[str, Any] = {
-        "content": DataFileContent.DATA,
-        "file_path": f"{scene.server.store_url}/{file.key}",
-        "file_format": FileFormat.PARQUET,
-        "partition": Record(),
-        "record_count": file.row_count,
-        "file_size_in_bytes": file.size,
-        "lower_bounds": file.lower_bounds,
-        "upper_bounds": file.upper_bounds,
-    }
-    made = DataFile.from_args(**{**truth, **claims})
-    made.spec_id = 0
-    return made
 
 
 def instead_of_the_last_five(file: DataFile) -> Callable[[Table], None]:
@@ -139,50 +120,6 @@ async def test_a_commit_beyond_a_limit_is_refused(scene: Scene, limits: dict[str
     scene.server.warehouse.settings = WarehouseSettings(**limits)
 
     await scene.refused(instead_of_the_last_five(claim(scene, file)), why)
-
-
-class Snapshots:
-    """Makes snapshots whose manifest lists name what a test says."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-
-    async def add(self, copies: list[str]) -> tuple[int, str]:
-        """Add a snapshot that names copies of the table's first manifest under these keys; `{table}` is the table's folder."""
-        state = await self._scene.state()
-        url = self._scene.server.store_url
-
-        def make(table: Table) -> dict[str, Any]:
-            current = table.current_snapshot()
-            assert current is not None
-            manifest = current.manifests(table.io)[0]
-            with table.io.new_input(manifest.manifest_path).open() as source:
-                content = source.read()
-            named: list[ManifestFile] = []
-            for key in copies:
-                path = f"{url}/{key.format(table=state.location_key)}"
-                with table.io.new_output(path).create(overwrite=True) as target:
-                    target.write(content)
-                again = copy.deepcopy(manifest)  # PyIceberg caches manifests, and the catalog runs in this process
-                again[0] = path
-                named.append(again)
-            snapshot_id, number = 4711, 1 + (current.sequence_number or 0)
-            path = f"{table.metadata.location}/metadata/snap-{snapshot_id}.avro"
-            with write_manifest_list(
-                2, table.io.new_output(path), snapshot_id, current.snapshot_id, number, "null"
-            ) as writer:
-                writer.add_manifests(named)
-            return {
-                "snapshot-id": snapshot_id,
-                "parent-snapshot-id": current.snapshot_id,
-                "sequence-number": number,
-                "timestamp-ms": table.metadata.last_updated_ms + 1,
-                "manifest-list": path,
-                "summary": {"operation": "replace"},
-                "schema-id": 0,
-            }
-
-        return await self._scene.update({"action": "add-snapshot", "snapshot": await self._scene.on_table(make)})
 
 
 async def test_a_manifest_may_be_rewritten_in_the_folder_of_the_table(scene: Scene) -> None:

@@ -37,7 +37,7 @@ class Scene(NamedTuple):
                 return []
             return sorted(table.scan(selected_fields=("_offset",)).to_arrow().column("_offset").to_pylist())
 
-        return await self.server.client(scan, "live")
+        return await self.server.client(scan, warehouse="live")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_the_default_warehouse_shows_compacted_records_only(scene: Scene) 
 
 async def test_a_client_finds_streams_without_tables(scene: Scene) -> None:
     listed = await scene.server.client(
-        lambda catalog: (catalog.list_namespaces(), catalog.list_tables("streams")), "live"
+        lambda catalog: (catalog.list_namespaces(), catalog.list_tables("streams")), warehouse="live"
     )
 
     assert listed == ([("streams",)], [("streams", "orders")])
@@ -164,6 +164,6 @@ async def test_a_table_of_no_stream_is_the_same_in_both_warehouses(scene: Scene)
         catalog.create_table("lab.mine", rows.schema).append(rows)
 
     await scene.server.client(write)
-    read = await scene.server.client(lambda catalog: catalog.load_table("lab.mine").scan().to_arrow(), "live")
+    read = await scene.server.client(lambda catalog: catalog.load_table("lab.mine").scan().to_arrow(), warehouse="live")
 
     assert read.column("id").to_pylist() == [1, 2]

@@ -1,4 +1,4 @@
-"""Tables as the catalog answers with them."""
+"""Tables as JSON, for answers of the catalog (LoadTableResult), and their owners."""
 
 import json
 from uuid import UUID
@@ -11,13 +11,14 @@ from bearlake.table.warehouse.model import SNAPSHOTS_REFS, Answer, Owner
 
 
 def owner_of(metadata: TableMetadata) -> Owner:
-    """Return the owner that a table's metadata names."""
+    """Return the owner of a table with this metadata."""
     text = metadata.properties.get(STREAM_ID_PROPERTY)
-    return Owner(stream_id=None if text is None else UUID(text), table_uuid=metadata.table_uuid)
+    stream_id = None if text is None else UUID(text)
+    return Owner(stream_id=stream_id, table_uuid=metadata.table_uuid, last_column_id=metadata.last_column_id)
 
 
 def answer_of(table: Table, snapshots: str = "") -> Answer:
-    """Return a loaded table; `snapshots`: one of `SNAPSHOTS_…`."""
+    """Return the answer with a table; `snapshots`: one of `SNAPSHOTS_…`, empty as all."""
     text = table.metadata.model_dump_json()
     if snapshots == SNAPSHOTS_REFS:
         named = {ref.snapshot_id for ref in table.metadata.refs.values()}
@@ -29,6 +30,6 @@ def answer_of(table: Table, snapshots: str = "") -> Answer:
 
 
 def body_of(location: str | None, metadata: str) -> bytes:
-    """Return a table as the specification's LoadTableResult. `metadata` is JSON; `location` None: it was not written yet."""
+    """Return the body of an answer; `location` None: the table does not exist yet."""
     place = "" if location is None else f'"metadata-location":{json.dumps(location)},'
     return f'{{{place}"metadata":{metadata},"config":{{}}}}'.encode()

@@ -3,6 +3,7 @@
 Source: Apache Iceberg REST specification, `ErrorModel`; Java's `CatalogHandlers` and `UpdateRequirement`.
 """
 
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,7 +47,9 @@ def in_words_of_the_specification() -> Iterator[None]:
     except tuple(kind for kind, _, _ in _KINDS) as error:
         status, name = next((status, name) for kind, status, name in _KINDS if isinstance(error, kind))
         raise Refused(status, name, _text(error)) from error
-    except (iceberg.ValidationError, iceberg.ValidationException, ValueError, KeyError, TypeError) as error:
+    except RecursionError as error:
+        raise invalid("types are nested too deeply") from error
+    except (iceberg.ValidationError, iceberg.ValidationException, ValueError, KeyError, TypeError, zlib.error) as error:
         raise invalid(str(error)[:300]) from error
 
 

@@ -5,11 +5,11 @@ engines may delete and rewrite rows, add columns and branches, and set propertie
 
 - add rows: a snapshot has rows only at offsets that the table has had, and the branch `main` moves only to a snapshot with at most as many
   new rows as rows that are gone. An invented offset would collide with the record that gets this offset later;
-- drop, rename or change a column of `table/schema.py`, give a typed column a type to which it cannot be promoted, or add a column that
-  compaction cannot fill;
+- change columns so that compaction could not continue (`columns.py`);
 - say about a file what its footer does not say, or place manifests or files outside of the table's folder;
 - move the branch `main` to a version that is not a successor of the current one: the offsets in the properties say what it has;
-- move the table, partition it, change its format's version, or change the properties that Bearlake and the object store rely on.
+- move the table, partition it, change its format's version, or change the properties that Bearlake and the object store rely on;
+- name code in properties, or give snapshots numbers and times after which others could not commit or read.
 
 Other tables may do all of this, inside their own folder. Pure, except for reading manifests and footers. Source: decisions 221, 222.
 """
@@ -22,34 +22,43 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import update
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IntegerType, LongType
 
 from bearlake.table import schema
 from bearlake.table.applied_tasks import read_applied_tasks
-from bearlake.table.column_iceberg import refused_change
 from bearlake.table.io import Locations
 from bearlake.table.light import IGNORED
+from bearlake.table.warehouse.columns import check_columns
 from bearlake.table.warehouse.contents import Comparison, Difference
 from bearlake.table.warehouse.footers import Contents, Footers
 from bearlake.table.warehouse.model import Refused, forbidden
+from bearlake.table.warehouse.settings import WarehouseSettings
 
 OWN_PREFIX: Final = "bearlake."
 """Prefix of properties that only Bearlake sets."""
 FOLDER: Final = "lake/"
 """Prefix of the folders of tables that are no stream's."""
 MAIN: Final = "main"
-_KEPT: Final = frozenset({"gc.enabled", "format-version", "write.data.path", "write.object-storage.path"})
-"""Properties of a stream's table that other engines may not change."""
+_CODE: Final = "impl"
+"""End of the names of properties that name a class, which engines then load."""
+_KEPT: Final = frozenset({"gc.enabled", "format-version", "write.data.path", "schema.name-mapping.default"})
+_KEPT_PREFIXES: Final = ("commit.", "write.avro.", "write.metadata.", "write.object-storage.")
+_FREE_PREFIX: Final = "write.metadata.metrics."
+"""Properties of a stream's table that other engines may not change, and an exception: PyIceberg reads them when compaction commits, and a
+value that it does not understand would stop the stream's compaction."""
+_SKEW_MS: Final = 60_000
+"""How far the clock of an engine may differ. Iceberg's Java library does not load a table whose history goes back by more."""
+_FIRST_SNAPSHOT_ID: Final = 1
+"""Java takes -1 for no snapshot."""
 _UNCLEAR: Final = frozenset({"", ".", ".."})
 """Parts of keys by which one file has several names, or lies elsewhere."""
 _SIMPLE: Final = (
-    update.AssignUUIDUpdate,
     update.AddSchemaUpdate,
     update.SetCurrentSchemaUpdate,
     update.AddSortOrderUpdate,
     update.SetDefaultSortOrderUpdate,
-    update.SetStatisticsUpdate,
     update.RemoveStatisticsUpdate,
 )
 """Updates of a stream's table that need no check of their own: the schema is checked as a whole."""
@@ -58,8 +67,13 @@ _SIMPLE: Final = (
 def check_properties(names: Collection[str], *, is_stream: bool = False) -> None:
     """Refuse properties that other engines may not set."""
     for name in names:
-        if name.startswith(OWN_PREFIX) or name in IGNORED or (is_stream and name in _KEPT):
+        is_ours = name.startswith(OWN_PREFIX) or name in IGNORED or name.endswith(_CODE)
+        if is_ours or (is_stream and _is_kept(name)):
             raise forbidden(f"the property {name} is Bearlake's; no engine may change it")
+
+
+def _is_kept(name: str) -> bool:
+    return name in _KEPT or (name.startswith(_KEPT_PREFIXES) and not name.startswith(_FREE_PREFIX))
 
 
 def check_folder(location: str, locations: Locations, roots: Sequence[Locations] = ()) -> None:
@@ -102,14 +116,16 @@ class StreamGuard:
         files: FileIO,
         locations: Locations,
         footers: Footers,
-        manifest_bytes_max: int,
+        settings: WarehouseSettings,
+        now_ms: int,
     ) -> None:
         """`after`: the version that the commit would make. `footers`: those of this commit's files."""
+        self._now_ms = now_ms
         self._before = before
         self._after = after
         self._locations = locations
         self._footers = footers
-        self._comparison = Comparison(files, locations, self._check_path, manifest_bytes_max)
+        self._comparison = Comparison(files, locations, self._check_path, settings)
         self._folder = f"{locations.key(before.location)}/"
         self._ends = read_applied_tasks(before.properties).ends
 
@@ -117,7 +133,7 @@ class StreamGuard:
         """Raise `Refused` if the updates (Any: PyIceberg's closed union), after `check_stream_properties`, are not allowed."""
         for change in updates:
             self._check_one(change)
-        self._check_columns()
+        check_columns(self._before, self._after)
         self._check_main()
 
     def _check_one(self, change: Any) -> None:
@@ -132,30 +148,18 @@ class StreamGuard:
                 pass
             case update.SetDefaultSpecUpdate() if not self._after.spec().fields:
                 pass
+            case update.AssignUUIDUpdate() if change.uuid == self._before.table_uuid:
+                pass
+            case update.SetStatisticsUpdate():
+                self._check_path(change.statistics.statistics_path)
             case update.AddSnapshotUpdate():
                 self._check_snapshot(change.snapshot)
-            case update.SetSnapshotRefUpdate():
+            case update.SetSnapshotRefUpdate() if change.ref_name != MAIN or change.type == SnapshotRefType.BRANCH:
                 pass  # `_check_main`
             case update.RemoveSnapshotRefUpdate() if change.ref_name != MAIN:
                 pass
             case _ if not isinstance(change, _SIMPLE):
                 raise forbidden(f"{change.action}: not possible for the table of a stream")
-
-    def _check_columns(self) -> None:
-        found, known = self._after.schema(), {field.field_id for field in self._before.schema().fields}
-        for ours in schema.iceberg_schema().fields:
-            theirs = next((field for field in found.fields if field.field_id == ours.field_id), None)
-            if theirs is None or theirs.name != ours.name or theirs.field_type != ours.field_type:
-                raise forbidden(
-                    f"the column {ours.name} belongs to the stream; it cannot be dropped, renamed or changed"
-                )
-            if theirs.required != ours.required:
-                raise forbidden(f"the column {ours.name} must stay {'required' if ours.required else 'optional'}")
-        if name := refused_change(self._before, found):
-            raise forbidden(f"the typed column {name} belongs to the stream; its type can only be promoted")
-        for field in found.fields:
-            if field.required and field.field_id not in known:
-                raise forbidden(f"the column {field.name} must be optional: records of the stream do not have it")
 
     def _check_main(self) -> None:
         current, moved = self._before.current_snapshot_id, self._after.current_snapshot_id
@@ -182,8 +186,21 @@ class StreamGuard:
             parent = self._after.snapshot_by_id(snapshot.parent_snapshot_id)
             if parent is None:
                 raise forbidden("the parent of a snapshot must be a snapshot of the table")
+        self._check_numbers(snapshot)
         self._check_path(snapshot.manifest_list)
         self._check_files(self._comparison.difference(snapshot, parent))
+
+    def _check_numbers(self, snapshot: Snapshot) -> None:
+        """Refuse numbers after which the next commit, or another engine's reading, could fail."""
+        last, count = self._before.last_sequence_number, len(self._after.snapshots) - len(self._before.snapshots)
+        if not last < (snapshot.sequence_number or 0) <= last + count:
+            raise forbidden(f"the sequence number of a snapshot must be the next one, {last + 1}")
+        if snapshot.snapshot_id < _FIRST_SNAPSHOT_ID:
+            raise forbidden("the id of a snapshot must be positive")
+        if not self._before.last_updated_ms - _SKEW_MS <= snapshot.timestamp_ms <= self._now_ms + _SKEW_MS:
+            raise forbidden(
+                "the time of a snapshot must be between the table's last change and now; check the engine's clock"
+            )
 
     def _check_files(self, found: Difference) -> None:
         files = (*found.data, *found.deletes)

@@ -1,7 +1,7 @@
 """Values of the catalog for other engines. Need neither pyarrow nor pyiceberg."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -12,6 +12,20 @@ Name: TypeAlias = tuple[str, ...]
 SNAPSHOTS_ALL = "all"
 SNAPSHOTS_REFS = "refs"
 """Which snapshots an answer has: all, or those of branches and tags."""
+
+
+FIELD_ID_MAX = 2_147_483_447
+"""Larger field ids are Iceberg's own. Source: Iceberg table spec, "Reserved Field IDs"."""
+NEW_FIELD_COUNT_MAX = 10_000
+"""Fields that one commit may add to a stream's table, nested ones included."""
+
+
+def new_ids_end(last_id: int) -> int:
+    """Return the end of the field ids that new columns may have, if the newest one so far is `last_id`.
+
+    They are near it, so that nobody can use up the ids, of which compaction needs some.
+    """
+    return min(last_id + NEW_FIELD_COUNT_MAX, FIELD_ID_MAX) + 1
 
 
 class Refused(Exception):
@@ -44,6 +58,8 @@ class Owner:
 
     stream_id: UUID | None
     table_uuid: UUID
+    last_column_id: int = field(default=0, compare=False)
+    """The newest field id that the table had given when it was loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ Every method raises `Refused` for what the catalog refuses, and `Unavailable` if
 Source: Apache Iceberg REST specification; PyIceberg 0.12, `catalog/sql.py`.
 """
 
+import threading
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables as Rows
@@ -20,17 +21,15 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import AssertCreate, SetLocationUpdate, ValidatableTableRequirement, update_table_metadata
+from pyiceberg.table.update import AssertCreate, SetLocationUpdate, update_table_metadata
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
-from bearlake.errors import Invalid
+from bearlake.clock import Clock, SystemClock
+from bearlake.errors import Invalid, Overloaded
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.iceberg import IcebergTables
@@ -51,6 +50,7 @@ from bearlake.table.warehouse.model import (
     forbidden,
     invalid,
 )
+from bearlake.table.warehouse.requests import NewTable, Verified, expanded_size
 from bearlake.table.warehouse.settings import WarehouseSettings
 
 T = TypeVar("T")
@@ -61,9 +61,13 @@ _EXISTS = "exists"  # property by which PyIceberg's catalog stores a namespace w
 class Warehouse:
     """The catalog of the tables, for other engines. The caller keeps ownership of `tables`, and has added the foreign roots to them."""
 
-    def __init__(self, tables: IcebergTables, settings: WarehouseSettings | None = None) -> None:
+    def __init__(
+        self, tables: IcebergTables, settings: WarehouseSettings | None = None, clock: Clock | None = None
+    ) -> None:
         self._tables = tables
         self.settings = settings or WarehouseSettings()
+        self._clock = clock or SystemClock()
+        self.checks = threading.BoundedSemaphore(self.settings.check_count_max)
         self._roots = [Locations(root) for root in self.settings.foreign_roots]
 
     async def namespaces(self, parent: Namespace) -> list[Namespace]:
@@ -162,7 +166,7 @@ class Warehouse:
                 raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
             properties = {key: str(value) for key, value in (body.get("properties") or {}).items()}
             guard.check_properties(properties)
-            parts = _Parts.of(body, self._location(name, body.get("location")), properties)
+            parts = NewTable.of(body, self._location(name, body.get("location")), properties)
             if not body.get("stage-create"):
                 return answer_of(catalog.create_table(name, **parts._asdict()))
             staged = new_table_metadata(**parts._asdict())
@@ -184,6 +188,7 @@ class Warehouse:
             files = StoreFileIO(dict(catalog.properties)).new_input(location)
             if not files.exists():
                 raise invalid(f"the metadata file {location} does not exist")
+            self._check_size(expanded_size(files, self.settings.metadata_bytes_max))
             metadata = FromInputFile.table_metadata(files)
             guard.check_folder(metadata.location, self._tables.locations, self._roots)
             guard.check_properties(metadata.properties)
@@ -212,14 +217,17 @@ class Warehouse:
                 check(None if before is None else owner_of(before))
                 if before is None:
                     raise CommitFailedException("the table was dropped")
-                if STREAM_ID_PROPERTY not in before.properties:
+                is_stream = STREAM_ID_PROPERTY in before.properties
+                if is_stream:
+                    guard.check_stream_properties(asked.updates)
+                else:
                     guard.check_other(asked.updates, self._tables.locations, self._roots)
-                    return
-                guard.check_stream_properties(asked.updates)
                 after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
-                self._guard(before, after, catalog).check(asked.updates)
+                if is_stream:
+                    self._check(before, after, catalog, asked.updates)
+                self._check_size(len(after.model_dump_json(warnings=False)))
 
-            verified: Any = _Verified(verify=verify)  # Any: PyIceberg's union is closed
+            verified: Any = Verified(verify=verify)  # Any: PyIceberg's union is closed
             done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)
             return answer_of(_load_version(catalog, name, done.metadata, done.metadata_location))
 
@@ -280,10 +288,28 @@ class Warehouse:
         parts = ["".join(c if c.isalnum() or c in "_-" else "_" for c in part) for part in name]
         return self._tables.locations.location(f"{guard.FOLDER}{'/'.join(parts)}-{uuid.uuid4().hex[:8]}")
 
-    def _guard(self, before: TableMetadata, after: TableMetadata, catalog: ConditionalCatalog) -> guard.StreamGuard:
+    def _check(
+        self, before: TableMetadata, after: TableMetadata, catalog: ConditionalCatalog, updates: Sequence[Any]
+    ) -> None:
+        """Check updates (Any: PyIceberg's closed union) of a stream's table."""
         files, footers = StoreFileIO(dict(catalog.properties)), Footers(self._tables.bridge, self.settings)
-        most = self.settings.manifest_bytes_max
-        return guard.StreamGuard(before, after, files, self._tables.locations, footers, most)
+        if not self.checks.acquire(timeout=self.settings.check_wait_ms / 1000):
+            raise Overloaded(
+                "too many commits to tables of streams are being checked (catalog.warehouse.check_count_max)"
+            )
+        try:
+            guard.StreamGuard(
+                before, after, files, self._tables.locations, footers, self.settings, self._clock.now_ms()
+            ).check(updates)
+        finally:
+            self.checks.release()
+
+    def _check_size(self, size: int) -> None:
+        if size > self.settings.metadata_bytes_max:
+            raise forbidden(
+                f"the table's metadata would have {size} bytes; the limit is {self.settings.metadata_bytes_max} "
+                "(catalog.warehouse.metadata_bytes_max)"
+            )
 
     def _folder(self, metadata_location: str | None) -> str | None:
         return (self._tables.locations.key_or_none(metadata_location or "") or "").rpartition("/metadata/")[0] or None
@@ -297,38 +323,6 @@ class Warehouse:
                 return call(catalog)
 
         return await self._tables.run("the catalog", run)
-
-
-class _Parts(NamedTuple):
-    """The parts of a new table."""
-
-    schema: Schema
-    partition_spec: PartitionSpec
-    sort_order: SortOrder
-    location: str
-    properties: dict[str, str]
-
-    @classmethod
-    def of(cls, body: Body, location: str, properties: dict[str, str]) -> "_Parts":
-        """Parse them."""
-        spec, order = body.get("partition-spec"), body.get("write-order")
-        return cls(
-            Schema.model_validate(body["schema"]),
-            PartitionSpec.model_validate(spec) if spec else UNPARTITIONED_PARTITION_SPEC,
-            SortOrder.model_validate(order) if order else UNSORTED_SORT_ORDER,
-            location,
-            properties,
-        )
-
-
-class _Verified(ValidatableTableRequirement):
-    """Calls a check with the version that the commit replaces. Not part of the REST specification."""
-
-    type: Literal["bearlake-verified"] = "bearlake-verified"
-    verify: Any  # `Callable[[TableMetadata | None], None]`
-
-    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # PyIceberg's own name
-        self.verify(base_metadata)
 
 
 def _load(catalog: ConditionalCatalog, name: Name) -> Table:

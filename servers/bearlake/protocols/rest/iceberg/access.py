@@ -32,6 +32,11 @@ class TableAccess:
         """Raise `Denied` unless `who` may create a table of this name."""
         require(self._authorizer, who, Operation.CREATE, Resource.STREAM, ".".join(name))
 
+    def require_absent(self, who: Principal, name: Name) -> None:
+        """Raise `Refused`, as for a table that it may not see, unless `who` may create a table of this name, which does not exist."""
+        if not self._authorizer.allows(who, Operation.CREATE, Resource.STREAM, ".".join(name)):
+            raise absent(name)
+
     async def subject(self, name: Name, owner: Owner | None) -> str:
         """Return the topic whose rules decide over the table: its stream, or one named like the table. Raises `Unavailable`."""
         if owner is not None and owner.stream_id is not None:
@@ -70,16 +75,26 @@ class TableAccess:
 
     def is_stream(self, owner: Owner) -> bool:
         """Whether the table belongs to a stream that exists, after `subject`."""
-        return owner.stream_id is not None and self._streams.peek_id(owner.stream_id.bytes) is not None
+        return self.stream_number(owner) is not None
+
+    def stream_number(self, owner: Owner) -> int | None:
+        """Return the number of the table's stream; None if it belongs to no stream that exists, after `subject`."""
+        view = None if owner.stream_id is None else self._streams.peek_id(owner.stream_id.bytes)
+        return None if view is None else view.stream.number
 
     def require(self, who: Principal, operations: Collection[Operation], subject: str, name: Name) -> None:
         """Raise unless `who` may do the operations to the table.
 
         Raises:
-            Refused: it may not even see the table.
+            Refused: it may not even see the table: it may do none of the operations, nor describe the stream.
             Denied: it may see it.
         """
-        if not self._authorizer.sees(who, Operation.DESCRIBE, Resource.STREAM, subject):
+        if not any(
+            self._authorizer.sees(who, operation, Resource.STREAM, subject)
+            for operation in (Operation.DESCRIBE, *operations)
+        ):
+            for operation in operations:
+                self._authorizer.allows(who, operation, Resource.STREAM, subject)  # for the audit log
             raise absent(name)
         for operation in operations:
             if not self._authorizer.allows(who, operation, Resource.STREAM, subject):

@@ -19,6 +19,7 @@ from bearlake.protocols.rest.iceberg.answers import (
     table_answer,
     texts_in,
 )
+from bearlake.protocols.rest.iceberg.columns import ColumnReservations, new_ids
 from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES
 from bearlake.protocols.rest.iceberg.tables import Tables
 from bearlake.serving.http.login import principal_of
@@ -57,12 +58,18 @@ class CatalogRoutes:
     """The handlers."""
 
     def __init__(
-        self, tables: Callable[[], Awaitable[Tables]], access: TableAccess, warehouse: str, bytes_max: int
+        self,
+        tables: Callable[[], Awaitable[Tables]],
+        access: TableAccess,
+        columns: ColumnReservations,
+        warehouse: str,
+        bytes_max: int,
     ) -> None:
         """`tables`: loads and opens them once; raises `Unavailable`.
 
         `warehouse`: the name of the only warehouse. `bytes_max`: the largest body.
         """
+        self._columns = columns
         self._tables = tables
         self._access = access
         self._warehouse = warehouse
@@ -177,8 +184,10 @@ class CatalogRoutes:
         owner = await (await self._tables()).owner(name)
         if owner is not None:
             await self._require(request, name, owner, *operations_of(updates))
+            if (number := self._access.stream_number(owner)) is not None:
+                await self._columns.take(number, new_ids(updates, owner.last_column_id))
         elif {"type": "assert-create"} in requirements:
-            self._access.require_new(principal_of(request), name)
+            self._access.require_absent(principal_of(request), name)
         else:
             raise absent(name)
         return table_answer(await (await self._tables()).commit(name, body, unchanged(owner)))

@@ -9,11 +9,11 @@ from bearlake.table.warehouse.settings import WarehouseSettings
 class CatalogSettings:
     """The Iceberg REST catalog for other engines."""
 
-    request_bytes_max: int = 16 * 1024 * 1024
+    request_bytes_max: int = 8 * 1024 * 1024
     """Largest request body, uncompressed: the updates of a commit, as JSON; a larger body is answered with 413."""
-    request_count_max: int = 256
-    """Concurrent requests; further requests are answered with 503."""
-    address_request_count_max: int = 128
+    request_count_max: int = 64
+    """Concurrent requests; further requests are answered with 503. Each may have a body of the size above."""
+    address_request_count_max: int = 32
     """Concurrent requests of one client address; further requests are answered with 503; 0: no limit. Half of the requests, so that one
     client cannot take all; clients behind one proxy or NAT share an address."""
     request_timeout_ms: int = 120_000
