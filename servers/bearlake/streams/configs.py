@@ -108,6 +108,12 @@ ALL: tuple[Config, ...] = (
         "Approximate time (ms) of the last HTTP use of the stream; used for http.ttl.seconds.",
         0,
     ),
+    Config(
+        "import.source",
+        _S,
+        "",
+        "Cluster and topic that an import copies to this stream, which takes no other batches meanwhile; empty: none.",
+    ),
     Config("index.interval.bytes", _I, "4096", _NO_DISK, 0),
     Config("leader.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("local.retention.bytes", _L, "-2", _NO_DISK, -2),
@@ -262,6 +268,9 @@ ALL: tuple[Config, ...] = (
 
 BY_NAME: dict[str, Config] = {config.name: config for config in ALL}
 
+IMPORT_SOURCE = "import.source"
+"""The config that an import sets when it creates a stream, and that its promotion unsets."""
+
 ENDING = frozenset({"http.deleted", "http.expires.at", "http.incomplete", "http.ttl.seconds", "http.used.at"})
 """Configs by which servers delete a stream. A caller who changes one also needs the right to delete the stream."""
 
@@ -302,6 +311,7 @@ class StreamRules:
     """Rules that the append path checks: largest batch (bytes), timestamp bounds (ms), and checks of single records.
 
     `validates_records`: the records of batches that clients encoded are checked. `requires_keys`: every record must have a key.
+    `is_imported`: only the import appends (decision 227).
     """
 
     batch_bytes_max: int
@@ -310,11 +320,12 @@ class StreamRules:
     timestamp_after_max_ms: int
     validates_records: bool
     requires_keys: bool
+    is_imported: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Whether `kernel.admit_plain` can decide: the server neither stamps batches nor requires keys."""
-        return self.timestamp_source is TimestampSource.CREATE and not self.requires_keys
+        """Whether `kernel.admit_plain` can decide: the server neither stamps nor refuses all batches, nor requires keys."""
+        return self.timestamp_source is TimestampSource.CREATE and not self.requires_keys and not self.is_imported
 
 
 def rules(configs: Mapping[str, str]) -> StreamRules:
@@ -327,6 +338,7 @@ def rules(configs: Mapping[str, str]) -> StreamRules:
         timestamp_after_max_ms=int(value(configs, "message.timestamp.after.max.ms")),
         validates_records=is_compacted or value(configs, "record.validation") == "full",
         requires_keys=is_compacted,
+        is_imported=bool(value(configs, IMPORT_SOURCE)),
     )
 
 
