@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from fixtures.cli_process import Cli
+from fixtures.ports import free_port
 from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, finished, started
 from fixtures.waiting import WAIT_S
 
@@ -69,15 +71,17 @@ def test_an_import_that_is_killed_goes_on_and_the_promoted_stream_has_each_recor
 ) -> None:
     words = ("import", "kafka", "--from", source.kafka, "--topics", "ord.*", "--data-dir", tmp_path / "data")
     with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as target:
-        half = (*words, "--follow", "--megabytes-per-second", "0.2")
+        port = free_port()
+        half = (*words, "--follow", "--bytes-per-s", "200000", "--admin-port", port)
         with (tmp_path / "out").open("wb") as out:
             killed = subprocess.Popen(
                 [*PROGRAM, *map(str, half)], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=clean_environment()
             )
             assert len(read_when_there(target, 10)) == 10
+            metrics, ready = (page(port, path) for path in ("metrics", "readyz"))
             killed.send_signal(signal.SIGKILL)
             assert killed.wait(WAIT_S) == -signal.SIGKILL
-        done = finished(*words, "--json")
+        done = finished(*words, "--json", "--verify")
         assert done.returncode == 0, done.stderr.decode()
         result = json.loads(done.stdout)
         refused = Producer({"bootstrap.servers": target.kafka})
@@ -88,6 +92,13 @@ def test_an_import_that_is_killed_goes_on_and_the_promoted_stream_has_each_recor
         again = finished(*words)
 
         assert result["lag"] == 0
+        assert [(row["missing"], row["different"]) for row in result["compared"]] == [(0, 0)] * 2
+        assert sum(row["same_batches"] for row in result["compared"]) >= RECORD_COUNT // 10
+        assert "bearlake_import_partitions 2.0" in metrics
+        assert "bearlake_import_bytes_per_second_limit 200000.0" in metrics
+        assert sample(metrics, "bearlake_import_bytes_total") > 0
+        assert sample(metrics, "bearlake_import_lag_offsets") > 0
+        assert json.loads(ready) == {"status": "ready"}
         assert (result["groups"], result["refused_groups"]) == (["billing"], {})
         assert committed(target.kafka, "billing") == [700, -1001]
         assert [row["end_offset"] for row in result["partitions"]] == [RECORD_COUNT // 2] * 2
@@ -98,8 +109,20 @@ def test_an_import_that_is_killed_goes_on_and_the_promoted_stream_has_each_recor
         assert errors == ["TOPIC_AUTHORIZATION_FAILED"]
         assert promoted.returncode == 0, promoted.stderr.decode()
         assert again.returncode == 1
-        assert again.stderr.startswith(b"bearlake: stream 'orders' exists and is not being imported"), again.stderr
+        assert b"bearlake: stream 'orders' exists and is not being imported" in again.stderr, again.stderr
         assert Cli(target).json("stream", "describe", "orders")["configs"] == {"retention.ms": "-1"}
+
+
+def page(port: int, path: str) -> str:
+    """A page of the import's admin API."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=WAIT_S) as answer:
+        return str(answer.read().decode())
+
+
+def sample(page: str, name: str) -> float:
+    """A metric without labels."""
+    (line,) = [line for line in page.splitlines() if line.startswith(f"{name} ")]
+    return float(line.split()[1])
 
 
 def read_when_there(target: ServerProcess, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -133,8 +156,16 @@ def test_an_import_says_what_is_wrong_with_its_source(source: ServerProcess, tmp
         pattern = finished(*common, "--from", source.kafka, "--topics", "(")
         address = finished(*common, "--from", "kafka", "--topics", "x")
         silent = finished(*common, "--from", "127.0.0.1:1", "--topics", "x")
+        login = ("--from", source.kafka, "--topics", "x", "--mechanism", "SCRAM-SHA-256", "--user", "alice")
+        half = finished(*common, *login)
+        unread = finished(*common, *login, "--password-file", tmp_path / "missing")
+        endless = finished(*common, "--from", source.kafka, "--topics", "x", "--follow", "--verify")
 
-    assert [done.returncode for done in (nothing, pattern, address, silent)] == [1, 2, 2, 3]
+    failed = (nothing, pattern, address, silent, half, unread, endless)
+    assert [done.returncode for done in failed] == [1, 2, 2, 3, 2, 2, 2]
+    assert b"imports.source: mechanism SCRAM-SHA-256 needs password_file" in half.stderr
+    assert b"does not let clients log in" in unread.stderr
+    assert b"--follow has none" in endless.stderr
     assert b"has no topic that matches nothing" in nothing.stderr
     assert b"not a regular expression" in pattern.stderr
     assert b"expected host:port" in address.stderr

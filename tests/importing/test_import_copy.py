@@ -6,9 +6,11 @@ import pytest
 
 from bearlake.errors import Conflict, NotFound
 from bearlake.importing.cluster import SourceCluster
-from bearlake.importing.copying import Copy, CopySettings
-from bearlake.importing.source import SourceSettings
-from bearlake.importing.target import Target, usable
+from bearlake.importing.copying import Copy
+from bearlake.importing.pace import Pace
+from bearlake.importing.selection import Selection, usable
+from bearlake.importing.settings import CopySettings, SourceSettings
+from bearlake.importing.target import Target
 from bearlake.streams.configs import IMPORT_SOURCE
 from fixtures.kafka_server import Make, Node, batch_of, values_of
 from fixtures.transactional import TransactionalWriter
@@ -18,15 +20,22 @@ SOURCE = SourceSettings(fetch_wait_ms=10, timeout_ms=20_000)
 COPY = CopySettings(pause_ms=1, attempt_count_max=3)
 
 
-async def copy_of(source: Node, target: Node, *names: str, copy: CopySettings = COPY, **configs: str) -> Copy:
-    """A copy of these topics from one deployment to another."""
+@pytest.fixture
+def targets(cluster_of_each_store: Make) -> Make:
+    """Makes targets, on each kind of metadata store. Sources are always on stores in memory."""
+    return cluster_of_each_store
+
+
+async def copy_of(source: Node, target: Node, *names: str, copy: CopySettings = COPY) -> Copy:
+    """A copy of the topics of these names or patterns from one deployment to another."""
     cluster = SourceCluster(source.address, SOURCE)
-    await cluster.topics([".*"])
-    return Copy(cluster, Target(target.streams, cluster.cluster_id), names, dict.fromkeys(names, configs), copy)
+    selection = Selection(cluster, names)
+    await selection.look()
+    return Copy(cluster, Target(target.streams, cluster.cluster_id), selection, copy)
 
 
-async def test_each_partition_has_the_same_batches_at_the_same_offsets(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_each_partition_has_the_same_batches_at_the_same_offsets(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders", 3)
     client = await source.client()
     for index in range(3):
@@ -48,8 +57,8 @@ async def test_each_partition_has_the_same_batches_at_the_same_offsets(kafka_clu
     assert [item.lag for item in copy.partitions] == [0, 0, 0]
 
 
-async def test_a_copy_goes_on_where_the_target_ends(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_a_copy_goes_on_where_the_target_ends(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders")
     client = await source.client()
     await client.produce(topic, batch_of(b"a", b"b"))
@@ -63,8 +72,8 @@ async def test_a_copy_goes_on_where_the_target_ends(kafka_cluster: Make) -> None
     assert await values_in(target, "orders") == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-async def test_a_copy_that_is_cancelled_at_any_time_stores_each_batch_once(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_a_copy_that_is_cancelled_at_any_time_stores_each_batch_once(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders")
     client = await source.client()
     for number in range(30):
@@ -81,8 +90,8 @@ async def test_a_copy_that_is_cancelled_at_any_time_stores_each_batch_once(kafka
     assert await values_in(target, "orders") == [(number, b"%d" % number) for number in range(30)]
 
 
-async def test_two_copies_at_once_store_each_batch_once(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_two_copies_at_once_store_each_batch_once(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders")
     client = await source.client()
     for number in range(30):
@@ -95,8 +104,8 @@ async def test_two_copies_at_once_store_each_batch_once(kafka_cluster: Make) -> 
     assert await values_in(target, "orders") == [(number, b"%d" % number) for number in range(30)]
 
 
-async def test_a_copy_that_follows_gets_later_records(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_a_copy_that_follows_gets_later_records(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders")
     client = await source.client()
     copy = await copy_of(source, target, "orders")
@@ -112,8 +121,10 @@ async def test_a_copy_that_follows_gets_later_records(kafka_cluster: Make) -> No
     assert await values_in(target, "orders") == [(0, b"a"), (1, b"b")]
 
 
-async def test_deleted_records_of_the_source_leave_the_start_at_the_same_offset(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_deleted_records_of_the_source_leave_the_start_at_the_same_offset(
+    kafka_cluster: Make, targets: Make
+) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders", 2)
     client = await source.client()
     for index in range(2):
@@ -133,8 +144,10 @@ async def test_deleted_records_of_the_source_leave_the_start_at_the_same_offset(
     assert [item for item in found if item[0] >= 2] == [(2, b"c"), (3, b"d"), (4, b"e")]
 
 
-async def test_aborted_records_are_left_out_and_an_open_transaction_holds_the_copy_up(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_aborted_records_are_left_out_and_an_open_transaction_holds_the_copy_up(
+    kafka_cluster: Make, targets: Make
+) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     await source.create("orders")
     writer = await TransactionalWriter.of(source.streams, "orders")
     await writer.aborted(b"gone")
@@ -154,8 +167,8 @@ async def test_aborted_records_are_left_out_and_an_open_transaction_holds_the_co
     assert (4, b"open") in await values_in(target, "orders")
 
 
-async def test_nobody_else_appends_until_the_stream_is_promoted(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_nobody_else_appends_until_the_stream_is_promoted(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders")
     client, writer = await source.client(), await target.client()
     await client.produce(topic, batch_of(b"a"))
@@ -174,9 +187,9 @@ async def test_nobody_else_appends_until_the_stream_is_promoted(kafka_cluster: M
 
 
 async def test_an_import_that_runs_while_the_stream_is_promoted_writes_nothing_after_other_records(
-    kafka_cluster: Make,
+    kafka_cluster: Make, targets: Make
 ) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders")
     client, writer = await source.client(), await target.client()
     copy = await copy_of(source, target, "orders")
@@ -192,8 +205,8 @@ async def test_an_import_that_runs_while_the_stream_is_promoted_writes_nothing_a
     assert await values_in(target, "orders") == [(0, b"ours")]
 
 
-async def test_an_import_touches_no_stream_that_it_did_not_create(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_an_import_touches_no_stream_that_it_did_not_create(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     await source.create("orders")
     await source.create("bills")
     await target.create("orders")
@@ -205,8 +218,10 @@ async def test_an_import_touches_no_stream_that_it_did_not_create(kafka_cluster:
         await (await copy_of(source, target, "bills")).run(follow=False)
 
 
-async def test_a_topic_that_was_created_again_is_not_mixed_with_the_former_one(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_a_topic_that_was_created_again_is_not_mixed_with_the_former_one(
+    kafka_cluster: Make, targets: Make
+) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders")
     client = await source.client()
     await client.produce(topic, batch_of(b"a"))
@@ -219,12 +234,12 @@ async def test_a_topic_that_was_created_again_is_not_mixed_with_the_former_one(k
         await (await copy_of(source, target, "orders")).run(follow=False)
 
 
-async def test_new_partitions_and_configs_of_the_source_are_taken_over(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_new_partitions_and_configs_of_the_source_are_taken_over(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     await source.create("orders", 1, retention_ms="123456", max_message_bytes="5000")
     cluster = SourceCluster(source.address, SOURCE)
-    kept, left = usable((await cluster.configs(["orders"]))["orders"] | {"confluent.placement": "x"})
-    await (await copy_of(source, target, "orders", **kept)).run(follow=False)
+    _, left = usable((await cluster.configs(["orders"]))["orders"] | {"confluent.placement": "x"})
+    await (await copy_of(source, target, "orders")).run(follow=False)
     view = await source.streams.catalog.resolve("orders")
     await source.streams.catalog.add_partitions(view.stream, 2)
     await (await copy_of(source, target, "orders")).run(follow=False)
@@ -235,8 +250,8 @@ async def test_new_partitions_and_configs_of_the_source_are_taken_over(kafka_clu
     assert made.configs.keys() == {"retention.ms", "max.message.bytes", IMPORT_SOURCE}
 
 
-async def test_a_stream_that_is_deleted_ends_its_import(kafka_cluster: Make) -> None:
-    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+async def test_a_stream_that_is_deleted_ends_its_import(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
     topic = await source.create("orders")
     client = await source.client()
     copy = await copy_of(source, target, "orders")
@@ -248,6 +263,118 @@ async def test_a_stream_that_is_deleted_ends_its_import(kafka_cluster: Make) -> 
 
     with pytest.raises(NotFound):
         await asyncio.wait_for(running, 20)
+
+
+async def test_a_topic_that_cannot_be_copied_does_not_stop_the_others(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
+    client = await source.client()
+    for name in ("bills", "orders"):
+        await client.produce(await source.create(name), batch_of(b"a"))
+    await target.create("bills")
+
+    copy = await copy_of(source, target, ".*")
+    await copy.run(follow=False)
+
+    assert await values_in(target, "orders") == [(0, b"a")]
+    assert list(copy.ended) == ["bills"]
+    assert isinstance(copy.ended["bills"], Conflict)
+    assert [item.topic.name for item in copy.partitions] == ["orders"]
+
+
+async def test_a_promotion_ends_one_topic_and_the_others_are_followed(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
+    client, writer = await source.client(), await target.client()
+    topics = {name: await source.create(name) for name in ("bills", "orders")}
+    copy = await copy_of(source, target, ".*")
+    running = asyncio.ensure_future(copy.run(follow=True))
+    await until(lambda: len(copy.partitions) == 2)
+    view = await target.streams.catalog.resolve("bills")
+    await Target(target.streams, "").promote("bills")
+    await writer.produce(view.id_bytes, batch_of(b"ours"))
+    await client.produce(topics["bills"], batch_of(b"theirs"))
+    await until(lambda: "bills" in copy.ended)
+    await client.produce(topics["orders"], batch_of(b"a"))
+    await until(lambda: copy.copied.batches == 1)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert await values_in(target, "bills") == [(0, b"ours")]
+    assert await values_in(target, "orders") == [(0, b"a")]
+
+
+async def test_topics_that_are_created_later_are_followed_too(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
+    client = await source.client()
+    await source.create("orders-1")
+    quick = CopySettings(pause_ms=1, refresh_ms=1)
+    copy = await copy_of(source, target, "orders.*", copy=quick)
+    running = asyncio.ensure_future(copy.run(follow=True))
+    await until(lambda: len(copy.partitions) == 1)
+    await client.produce(await source.create("orders-2", retention_ms="123456"), batch_of(b"a"))
+    await until(lambda: copy.copied.batches == 1)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert await values_in(target, "orders-2") == [(0, b"a")]
+    made = (await target.streams.catalog.resolve("orders-2")).stream
+    assert made.configs["retention.ms"] == "123456"
+
+
+async def test_a_topic_that_the_source_deletes_waits_and_does_not_stop_the_others(
+    kafka_cluster: Make, targets: Make
+) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
+    client = await source.client()
+    topics = {name: await source.create(name) for name in ("bills", "orders")}
+    await client.produce(topics["bills"], batch_of(b"a"))
+    copy = await copy_of(source, target, ".*", copy=CopySettings(pause_ms=1, refresh_ms=1))
+    running = asyncio.ensure_future(copy.run(follow=True))
+    await until(lambda: copy.copied.batches == 1)
+    await source.streams.catalog.delete((await source.streams.catalog.resolve("bills")).stream)
+    await until(lambda: [item.topic.name for item in copy.partitions] == ["orders"])
+    await client.produce(topics["orders"], batch_of(b"b"))
+    await until(lambda: copy.copied.batches == 2)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert await values_in(target, "bills") == [(0, b"a")]
+    assert await values_in(target, "orders") == [(0, b"b")]
+    assert copy.ended == {}
+
+
+async def test_records_that_the_source_deletes_meanwhile_are_skipped(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
+    topic = await source.create("orders")
+    client = await source.client()
+    await client.produce(topic, batch_of(b"a", b"b"))
+    copy = await copy_of(source, target, "orders", copy=CopySettings(pause_ms=1, refresh_ms=1))
+    running = asyncio.ensure_future(copy.run(follow=True))
+    await until(lambda: copy.copied.batches == 1)
+    view = await source.streams.catalog.resolve("orders")
+    made = await target.streams.catalog.resolve("orders")
+    await source.streams.metadata.log.trim(view.partition(0), 1)
+    await until(lambda: copy.partitions[0].start == 1)
+    running.cancel()
+    await asyncio.wait({running})
+    await client.produce(topic, batch_of(b"c", b"d"))
+    await client.produce(topic, batch_of(b"e"))
+    await source.streams.metadata.log.trim(view.partition(0), 4)
+    await (await copy_of(source, target, "orders")).run(follow=False)
+
+    bounds = (await target.streams.bounds(made.partitions()))[made.partition(0)]
+    assert (bounds.start, bounds.end) == (4, 5)
+    reader = await target.client()
+    assert values_of((await reader.fetch(made.id_bytes, 4)).records) == [(4, b"e")]
+
+
+def test_bytes_per_second_bound_the_speed_of_all_lanes_together() -> None:
+    pace = Pace(1_000)
+
+    assert pace.wait_s(500, 100.0) == 0.5
+    assert pace.wait_s(500, 100.0) == 1.0  # another lane, at the same time
+    assert pace.wait_s(0, 100.5) == 0.5
+    assert pace.wait_s(2_000, 200.0) == 2.0  # time that was not used is not saved up
+    assert Pace(0).wait_s(10**9, 0.0) == 0.0
 
 
 async def values_in(node: Node, name: str) -> list[tuple[int, bytes | None]]:

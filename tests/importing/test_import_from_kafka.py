@@ -14,8 +14,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from bearlake import kernel
 from bearlake.importing.cluster import SourceCluster
-from bearlake.importing.copying import Copy, CopySettings
-from bearlake.importing.source import Connection, SourceSettings
+from bearlake.importing.copying import Copy
+from bearlake.importing.selection import Selection
+from bearlake.importing.settings import CopySettings, SourceSettings
+from bearlake.importing.source import Connection
 from bearlake.importing.target import Target
 from bearlake.protocols.kafka import messages
 from fixtures.kafka_server import Make, Node
@@ -98,8 +100,9 @@ def read(address: str, topic: str, partition: int = 0, isolation: str = "read_co
 async def imported(peer: KafkaPeer, target: Node, *names: str) -> Copy:
     """Import these topics."""
     cluster = SourceCluster(peer.address, SourceSettings(fetch_wait_ms=20))
-    await cluster.topics([".*"])
-    copy = Copy(cluster, Target(target.streams, cluster.cluster_id), names, {}, CopySettings(pause_ms=10))
+    selection = Selection(cluster, names)
+    await selection.look()
+    copy = Copy(cluster, Target(target.streams, cluster.cluster_id), selection, CopySettings(pause_ms=10))
     await copy.run(follow=False)
     return copy
 

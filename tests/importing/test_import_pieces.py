@@ -6,12 +6,20 @@ import pytest
 
 from bearlake import kernel
 from bearlake.errors import Corrupt, Unsupported
+from bearlake.importing import batches
 from bearlake.importing.batches import GAP_OFFSETS_MAX, Aborted, Pieces, gap
-from bearlake.kernel import crc32c
+from bearlake.kernel import crc32c, fallback
 from bearlake.records.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from bearlake.records.codec import Producer, Record, encode
 
 NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(params=["this", "fallback"], autouse=True)
+def each_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with the native kernel, if it is built, and with the one in Python."""
+    if request.param == "fallback":
+        monkeypatch.setattr(batches, "kernel", fallback)
 
 
 def at(offset: int, batch: bytes) -> bytes:

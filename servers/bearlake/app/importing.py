@@ -4,25 +4,28 @@ The registration's name follows from source and patterns: a second process for t
 """
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from zlib import crc32
 
-from bearlake.app.startup import open_stores
-from bearlake.errors import Fenced, NotFound
+from bearlake.app.joining import joined
+from bearlake.errors import NotFound
+from bearlake.importing.access import AccessCopied, copy_access
 from bearlake.importing.cluster import SourceCluster
-from bearlake.importing.copying import Copy, CopySettings
+from bearlake.importing.copying import Copy
 from bearlake.importing.groups import GroupOffsets
-from bearlake.importing.source import SourceSettings
-from bearlake.importing.target import Target, usable
-from bearlake.serving.admin.auth import read_token
-from bearlake.serving.groups.peers import GroupPeers
-from bearlake.serving.membership import RegisteredServer
-from bearlake.serving.trust import PeerTrust
+from bearlake.importing.selection import Selection
+from bearlake.importing.target import Target
+from bearlake.importing.verifying import Compared, verify
 from bearlake.settings.document import Settings
-from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
+from bearlake.telemetry.logs import LogSettings, set_up
+
+if TYPE_CHECKING:
+    from bearlake.importing.schemas import SchemasCopied
+    from bearlake.streams.service import Streams
 
 SHOW_S = 0.5
 """Time (s) between two calls of `show`."""
@@ -30,13 +33,19 @@ SHOW_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What to import. `bootstrap`: `host:port` of a broker of the source; `patterns`: regular expressions of whole topic names."""
+    """What to import. `bootstrap`: `host:port` of brokers of the source, with commas; `patterns`: regular expressions of topics' names."""
 
     bootstrap: str
     patterns: Sequence[str]
     follow: bool = False
-    bytes_per_s: int = 0
-    """Most bytes per second; 0: no limit."""
+    verify: bool = False
+    """Compare the streams with the topics at the end; not with `follow`."""
+    access_rules: bool = False
+    """Copy access rules at the start."""
+    registry: str = ""
+    """URL of a schema registry whose schemas are copied at the start; empty: none."""
+    admin_port: int | None = None
+    """Port of the admin API, which serves health and metrics; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,14 @@ class Imported:
     """Consumer groups whose offsets the streams have."""
     refused_groups: Mapping[str, str]
     """Other groups, with the reason."""
+    ended: Mapping[str, str]
+    """Topics that could not be copied to the end, with the reason."""
+    access: AccessCopied | None
+    """What became of the access rules; None: not asked for."""
+    schemas: "SchemasCopied | None"
+    """What became of the schemas; None: not asked for."""
+    compared: Sequence[Compared]
+    """The comparison of each partition; empty if it was not asked for."""
 
 
 async def import_topics(
@@ -66,35 +83,67 @@ async def import_topics(
 ) -> Imported:
     """Copy the topics that match now; with `follow`, until cancelled. `show` is called twice a second.
 
-    Raises `NotFound` if no topic matches, else as `Copy.run`.
+    Raises as `Copy.run`, `copy_access`, `verify` and `joined`.
     """
-    cluster = SourceCluster(options.bootstrap, SourceSettings())
-    names = [topic.name for topic in await cluster.topics(options.patterns)]
-    if not names:
+    set_up(_log_settings(settings.logs))
+    cluster = SourceCluster(options.bootstrap, settings.imports.source)
+    selection = Selection(cluster, options.patterns)
+    topics = await selection.look()  # errors of the source come before those of the stores
+    if not topics:
         raise NotFound(f"the source {options.bootstrap} has no topic that matches {' or '.join(options.patterns)}")
-    kept, left = {}, {}
-    for name, configs in (await cluster.configs(names)).items():
-        kept[name], others = usable(configs)
-        if others:
-            left[name] = others
-    async with joined(settings, _name(options)) as streams:
-        target = Target(streams, cluster.cluster_id)
-        groups = GroupOffsets(cluster, streams)
-        copy = Copy(cluster, target, names, kept, CopySettings(bytes_per_s=options.bytes_per_s), groups.copy)
-        running = asyncio.ensure_future(copy.run(follow=options.follow))
-        try:
-            while not (await asyncio.wait({running}, timeout=SHOW_S))[0]:
-                show(progress_of(copy))
-            await running
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
+    async with joined(settings, _name(options), options.admin_port) as streams:
+        access = None
+        if options.access_rules:
+            access = await copy_access(cluster, streams.access, [topic.name for topic in topics])
+        schemas = await _copy_schemas(settings, options.registry, streams) if options.registry else None
+        target, groups = Target(streams, cluster.cluster_id), GroupOffsets(cluster, streams)
+        copy = Copy(cluster, target, selection, settings.imports.copy, groups.copy)
+        await _run(copy, options, settings.imports.copy.bytes_per_s, show)
+        compared: Sequence[Compared] = ()
+        if options.verify:
+            copied = {item.topic.name: item.topic for item in copy.partitions}
+            compared = await verify(cluster, streams, target, list(copied.values()))
         return Imported(
             progress=progress_of(copy),
-            left_configs=left,
+            left_configs=selection.left,
             groups=groups.copied.names,
             refused_groups=groups.copied.refused,
+            ended={name: str(error) for name, error in copy.ended.items()},
+            access=access,
+            schemas=schemas,
+            compared=compared,
         )
+
+
+async def _copy_schemas(settings: Settings, url: str, streams: Streams) -> "SchemasCopied":
+    from bearlake.importing.registry import SourceRegistry
+    from bearlake.importing.schemas import copy_schemas  # its libraries are an extra of their own
+    from bearlake.streams.schemas.service import Schemas
+
+    source = SourceRegistry(url, settings.imports.registry)
+    with closing(Schemas(streams.metadata.schemas, settings.schemas)) as schemas:
+        return await copy_schemas(source, schemas)
+
+
+async def _run(copy: Copy, options: ImportOptions, bytes_per_s_max: int, show: Callable[[Progress], None]) -> None:
+    metrics.IMPORT_LAG.set_function(lambda: sum(item.lag for item in copy.partitions))
+    metrics.IMPORT_PARTITIONS.set_function(lambda: len(copy.partitions))
+    metrics.IMPORT_ENDED.set_function(lambda: len(copy.ended))
+    metrics.IMPORT_BYTES_PER_S_MAX.set(bytes_per_s_max)
+    running = asyncio.ensure_future(copy.run(follow=options.follow))
+    try:
+        while not (await asyncio.wait({running}, timeout=SHOW_S))[0]:
+            show(progress_of(copy))
+        await running
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def _log_settings(settings: LogSettings) -> LogSettings:
+    """Return how this command logs: warnings for people, unless the settings say otherwise."""
+    level = "WARNING" if settings.level == "INFO" else settings.level
+    return replace(settings, level=level, format="text" if settings.format == "auto" else settings.format)
 
 
 async def promote(settings: Settings, names: Sequence[str]) -> None:
@@ -118,55 +167,6 @@ def progress_of(copy: Copy) -> Progress:
         for item in copy.partitions
     ]
     return Progress(copied_bytes=copy.copied.bytes, lag=sum(item.lag for item in copy.partitions), partitions=rows)
-
-
-@asynccontextmanager
-async def joined(settings: Settings, name: str) -> AsyncIterator[Streams]:
-    """A stream service of this process for the block, on the stores of the settings; registered under `name`, without endpoints.
-
-    The block is cancelled, and `Fenced` raised, if a newer process registers the name. Raises as `open_stores`.
-    """
-    async with AsyncExitStack() as closing:
-        metadata, store = await open_stores(settings, closing)
-        fenced = asyncio.Event()
-        own = replace(settings.server, name=name)
-        registered = await RegisteredServer.join(metadata.servers, own, {}, fenced.set)
-        closing.push_async_callback(registered.leave)
-        trust = PeerTrust(settings.admin.tls_ca_file, settings.admin.tls_server_name)
-        peers = GroupPeers(registered, settings.streams.groups, read_token(settings.admin, os.environ), trust)
-        closing.push_async_callback(peers.close)
-        streams = Streams(
-            metadata,
-            store,
-            registered.server,
-            settings.streams,
-            peers=peers,
-            on_fenced=fenced.set,
-            tenure=registered.tenure,
-        )
-        closing.push_async_callback(streams.close)
-        await streams.start()
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work) for work in (registered.run(), streams.run(), _until(fenced, name))]
-                yield streams
-                await streams.drain()
-                for task in tasks:
-                    task.cancel()
-        except ExceptionGroup as errors:  # the block's own error, or that of a task
-            fenced_errors = errors.subgroup(Fenced)
-            raise _first(fenced_errors or errors) from errors
-
-
-def _first(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-async def _until(fenced: asyncio.Event, name: str) -> None:
-    await fenced.wait()
-    raise Fenced(f"a newer process took over {name}")
 
 
 def _name(options: ImportOptions) -> str:

@@ -64,9 +64,13 @@ def gap(start: int, end: int) -> Iterator[Piece]:
 class Pieces:
     """The pieces of one response. `end` is the offset at which the next response begins."""
 
-    def __init__(self, end: int, aborted: Sequence[Aborted] = ()) -> None:
-        """`end`: the end of the target's partition. `aborted`: as the source has given them, in any order."""
+    def __init__(self, end: int, aborted: Sequence[Aborted] = (), *, may_overlap: bool = False) -> None:
+        """`end`: the end of the target's partition. `aborted`: as the source has given them, in any order.
+
+        `may_overlap`: the first batch may begin before `end`, and is yielded whole.
+        """
         self.end = end
+        self._may_overlap = may_overlap
         self._waiting = sorted(aborted, key=lambda item: item.first_offset, reverse=True)
         self._open: set[int] = set()
         """Producers of aborted transactions whose marker has not come yet."""
@@ -86,7 +90,7 @@ class Pieces:
             is_aborted = self._is_aborted(header, base, end, batch)
             if end <= self.end:
                 continue  # before the offset that was asked for
-            if base < self.end:
+            if base < self.end and not self._may_overlap:
                 raise Corrupt(f"the source's batch at offset {base} begins before the end of the target, {self.end}")
             yield from gap(self.end, base)
             if is_aborted or header.record_count == 0:

@@ -6,11 +6,15 @@ Source: Kafka protocol guide (Metadata, ListOffsets, DescribeConfigs).
 import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from bearlake.errors import Denied, Invalid, NotFound, Unavailable
-from bearlake.importing.source import Connection, SourceSettings
+from bearlake.errors import Denied, Invalid, Unavailable
+from bearlake.importing.login import SourceLogin
+from bearlake.importing.settings import SourceSettings
+from bearlake.importing.source import Connection
 from bearlake.protocols.kafka import messages
 from bearlake.protocols.kafka.errors import ErrorCode
 
@@ -41,16 +45,25 @@ class SourceBounds:
 
 
 class SourceCluster:
-    """The source. Each question opens a connection of its own: questions are rare, and brokers close idle connections."""
+    """The source. Questions are rare, and brokers close idle connections: so each question, or each round of them, opens connections."""
 
     def __init__(self, bootstrap: str, settings: SourceSettings) -> None:
-        """`bootstrap`: `host:port` of any broker."""
+        """`bootstrap`: `host:port` of any broker, or several with commas. Raises `Invalid` if a TLS file cannot be used."""
         self.bootstrap = bootstrap
         self.settings = settings
+        self._login = SourceLogin(settings)
         self.cluster_id = ""
         """Known after `topics`."""
         self.brokers: Sequence[str] = ()
         """Addresses of all brokers, as of the newest `topics`."""
+
+    async def connect(self, address: str = "") -> Connection:
+        """Connect to a broker; by default to the first bootstrap address that answers. Raises as `Connection.open`."""
+        addresses = [address] if address else [item.strip() for item in self.bootstrap.split(",")]
+        for other in addresses[:-1]:
+            with suppress(Unavailable):
+                return await Connection.open(other, self.settings, self._login)
+        return await Connection.open(addresses[-1], self.settings, self._login)
 
     async def topics(self, patterns: Sequence[str]) -> list[SourceTopic]:
         """Return the topics whose whole name matches one of the regular expressions, by name, without internal ones.
@@ -63,7 +76,7 @@ class SourceCluster:
             expressions = [re.compile(pattern) for pattern in patterns]
         except re.error as error:
             raise Invalid(f"the pattern of topics is not a regular expression: {error}") from error
-        async with await Connection.open(self.bootstrap, self.settings) as connection:
+        async with await self.connect() as connection:
             found = await connection.ask(messages.MetadataRequest(topics=None, allow_auto_topic_creation=False))
         self.cluster_id = found.cluster_id or ""
         brokers = {broker.node_id: f"{broker.host}:{broker.port}" for broker in found.brokers}
@@ -75,16 +88,16 @@ class SourceCluster:
         ]
         return sorted(topics, key=lambda topic: topic.name)
 
-    async def bounds(self, topic: SourceTopic) -> list[SourceBounds]:
-        """Return the bounds of each partition of the topic. Raises `Unavailable`, also while a partition has no leader."""
+    async def bounds(self, topic: SourceTopic, connections: "Connections") -> list[SourceBounds]:
+        """Return the bounds of each partition of the topic. Raises `Denied`; `Unavailable`, also while a partition has no leader."""
         found: dict[int, SourceBounds] = {}
         for address in sorted(set(topic.leaders)):
             if not address:
                 raise Unavailable(f"a partition of the source's topic {topic.name!r} has no leader")
             indexes = [index for index, leader in enumerate(topic.leaders) if leader == address]
-            async with await Connection.open(address, self.settings) as connection:
-                starts = await _offsets(connection, topic.name, indexes, EARLIEST)
-                ends = await _offsets(connection, topic.name, indexes, LATEST)
+            connection = await connections.to(address)
+            starts = await _offsets(connection, topic.name, indexes, EARLIEST)
+            ends = await _offsets(connection, topic.name, indexes, LATEST)
             found |= {index: SourceBounds(start=starts[index], stable=ends[index]) for index in indexes}
         return [found[index] for index in range(len(topic.leaders))]
 
@@ -96,7 +109,7 @@ class SourceCluster:
                 kind.Resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names
             ]
         )
-        async with await Connection.open(self.bootstrap, self.settings) as connection:
+        async with await self.connect() as connection:
             answer = await connection.ask(request)
         found: dict[str, dict[str, str]] = {}
         for result in answer.results:
@@ -106,6 +119,30 @@ class SourceCluster:
                 for config in result.configs
                 if config.config_source == _SET_ON_THE_TOPIC and config.value is not None
             }
+        return found
+
+
+class Connections:
+    """One connection to each broker, for one round of questions; an asynchronous context. A connection that failed is opened again."""
+
+    def __init__(self, cluster: SourceCluster) -> None:
+        self._cluster = cluster
+        self._open: dict[str, Connection] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._open.values():
+            await connection.close()
+
+    async def to(self, address: str) -> Connection:
+        """Return a connection to the broker. Raises as `Connection.open`."""
+        found = self._open.get(address)
+        if found is None or found.is_closed:
+            found = self._open[address] = await self._cluster.connect(address)
         return found
 
 
@@ -134,8 +171,7 @@ def check(code: int, what: str) -> None:
 
     Raises:
         Denied: the source does not let this client read it.
-        NotFound: the topic is gone, or it is another one of the same name.
-        Unavailable: any other error; ask again.
+        Unavailable: any other error; ask again. A topic id that a broker does not know may be too new for it, or gone.
     """
     if code == ErrorCode.NONE:
         return
@@ -143,6 +179,4 @@ def check(code: int, what: str) -> None:
     message = f"the source refuses {what}: {name}"
     if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
         raise Denied(message)
-    if code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
-        raise NotFound(message)
     raise Unavailable(message)

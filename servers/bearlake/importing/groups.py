@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bearlake.errors import BearlakeError, Denied
-from bearlake.importing.cluster import SourceCluster, check
-from bearlake.importing.copying import PartitionCopy
-from bearlake.importing.source import Connection
+from bearlake.importing.cluster import Connections, SourceCluster, check
+from bearlake.importing.progress import PartitionCopy
 from bearlake.metadata.model import CommittedOffset, PartitionKey
 from bearlake.protocols.kafka import messages
 from bearlake.protocols.kafka.errors import ErrorCode
@@ -49,38 +48,37 @@ class GroupOffsets:
         """Copy the offsets of all groups in these partitions. Raises `Unavailable` if the source does not list its groups."""
         by_place = {(item.topic.name, item.index): item for item in partitions}
         round_ = GroupsCopied()
-        for name in await self._names():
-            try:
-                found = await self._read(name)
-                wanted = {
-                    by_place[place].view.partition(place[1]): offset
-                    for place, offset in found.items()
-                    if place in by_place and offset.offset <= by_place[place].end
-                }
-                if wanted:
-                    await self._write(name, wanted)
-                    round_.names.append(name)
-            except (BearlakeError, GroupRefusal) as error:
-                round_.refused[name] = str(error)
+        async with Connections(self._cluster) as connections:
+            for name in await self._names(connections):
+                try:
+                    found = await self._read(connections, name)
+                    wanted = {
+                        by_place[place].view.partition(place[1]): offset
+                        for place, offset in found.items()
+                        if place in by_place and offset.offset <= by_place[place].end
+                    }
+                    if wanted:
+                        await self._write(name, wanted)
+                        round_.names.append(name)
+                except (BearlakeError, GroupRefusal) as error:
+                    round_.refused[name] = str(error)
         self.copied = round_
 
-    async def _names(self) -> list[str]:
+    async def _names(self, connections: Connections) -> list[str]:
         names: set[str] = set()
         for address in self._cluster.brokers:
-            async with await Connection.open(address, self._cluster.settings) as connection:
-                answer = await connection.ask(messages.ListGroupsRequest())
+            answer = await (await connections.to(address)).ask(messages.ListGroupsRequest())
             check(answer.error_code, "a list of its groups")
             names |= {group.group_id for group in answer.groups if group.protocol_type in _CONSUMER_PROTOCOLS}
         return sorted(names)
 
-    async def _read(self, name: str) -> dict[tuple[str, int], CommittedOffset]:
+    async def _read(self, connections: Connections, name: str) -> dict[tuple[str, int], CommittedOffset]:
         """Return the group's offsets by topic and partition. An offset that an open transaction may change is left out."""
-        async with await Connection.open(self._cluster.bootstrap, self._cluster.settings) as connection:
-            place = await connection.ask(messages.FindCoordinatorRequest(key=name, key_type=0), newest=_OF_ONE_KEY)
+        question = messages.FindCoordinatorRequest(key=name, key_type=0)
+        place = await (await connections.to(self._cluster.brokers[0])).ask(question, newest=_OF_ONE_KEY)
         _check(place.error_code, name)
-        async with await Connection.open(f"{place.host}:{place.port}", self._cluster.settings) as connection:
-            request = messages.OffsetFetchRequest(group_id=name, topics=None, require_stable=True)
-            answer = await connection.ask(request, newest=_OF_ONE_GROUP)
+        request = messages.OffsetFetchRequest(group_id=name, topics=None, require_stable=True)
+        answer = await (await connections.to(f"{place.host}:{place.port}")).ask(request, newest=_OF_ONE_GROUP)
         _check(answer.error_code, name)
         return {
             (topic.name, item.partition_index): CommittedOffset(

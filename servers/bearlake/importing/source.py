@@ -4,40 +4,29 @@
         answer = await connection.ask(messages.MetadataRequest(topics=None))
 
 One request at a time per connection. Versions are the newest that both sides know; `newest` limits them. Every wait has a timeout. Errors
-are `Unavailable` (connect, time-out, closed), `Unsupported` (no common version) and `Corrupt` (bytes that break the protocol).
+are `Unavailable` (connect, time-out, closed), `Unsupported` (no common version) and `Corrupt` (bytes that break the protocol); a new
+connection may also be `Denied` or `Invalid` (TLS and login, `login.py`).
 """
 
 import asyncio
 import re
+import ssl
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from bearlake.errors import Corrupt, Invalid, Unavailable, Unsupported
+from bearlake.errors import Corrupt, Denied, Invalid, Unavailable, Unsupported
+from bearlake.importing.login import SourceLogin
+from bearlake.importing.settings import SourceSettings
 from bearlake.protocols.kafka import codec, messages
 from bearlake.protocols.kafka.codec import ApiKey, Message
 
 CLIENT_ID = "bearlake-import"
 _SIZE = struct.Struct(">i")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSettings:
-    """How the source is read."""
-
-    timeout_ms: int = 30_000
-    """Longest wait (ms) for a connection, or for one response beyond the wait that the request allows."""
-    fetch_bytes_max: int = 16 * 1024 * 1024
-    """Bytes of one Fetch response, except for a single larger batch. An import holds twice as much per lane."""
-    partition_bytes_max: int = 4 * 1024 * 1024
-    """Bytes of one partition in a Fetch response, so that a long partition does not keep the others waiting."""
-    fetch_wait_ms: int = 500
-    """Longest time (ms) for which the source waits for records when there are none."""
-    response_bytes_max: int = 512 * 1024 * 1024
-    """Largest response that is read."""
+_BUFFER_BYTES = 4 * 1024 * 1024
+"""Bytes that a connection reads ahead."""
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -64,21 +53,35 @@ class Connection:
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def open(cls, address: str, settings: SourceSettings) -> "Connection":
-        """Connect to `host:port`, and read which versions the broker has. Raises `Invalid`, `Unavailable`, `Corrupt`."""
+    async def open(cls, address: str, settings: SourceSettings, login: SourceLogin | None = None) -> "Connection":
+        """Connect to `host:port`, read which versions the broker has, and log in; `login` None: as the settings say.
+
+        Raises `Invalid`, `Denied`, `Unavailable`, `Unsupported`, `Corrupt`.
+        """
         host, port = address_of(address)
+        login = login or SourceLogin(settings)
         try:
             async with asyncio.timeout(settings.timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(host, port, limit=settings.partition_bytes_max)
+                reader, writer = await asyncio.open_connection(
+                    host, port, limit=_BUFFER_BYTES, ssl=login.tls, server_hostname=login.server_name(host)
+                )
+        except ssl.SSLCertVerificationError as error:
+            raise Denied(
+                f"the certificate of the source {address} cannot be verified: {error.verify_message} (imports.source.tls_ca_file, "
+                "imports.source.tls_server_name)"
+            ) from error
+        except ssl.SSLError as error:
+            raise Unavailable(f"the source {address} does not answer with TLS: {error.reason or error}") from error
         except (OSError, TimeoutError) as error:
             raise Unavailable(f"the source {address} does not answer: {error or 'timeout'}") from error
         connection = cls(address, reader, writer, settings)
         try:
             found = await connection._ask(messages.ApiVersionsRequest(), 0, 0)
+            connection._versions = {item.api_key: (item.min_version, item.max_version) for item in found.api_keys}
+            await login.log_in(connection.ask, address, host)
         except BaseException:
             await connection.close()
             raise
-        connection._versions = {item.api_key: (item.min_version, item.max_version) for item in found.api_keys}
         return connection
 
     async def __aenter__(self) -> Self:
@@ -95,6 +98,11 @@ class Connection:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(1):
                 await self._writer.wait_closed()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection cannot be used any more."""
+        return self._writer.is_closing()
 
     def version(self, key: ApiKey, newest: int = 1 << 15) -> int:
         """Return the newest version of an API, up to `newest`, that both sides know. Raises `Unsupported`."""
@@ -125,13 +133,25 @@ class Connection:
                     self._writer.writelines(frame)
                     await self._writer.drain()
                     answer = await self._frame()
-            except (OSError, EOFError, TimeoutError) as error:
+            except (EOFError, ConnectionError) as error:
+                self._writer.close()
+                raise Unavailable(
+                    f"the source {self._name} closed the connection at {key.name}{self._hint()}"
+                ) from error
+            except (OSError, TimeoutError) as error:
                 self._writer.close()
                 raise Unavailable(f"the source {self._name} did not answer {key.name}: {error or 'timeout'}") from error
             found, position = codec.read_response_header(answer, key, version)
             if found != self._count:
                 raise Corrupt(f"the source {self._name} answered request {found}, not {self._count}")
             return codec.response(key, version).decode(answer, position)
+
+    def _hint(self) -> str:
+        """Return what is probably wrong if the broker closes the connection: brokers give no reason."""
+        settings = self._settings
+        if self._count == 1:
+            return "" if settings.tls else "; does it expect TLS (imports.source.tls)?"
+        return "" if settings.mechanism else "; does it expect a login (imports.source.mechanism)?"
 
     async def _frame(self) -> memoryview:
         (size,) = _SIZE.unpack(await self._reader.readexactly(4))

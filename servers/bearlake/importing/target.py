@@ -6,7 +6,7 @@ A stream that is being imported has the config `import.source`, which names the 
 
 from collections.abc import Mapping, Sequence
 
-from bearlake.errors import AlreadyExists, Conflict, Fenced, Invalid, NotFound, Unavailable
+from bearlake.errors import AlreadyExists, Conflict, Fenced, NotFound, Unavailable
 from bearlake.importing.batches import Piece
 from bearlake.importing.cluster import SourceTopic
 from bearlake.metadata.model import PartitionBounds
@@ -19,20 +19,6 @@ from bearlake.streams.service import Streams
 def source_of(cluster_id: str, topic: SourceTopic) -> str:
     """Return the value of `import.source` for a topic: `kafka:CLUSTER/TOPIC ID`."""
     return f"kafka:{cluster_id}/{topic.id}"
-
-
-def usable(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the source's configs that a stream here can have, and the names of the others."""
-    kept: dict[str, str] = {}
-    left: list[str] = []
-    for name, text in configs.items():
-        try:
-            stream_configs.check({name: text})
-        except Invalid:
-            left.append(name)
-        else:
-            kept[name] = text
-    return kept, left
 
 
 class Target:
@@ -68,9 +54,11 @@ class Target:
             view = await catalog.add_partitions(view.stream, count)
         return view
 
-    async def check(self, topic: SourceTopic) -> None:
-        """Raise `Conflict` unless the topic's stream is still being imported, as the store says now; `NotFound` if it was deleted."""
-        self._check(await self._streams.catalog.resolve(topic.name), source_of(self._cluster_id, topic))
+    async def find(self, topic: SourceTopic) -> StreamView:
+        """Return the topic's stream. Raises `Conflict` unless it is still being imported, as the store says now; `NotFound`."""
+        view = await self._streams.catalog.resolve(topic.name)
+        self._check(view, source_of(self._cluster_id, topic))
+        return view
 
     async def bounds(self, view: StreamView) -> list[PartitionBounds]:
         """Return the bounds of each partition from the store. Raises `NotFound`, `Unavailable`."""
