@@ -45,7 +45,7 @@ from bearlake.streams.subscriptions.subscription import Subscription, stored_sta
 from bearlake.streams.tenure import Tenure
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 from bearlake.telemetry.outage import Outage
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class SubscriptionService(Subscriptions):
             save_ms=settings.save_ms,
             retry_pause_ms=settings.retry_pause_ms,
         )
-        self._isolation = Isolation(log, "subscriptions", metadata.log.head)
+        self._isolation = FaultIsolation(log, "subscriptions", metadata.log.head)
         self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._isolation)
         self.shares = LocalShares(self._holdings, self._saver, records, clock, share_terms or NoTerms())
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
