@@ -23,6 +23,7 @@ from bearlake.streams.fetched import FetchRange
 from bearlake.streams.groups.configs import GroupConfigs
 from bearlake.streams.groups.share import snapshot
 from bearlake.streams.groups.share.configs import parse_reset
+from bearlake.streams.groups.share.model import ShareGroup
 from bearlake.streams.groups.share.settings import ShareGroupSettings
 from bearlake.streams.subscriptions.consumers import StoredEntry
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, NotHolder
@@ -295,7 +296,7 @@ class ConfiguredTerms(TermsSource):
     @override
     async def check_state(self, group: str, partition: PartitionKey) -> None:
         stored = await self._groups.load(group)
-        is_share = stored is not None and stored.protocol_type == snapshot.PROTOCOL_TYPE
+        is_share = stored is not None and stored.protocol_type == ShareGroup.protocol_type
         if stored is None or not is_share or stream_number(partition) not in snapshot.known_in(group, stored.state):
             raise NoState(
                 f"share group {group!r} has no state in partition {partition}: no member has subscribed to it"
