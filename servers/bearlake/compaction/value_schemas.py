@@ -20,10 +20,10 @@ from bearlake.compaction.settings import ColumnSettings
 from bearlake.errors import Conflict, Invalid, Unsupported
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
-from bearlake.metadata.schemas import VersionKey
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.library import schema_of
 from bearlake.streams.schemas.model import Schema
+from bearlake.streams.schemas.references import referenced_texts
 from bearlake.streams.value_rules import ValueMode, ValueRules, value_rules
 from bearlake.table import Tables
 from bearlake.table.column_book import ColumnBook, decode_book, new_book, with_schema
@@ -35,7 +35,6 @@ from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
 _ATTEMPT_COUNT_MAX = 20
 """Attempts to change a column book that other workers change, too."""
 _REASON_LENGTH_MAX = 256
-_REFERENCE_COUNT_MAX = 256
 _TOO_MANY = "UNSUPPORTED_SCHEMA: records that were compacted together name more schemas than"
 _STREAM_COUNT_MAX = 1_000
 """Streams whose refused schemas are remembered."""
@@ -169,32 +168,14 @@ class ValueSchemas:
         return replace(found, version=stored.version), refused
 
     async def _written(self, schema: Schema, rules: ValueRules) -> WriterSchema:
-        """Return the schema for its codec. Raises `FormatUnsupported`."""
+        """Return the schema for its codec. Raises `FormatUnsupported`, `SchemaTooLarge`."""
         if schema.type.value not in TYPES:
             raise FormatUnsupported(
                 f"schema {schema.id} is of type {schema.type.value}: only values of {', '.join(TYPES)} become columns yet"
             )
-        references: dict[VersionKey, str] = {}
-        await self._add_references(schema, references)
+        references = await referenced_texts(self._metadata.schemas, schema)
         is_framed = rules.schema_id is None
-        return WriterSchema(
-            schema.type.value, schema.text, tuple(references.values()), is_framed, LEVELS_MAX, COLUMNS_MAX
-        )
-
-    async def _add_references(self, schema: Schema, found: dict[VersionKey, str]) -> None:
-        """Add the texts of the schemas to which a schema refers, each after those to which it refers itself."""
-        for reference in schema.references:
-            if reference.version in found:
-                continue
-            if len(found) >= _REFERENCE_COUNT_MAX:
-                raise FormatUnsupported(f"schema {schema.id} refers to more than {_REFERENCE_COUNT_MAX} schemas")
-            subject, number = reference.version
-            state = await self._metadata.schemas.subject(subject)
-            ids = [version.schema_id for version in state.versions if version.number == number]
-            for row in await self._metadata.schemas.schemas(subject.context, ids):
-                referred = schema_of(row)
-                await self._add_references(referred, found)
-                found[reference.version] = referred.text
+        return WriterSchema(schema.type.value, schema.text, references, is_framed, LEVELS_MAX, COLUMNS_MAX)
 
 
 class FormatUnsupported(Invalid):

@@ -22,6 +22,7 @@ from bearlake.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     Compression,
+    is_control,
 )
 from bearlake.records.compression import Buffer
 
@@ -183,6 +184,11 @@ class Opened:
     def size_bytes(self) -> int:
         """Size of the uncompressed records section."""
         return len(self._body)
+
+    @property
+    def is_control(self) -> bool:
+        """As `batch.is_control`."""
+        return is_control(self._header.attributes)
 
     def refuse_unusual(self) -> None:
         """Raise `Corrupt` if Kafka's Java client does not read the compressed section."""

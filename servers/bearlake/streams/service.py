@@ -146,7 +146,7 @@ class Streams(Management):
         self.access = AccessControl(metadata.access, access, audit)
         quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
         super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
-        self.checks = Checks(settings.checks)
+        self.checks = Checks(settings.checks, metadata.schemas)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(
             store, settings.cache, lambda is_hit: (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
