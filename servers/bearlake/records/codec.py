@@ -22,7 +22,6 @@ from bearlake.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     Compression,
-    is_control,
 )
 from bearlake.records.compression import Buffer
 
@@ -184,11 +183,6 @@ class Opened:
     def size_bytes(self) -> int:
         """Size of the uncompressed records section."""
         return len(self._body)
-
-    @property
-    def is_control(self) -> bool:
-        """As `batch.is_control`."""
-        return is_control(self._header.attributes)
 
     def refuse_unusual(self) -> None:
         """Raise `Corrupt` if Kafka's Java client does not read the compressed section."""

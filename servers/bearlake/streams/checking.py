@@ -109,7 +109,7 @@ def check_records(
 
     Raises:
         BadRecord: a record is malformed, has no key although `cleanup.policy` contains `compact`, or does not have the schema that it
-            must have. A control batch has no schema.
+            must have.
         TooLarge: the batch decompresses to more than `bytes_max`.
         Corrupt: the compressed bytes are damaged, or in a form that Kafka's Java client does not read.
         Missing: schemas must be looked up first.
@@ -141,8 +141,6 @@ def check_records(
 
 def _validate(opened: record_codec.Opened, examination: Examination) -> None:
     """Validate the records of a batch by their schemas. Raises as `check_records`."""
-    if opened.is_control:
-        raise BadRecord((), "Clients are not allowed to write control records")  # Kafka: LogValidator
     start = 0
     for part in opened.parts():
         try:
