@@ -37,6 +37,11 @@ def details(error: grpc.aio.AioRpcError) -> tuple[ErrorInfo, list[Any]]:
     return info, list(request.field_violations)
 
 
+async def read_all(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
 async def end(node: GrpcNode) -> int:
     found = await node.call(methods.DESCRIBE_STREAM, pb.DescribeStreamRequest(name="orders"))
     return int(found.partitions[0].end_offset)
@@ -82,8 +87,7 @@ async def test_a_call_ends_at_its_first_bad_batch(grpc_node: GrpcNode) -> None:
         await call.write(pb.ProduceStreamRequest(stream="orders", payload=payload("records", value)))
     await call.done_writing()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while await call.read() is not grpc.aio.EOF:
-            pass
+        await read_all(call)
 
     info, _ = details(caught.value)
     assert (info.reason, info.metadata["batch_index"]) == ("INVALID_RECORD", "2")
