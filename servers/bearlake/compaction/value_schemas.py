@@ -5,10 +5,13 @@ knows every schema that the records may name. The plan has the texts of the sche
 another known schema ends and asks for it (`MissingSchemas`); then the worker adds the schema to the column book, and runs the item again.
 So a schema that no record uses adds no columns.
 
+Values are left out only if all live processes read such files (`metadata/formats.py`); else they are kept beside their columns.
+
 Everything is read from the metadata store, which is also this deployment's registry. If it does not answer, the task waits and no attempt
 is counted. A setting that names no usable schema fails the task, whose error says why, and no other stream's.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +22,7 @@ from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.errors import Conflict, Invalid, Unsupported
 from bearlake.metadata import Metadata
+from bearlake.metadata.formats import ELIDED_VALUES, too_old
 from bearlake.metadata.model import Stream
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.library import schema_of
@@ -31,6 +35,9 @@ from bearlake.table.schema import FIELD_IDS
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX
 from bearlake.table.value_codecs import TYPES, SchemaUnusable, codec_of
 from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
 
 _ATTEMPT_COUNT_MAX = 20
 """Attempts to change a column book that other workers change, too."""
@@ -48,6 +55,8 @@ class ValueSchemas:
         self._tables = tables
         self._settings = settings
         self._refused: OrderedDict[int, set[int]] = OrderedDict()
+        self._keeps_for: list[str] = []
+        """Names of live processes for which values are kept."""
 
     async def plan(self, stream: Stream, requested: Sequence[int] = ()) -> ValuePlan | None:
         """Return how values become columns; None: they do not. The columns of the `requested` schemas are stored when this returns.
@@ -63,6 +72,7 @@ class ValueSchemas:
         if rules.mode is ValueMode.RAW:
             return None
         context = names.parse(rules.subjects[0]).context  # all have the same (`check_subjects`)
+        elides = rules.mode is ValueMode.ELIDE and await self._may_elide()
         known = await self._known(rules)
         remembered = self._refused.get(stream.number, ())
         wanted = dict.fromkeys([*requested, *(known if rules.schema_id is not None else ()), *remembered])
@@ -83,7 +93,7 @@ class ValueSchemas:
             self._remember(stream, refused)
             refused |= dict.fromkeys(set(requested).difference(ids), f"{_TOO_MANY} {self._settings.schema_count_max}")
             return ValuePlan(
-                elides=rules.mode is ValueMode.ELIDE,
+                elides=elides,
                 columns=FileColumns(book=book, schemas={id_: texts[id_] for id_ in texts if id_ in book.schema_ids}),
                 known=known,
                 refused=refused,
@@ -116,6 +126,15 @@ class ValueSchemas:
             for at, result in zip(again, await runner.run([flat[at] for at in again]), strict=True):
                 results[at] = result
         raise Conflict(f"work items ask for more than {self._settings.schema_count_max} schemas, one after the other")
+
+    async def _may_elide(self) -> bool:
+        """Whether all live processes read files that leave values out. Raises `Unavailable`."""
+        old = [server.name for server in too_old(await self._metadata.servers.live(), ELIDED_VALUES)]
+        metrics.COMPACTION_TOO_OLD.set(len(old))
+        if old and old != self._keeps_for:
+            log.warning("values are kept beside their columns: some processes are too old", extra={"servers": old})
+        self._keeps_for = old
+        return not old
 
     def _remember(self, stream: Stream, refused: Collection[int]) -> None:
         """Remember refused schemas, so that the next plan names them, and no item has to ask for them."""

@@ -348,6 +348,7 @@ KEY_COMPACTION_FILE_BYTES = gauges("bearlake_key_compaction_file_bytes", "Bytes 
 KEY_COMPACTION_TOO_LARGE = gauge("bearlake_key_compaction_too_large_streams", "Streams too large for a cleaning.")
 COMPACTION_KEPT = counters("bearlake_compaction_kept_batches_total", "Batches kept as they are.", "reason")
 VALUE_ERRORS = counters("bearlake_compaction_value_errors_total", "Values without columns.", "stream", "code")
+COMPACTION_TOO_OLD = gauge("bearlake_compaction_old_processes", "Live processes for which values are not left out.")
 COMPACTION_MENDED = counter(
     "bearlake_compaction_mended_objects_total", "Missing kept objects that were rewritten from the WAL."
 )
