@@ -16,6 +16,9 @@ def rest_metadata_url(request: pytest.FixtureRequest) -> str:
     return "memory:///" if request.param == "memory" else str(request.getfixturevalue("postgresql_url"))
 
 
+JSON = {"Content-Type": "application/json"}
+
+
 def b64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
@@ -67,8 +70,8 @@ async def test_v3_answers_each_record(rest: RestNode) -> None:
     def item(value: bytes) -> dict[str, object]:
         return {"value": {"type": "BINARY", "data": b64(value)}}
 
-    good = await rest.post(path, item(order(schema_id)))
-    bad = await rest.post(path, item(b"none"))
+    good = await rest.post(path, item(order(schema_id)), headers=JSON)
+    bad = await rest.post(path, item(b"none"), headers=JSON)
 
     assert good.body["error_code"] == 200
     assert bad.body["error_code"] == 422

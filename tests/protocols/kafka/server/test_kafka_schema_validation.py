@@ -35,7 +35,7 @@ def order(schema_id: int, note: str = "x") -> bytes:
 
 async def stored(node: Node, topic: str = "orders") -> list[bytes | None]:
     client = await node.client()
-    return list(values_of((await client.fetch(topic, 0)).records))
+    return [value for _, value in values_of((await client.fetch(topic, 0)).records)]
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4, Compression.GZIP])
@@ -86,7 +86,9 @@ async def test_a_refused_batch_does_not_advance_the_sequence_of_its_producer(kaf
     await kafka.create("orders", schema_validation="value")
     schema_id = await register(kafka.streams.metadata, ORDER)
     client = await kafka.client()
-    producer = (await client.ask(m.InitProducerIdRequest(transaction_timeout_ms=1000), 4)).producer_id
+    producer = (
+        await client.ask(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
+    ).producer_id
 
     async def send(value: bytes, sequence: int) -> Any:
         return await client.produce("orders", batch_of(value, producer=(producer, 0, sequence)))
