@@ -109,6 +109,12 @@ ALL: tuple[Config, ...] = (
         "Approximate time (ms) of the last HTTP use of the stream; used for http.ttl.seconds.",
         0,
     ),
+    Config(
+        "import.source",
+        _S,
+        "",
+        "Cluster and topic that an import copies to this stream, which takes no other batches meanwhile; empty: none.",
+    ),
     Config("index.interval.bytes", _I, "4096", _NO_DISK, 0),
     Config("leader.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("local.retention.bytes", _L, "-2", _NO_DISK, -2),
@@ -278,6 +284,9 @@ ALL: tuple[Config, ...] = (
 
 BY_NAME: dict[str, Config] = {config.name: config for config in ALL}
 
+IMPORT_SOURCE = "import.source"
+"""The config that an import sets when it creates a stream, and that its promotion unsets."""
+
 ENDING = frozenset({"http.deleted", "http.expires.at", "http.incomplete", "http.ttl.seconds", "http.used.at"})
 """Configs by which servers delete a stream. A caller who changes one also needs the right to delete the stream."""
 
@@ -319,6 +328,7 @@ class StreamRules:
 
     `validates_records`: the records of batches that clients encoded are checked. `requires_keys`: every record must have a key.
     `schemas`: which schemas keys and values must have; None: any bytes are good.
+    `is_imported`: only the import appends (decision 227).
     """
 
     batch_bytes_max: int
@@ -328,11 +338,13 @@ class StreamRules:
     validates_records: bool
     requires_keys: bool
     schemas: SchemaRules | None = None
+    is_imported: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Whether `kernel.admit_plain` can decide: the server neither stamps batches, nor requires keys or schemas."""
-        return self.timestamp_source is TimestampSource.CREATE and not self.requires_keys and self.schemas is None
+        """Whether `kernel.admit_plain` can decide: the server neither stamps nor refuses all batches, nor requires keys or schemas."""
+        is_stamped = self.timestamp_source is not TimestampSource.CREATE
+        return not (is_stamped or self.requires_keys or self.is_imported or self.schemas is not None)
 
 
 def rules(configs: Mapping[str, str], schemas: SchemaRules | None = None) -> StreamRules:
@@ -346,6 +358,7 @@ def rules(configs: Mapping[str, str], schemas: SchemaRules | None = None) -> Str
         validates_records=is_compacted or schemas is not None or value(configs, "record.validation") == "full",
         requires_keys=is_compacted,
         schemas=schemas,
+        is_imported=bool(value(configs, IMPORT_SOURCE)),
     )
 
 

@@ -397,3 +397,12 @@ UPKEEP_FAILING = gauges(
 SWEEP_ERRORS = counters("bearlake_sweep_errors_total", "Failed rounds of upkeep.", "job", "error")
 
 ProcessCollector(registry=REGISTRY)
+
+# Imports (`bearlake import`)
+IMPORT_LAG = gauge("bearlake_import_lag_offsets", "Offsets that the source has and the streams do not, all partitions.")
+IMPORT_PARTITIONS = gauge("bearlake_import_partitions", "Partitions that the import copies.")
+IMPORT_ENDED = gauge("bearlake_import_ended_topics", "Topics that the import cannot copy any further.")
+IMPORT_BYTES = counter("bearlake_import_bytes_total", "Bytes of record batches that were copied.")
+IMPORT_BATCHES = counter("bearlake_import_batches_total", "Record batches that were copied.")
+IMPORT_FAILURES = counters("bearlake_import_failures_total", "Failures of an import, by error kind.", "error")
+IMPORT_BYTES_PER_S_MAX = gauge("bearlake_import_bytes_per_second_limit", "Limit of an import's speed; 0: none.")
