@@ -15,7 +15,7 @@ from bearlake.records import batch as record_batch
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Append, Hold
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.checking import Checked, check_records, needs_check
+from bearlake.streams.checking import Checked, check_records, needs_check, needs_schemas
 from bearlake.streams.configs import TimestampSource
 
 NO_TIMESTAMP = -1
@@ -58,7 +58,8 @@ def admit(
 ) -> Append | BearlakeError:
     """Return the batch as an `Append` to partition `index` (which exists), or the error for its producer.
 
-    `known` says which checks of single records the caller has made (`checking.Checks`); this function makes the others, whatever they take.
+    `known` says which checks of single records the caller has made (`checking.Checks`); this function makes the others, whatever they take,
+    except those that may need a look-up: the caller has validated the records by their schemas.
     Returned errors: `Importing`, `TooLarge`, `BadTimestamp`, `BadRecord`.
     """
     rules = view.rules
@@ -73,6 +74,7 @@ def admit(
             return BadTimestamp(
                 f"timestamps {header.base_timestamp} to {max_timestamp}: expected {max(earliest, 0)} to {latest}"
             )
+    assert not needs_schemas(rules, known), "the caller has validated the records by their schemas"
     if needs_check(rules, known):
         try:
             check_records(batch, rules, known, UNCOMPRESSED_BYTES_MAX)
