@@ -181,7 +181,7 @@ def test_renewing_is_refused_where_it_is_not_allowed() -> None:
     state = InFlight(0)
     acquired(state, Batch(0, 2))
 
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidRecordState, match="not enabled"):
         acknowledge(state, ShareAck(0, 1, [AckType.RENEW]), until=None)
 
 
