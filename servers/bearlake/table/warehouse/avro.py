@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from bearlake.errors import Corrupt, TooLarge
 from bearlake.records import compression
-from bearlake.records.compression import Compression
+from bearlake.records.batch import Compression
 from bearlake.table.warehouse.model import Refused, forbidden
 
 _MAGIC: Final = b"Obj\x01"
@@ -141,7 +141,9 @@ def _expanded(codec: str, block: bytes, budget: Budget) -> bytes:
     if codec == "deflate":
         stream = zlib.decompressobj(_RAW_DEFLATE)
         content = stream.decompress(block, budget.bytes_left + 1)
-        if len(content) <= budget.bytes_left and not stream.eof:  # Python's writers leave a part of zlib's checksum behind it
+        if (
+            len(content) <= budget.bytes_left and not stream.eof
+        ):  # Python's writers leave a part of zlib's checksum behind it
             raise Corrupt("a stream of deflate has no end")
         return content
     if codec == "zstandard":
