@@ -27,6 +27,7 @@ PARTS = (
     "compaction",
     "sweep",
     "registry",
+    "catalog",
     "grpc",
     "pulsar",
     "subscription",

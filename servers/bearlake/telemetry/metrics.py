@@ -1,4 +1,4 @@
-"""All metrics of a server, by part. This file is their complete reference.
+"""All metrics of a server, by part. This file and `catalog_metrics.py` are their complete reference.
 
 Names are `bearlake_<part>_<what>_<unit>[_total]`. Labels are bounded: names of operations, outcomes and error kinds, never keys,
 streams or client ids. A name below without labels is the counter itself; a name with labels is a family whose children are bound
