@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bearlake.records import compression
-from bearlake.records.compression import Compression
+from bearlake.records.batch import Compression
 from bearlake.table.warehouse.avro import Budget, plain
 from bearlake.table.warehouse.model import Refused
 

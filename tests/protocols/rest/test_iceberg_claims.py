@@ -67,13 +67,25 @@ async def test_a_file_of_no_rows_is_not_believed_to_have_none(scene: Scene) -> N
 
 async def test_deletes_that_a_file_does_not_have_make_no_room_for_rows(scene: Scene) -> None:
     file = await scene.work.file(0, 0, 1)
-    deletes = claim(scene, file, content=DataFileContent.POSITION_DELETES, record_count=1_000)
+    lie, truth = (claim(scene, file, content=DataFileContent.POSITION_DELETES, record_count=n) for n in (1_000, 1))
+
+    status, message = await Snapshots(scene).add(deletes=lie, moves_main=True)
+    allowed = await Snapshots(scene).add(deletes=truth, moves_main=True)
+
+    assert (status, message.partition(" has ")[2]) == (403, "1 rows, and the commit says 1000")
+    assert allowed == (200, "")
+
+
+async def test_deletes_in_a_manifest_of_data_are_refused(scene: Scene) -> None:
+    """Some readers take them for data."""
+    file = await scene.work.file(0, 10, 11)
+    deletes = claim(scene, file, content=DataFileContent.POSITION_DELETES)
 
     def add(table: Table) -> None:
         with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
             append.append_data_file(deletes)
 
-    await scene.refused(add, "has 1 rows, and the commit says 1000")
+    await scene.refused(add, "as data, and is listed as one of deletes, or reversed")
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,7 @@ async def test_a_commit_that_finds_no_place_to_be_checked_is_refused_as_not_done
 
 @pytest.mark.parametrize("name", ["manifest_expanded_bytes_max", "manifest_value_count_max", "manifest_bytes_max"])
 async def test_manifests_beyond_a_limit_are_refused(scene: Scene, name: str) -> None:
-    scene.server.warehouse.settings = WarehouseSettings(**{name: 500})
+    scene.server.warehouse.settings = WarehouseSettings(**{name: 50})
 
     def delete(table: Table) -> None:
         table.delete("_offset < 2")

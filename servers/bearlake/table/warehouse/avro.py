@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from bearlake.errors import Corrupt, TooLarge
 from bearlake.records import compression
-from bearlake.records.compression import Compression
+from bearlake.records.batch import Compression
 from bearlake.table.warehouse.model import Refused, forbidden
 
 _MAGIC: Final = b"Obj\x01"

@@ -21,7 +21,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import update
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IntegerType, LongType
@@ -192,7 +192,8 @@ class StreamGuard:
 
     def _check_numbers(self, snapshot: Snapshot) -> None:
         """Refuse numbers after which the next commit, or another engine's reading, could fail."""
-        last, count = self._before.last_sequence_number, len(self._after.snapshots) - len(self._before.snapshots)
+        last = 0 if isinstance(self._before, TableMetadataV1) else self._before.last_sequence_number
+        count = len(self._after.snapshots) - len(self._before.snapshots)
         if not last < (snapshot.sequence_number or 0) <= last + count:
             raise forbidden(f"the sequence number of a snapshot must be the next one, {last + 1}")
         if snapshot.snapshot_id < _FIRST_SNAPSHOT_ID:
