@@ -1,6 +1,6 @@
 """Metrics of the Iceberg REST catalog; see `metrics.py`."""
 
-from bearlake.telemetry.metrics import counter, counters, gauge, latency
+from bearlake.telemetry.declaring import counter, counters, gauge, latency
 
 CATALOG_REQUESTS = counters(
     "bearlake_catalog_requests_total", "Requests to the Iceberg REST catalog, by status class.", "status"
