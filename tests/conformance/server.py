@@ -103,6 +103,7 @@ PORTS = (
     "--rest-port",
     "--registry-port",
     "--grpc-port",
+    "--console-port",
 )
 
 

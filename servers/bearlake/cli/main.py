@@ -19,7 +19,7 @@ from bearlake.cli.doctor import doctor
 from bearlake.cli.output import say
 from bearlake.cli.produce import produce
 from bearlake.cli.quota import quota
-from bearlake.cli.run import executor, serve, tour, up
+from bearlake.cli.run import console, executor, serve, tour, up
 from bearlake.cli.server import server
 from bearlake.cli.sql import sql
 from bearlake.cli.stream import stream
@@ -42,6 +42,7 @@ def root() -> None:
 for command in (
     up,
     serve,
+    console,
     doctor,
     top,
     stream,
