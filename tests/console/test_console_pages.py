@@ -9,8 +9,8 @@ from fixtures.console_lake import BEARS, Lake
 pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright (part of dev)")
 pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python: pip install it (part of dev)")
 
-from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the skip
-from playwright.sync_api import expect  # noqa: E402 - after the skip
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 PAGES = {
     "overview": ("", "Overview"),

@@ -29,7 +29,7 @@ async def test_commands_of_the_page_give_the_documented_answers(rest: RestNode) 
 
             assert said == (json.loads(expected.replace(ADDRESS, rest.url)) if expected else None), command
 
-    assert len(blocks) == 4
+    assert len(blocks) == 5
 
 
 def run(command: str) -> object:

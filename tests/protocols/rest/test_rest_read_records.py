@@ -9,6 +9,7 @@ import pytest
 from bearlake.records.codec import Record
 from bearlake.streams.schemas.values import wire
 from fixtures.rest_server import RestNode
+from fixtures.waiting import until
 
 JSON = {"Content-Type": "application/json"}
 SCHEMA = '{"type": "record", "name": "Sale", "fields": [{"name": "id", "type": "long"}]}'
@@ -85,8 +86,7 @@ async def test_starts_are_the_end_the_newest_and_a_time(rest: RestNode) -> None:
 async def test_a_request_waits_for_the_first_record(rest: RestNode) -> None:
     await rest.create("t")
     waiting = asyncio.create_task(read(rest, {"wait_ms": 30_000}))
-    while rest.server.open_count == 0:
-        await asyncio.sleep(0)
+    await until(lambda: rest.server.open_count == 1)
     await write(rest, "late")
 
     assert values(await waiting) == ["late"]
@@ -95,8 +95,7 @@ async def test_a_request_waits_for_the_first_record(rest: RestNode) -> None:
 async def test_a_draining_server_answers_requests_that_wait(rest: RestNode) -> None:
     await rest.create("t")
     waiting = asyncio.create_task(read(rest, {"wait_ms": 30_000}))
-    while rest.server.open_count == 0:
-        await asyncio.sleep(0)
+    await until(lambda: rest.server.open_count == 1)
     await rest.server.drain(20_000)
 
     assert values(await waiting) == []
