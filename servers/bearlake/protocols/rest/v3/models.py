@@ -95,6 +95,10 @@ class Record(OpenModel):
 
 READ_PARTITION_COUNT_MAX = 1_000
 """Partitions of one request to read."""
+READ_RECORD_COUNT = 100
+"""Records of one answer, unless the request names another number."""
+READ_BYTES = 1024 * 1024
+"""Bytes of keys and values in one answer, besides a single larger record, unless the request names another number."""
 
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**62)]
@@ -112,11 +116,15 @@ class Reading(OpenModel):
 
     positions: list[Position] | None = None
     partition_ids: list[Index] | None = None
-    start: Literal["latest", "earliest", "last", "timestamp"] = "latest"
+    start: Literal["latest", "earliest", "last", "timestamp"] | None = None
+    """`latest` by default."""
     timestamp_ms: Milliseconds | None = None
-    record_count_max: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    bytes_max: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1024 * 1024
-    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
+    record_count_max: Annotated[int, Meta(ge=1, le=1_000)] | None = None
+    """`READ_RECORD_COUNT` by default."""
+    bytes_max: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """`READ_BYTES` by default."""
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] | None = None
+    """0 by default."""
 
 
 class Reset(OpenModel):

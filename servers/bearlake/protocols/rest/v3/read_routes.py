@@ -102,7 +102,8 @@ class ReadRoutes:
             return await self._at_time(keys, asked.timestamp_ms or 0, bounds)
         if asked.start == "earliest":
             return {key: bounds[key].start for key in keys}
-        each = max(1, asked.record_count_max // max(1, len(keys))) if asked.start == "last" else 0
+        count = asked.record_count_max or models.READ_RECORD_COUNT
+        each = max(1, count // max(1, len(keys))) if asked.start == "last" else 0
         return {key: max(bounds[key].start, bounds[key].last_stable - each) for key in keys}
 
     async def _at_time(
@@ -121,7 +122,7 @@ class ReadRoutes:
     ) -> Found:
         """Read, waiting for the first record at most as long as the request says. Raises `Problem`, `Denied`, `Unavailable`."""
         who, loop = principal_of(request), asyncio.get_running_loop()
-        until = loop.time() + asked.wait_ms / 1000
+        until = loop.time() + (asked.wait_ms or 0) / 1000
         while True:
             left_ms = max(0, int((until - loop.time()) * 1000))
             wait_ms = 0 if self._draining.is_set() else min(left_ms, _LOOK_MS)
@@ -135,10 +136,10 @@ class ReadRoutes:
     async def _read_once(
         self, view: StreamView, positions: Mapping[PartitionKey, int], asked: models.Reading, wait_ms: int
     ) -> Found:
-        bytes_max = min(asked.bytes_max, self._settings.fetch_bytes_max)
+        bytes_max = min(asked.bytes_max or models.READ_BYTES, self._settings.fetch_bytes_max)
         ranges = [FetchRange(key, offset, bytes_max) for key, offset in positions.items()]
         answers = await self._streams.fetch(ranges, bytes_min=1 if wait_ms else 0, bytes_max=bytes_max, wait_ms=wait_ms)
-        room = reading.Room(asked.record_count_max, bytes_max)
+        room = reading.Room(asked.record_count_max or models.READ_RECORD_COUNT, bytes_max)
         records: list[tuple[int, int, Record]] = []
         ends: dict[PartitionKey, int] = {}
         for fetched in answers:

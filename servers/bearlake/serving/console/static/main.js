@@ -8,11 +8,13 @@ import { Stream } from "./pages/stream.js";
 import { Groups } from "./pages/groups.js";
 import { Group } from "./pages/group.js";
 import { Compaction } from "./pages/compaction.js";
+import { Schemas, Subject } from "./pages/schemas.js";
 
 const PLACES = [
   ["", "Overview"],
   ["streams", "Streams"],
   ["groups", "Groups"],
+  ["schemas", "Schemas"],
   ["compaction", "Compaction"],
 ];
 
@@ -33,6 +35,8 @@ function Page({ place }) {
   if (section === "streams") return html`<${Streams} />`;
   if (section === "groups" && name) return html`<${Group} key=${name} name=${name} />`;
   if (section === "groups") return html`<${Groups} />`;
+  if (section === "schemas" && name) return html`<${Subject} key=${name} name=${name} />`;
+  if (section === "schemas") return html`<${Schemas} />`;
   if (section === "compaction") return html`<${Compaction} />`;
   return html`<h1 tabindex="-1">No such page</h1><p><a href=${href()}>Back to the overview</a></p>`;
 }
@@ -103,7 +107,7 @@ function Console() {
   };
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
-    <div class="side">
+    <header class="side">
       <a class="brand" href=${href()}><img src="static/icon.svg" alt="" width="32" height="32" /> Bearlake</a>
       <nav aria-label="Pages">
         <ul>
@@ -119,7 +123,7 @@ function Console() {
         <${Theme} />
         <p class="hint">${facts.version && `Bearlake ${facts.version}`}</p>
       </div>
-    </div>
+    </header>
     <main id="main" ref=${main}><${Page} place=${place} /></main>
     ${isLoggingIn && html`<${Login} close=${() => setLoggingIn(false)} />`}
   `;

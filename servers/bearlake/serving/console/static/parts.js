@@ -25,7 +25,7 @@ export function Table({ caption, columns, rows, rowKey, empty = "Nothing here.",
   const [shownCount, setShownCount] = useState(step);
   const shown = rows.slice(0, shownCount);
   if (rows.length === 0) return html`<p class="empty">${empty}</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label=${caption}>
       <table>
         <caption class="hidden">${caption}</caption>
         <thead>

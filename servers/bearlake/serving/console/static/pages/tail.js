@@ -149,7 +149,7 @@ export function Tail({ name, partitionCount }) {
     <${Problem} error=${error} />
     ${records.length === 0
       ? html`<p class="empty">${readCount === 0 ? "No records yet. They appear here as soon as somebody writes them." : "No record matches."}</p>`
-      : html`<div class="scroll" tabindex="0" role="region" aria-label="Records">
+      : html`<div class="scroll" tabindex="0" role="group" aria-label="Records">
           <table class="records">
             <caption class="hidden">Records, newest first</caption>
             <thead>
