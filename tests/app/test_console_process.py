@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bearlake import __version__
 from fixtures.server_process import ServerProcess, finished, started
 from fixtures.waiting import WAIT_S
 
@@ -53,7 +54,7 @@ def test_a_console_alone_needs_no_stores(up: ServerProcess, tmp_path: Path) -> N
         said = process.said()
         code = process.stop()
 
-    assert [server["node_id"] for server in servers] == [1]
+    assert [server["version"] for server in servers] == [__version__]
     assert said == f"Open {console} in a browser: the console of {up.ready['admin']}\n"
     assert code == 0
 

@@ -117,7 +117,7 @@ async def test_values_by_a_schema_are_shown_with_exact_numbers_and_others_beside
 
     assert shown[0] == {
         "type": "AVRO",
-        "text": f'{{"id": {BEYOND_DOUBLE}}}',
+        "text": f'{{"id":{BEYOND_DOUBLE}}}',
         "schema_id": schema_id,
         "size": shown[0]["size"],
     }

@@ -131,8 +131,8 @@ class Reset(OpenModel):
     """Where to move a group's offsets in a topic, in some partitions (default: all)."""
 
     topic_name: str
-    partition_ids: list[Index] | None = None
     to: Literal["earliest", "latest", "offset", "shift", "timestamp"]
+    partition_ids: list[Index] | None = None
     offset: Offset | None = None
     shift: Annotated[int, Meta(ge=-(2**62), le=2**62)] | None = None
     timestamp_ms: Milliseconds | None = None
