@@ -21,7 +21,7 @@ export function short(value, unit = "") {
     step += 1;
   }
   const digits = Math.abs(left) >= 100 || Number.isInteger(left) ? 0 : 1;
-  return [left.toFixed(digits), `${UNITS[step]}${unit}`].filter(Boolean).join(" ");
+  return `${left.toFixed(digits)}${step === 0 ? "" : ` ${UNITS[step]}`}${unit}`;
 }
 
 /** A size in bytes: 3.2 MiB. */

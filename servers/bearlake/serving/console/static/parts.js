@@ -25,7 +25,8 @@ export function Table({ caption, columns, rows, rowKey, empty = "Nothing here.",
   const [shownCount, setShownCount] = useState(step);
   const shown = rows.slice(0, shownCount);
   if (rows.length === 0) return html`<p class="empty">${empty}</p>`;
-  return html`<div class="scroll" tabindex="0" role="group" aria-label=${caption}>
+  return html`<div>
+    <div class="scroll" tabindex="0" role="group" aria-label=${caption}>
       <table>
         <caption class="hidden">${caption}</caption>
         <thead>
@@ -50,7 +51,8 @@ export function Table({ caption, columns, rows, rowKey, empty = "Nothing here.",
     html`<p class="more">
       ${shownCount.toLocaleString("en")} of ${rows.length.toLocaleString("en")} shown.
       <button type="button" onClick=${() => setShownCount(shownCount + step)}>Show more</button>
-    </p>`}`;
+    </p>`}
+  </div>`;
 }
 
 /** A figure with its name. */
@@ -95,14 +97,16 @@ export function Problem({ error }) {
   </div>`;
 }
 
+// Components return one element, not a list: the library puts a list's new elements in the wrong place when the list changes.
+
 /** Show data, or that it is being loaded, or the problem; old data stays beside a new problem. */
 export function Loaded({ state, children }) {
-  return html`
+  return html`<div>
     <${Problem} error=${state.error} />
     ${state.data === undefined
       ? !state.error && html`<p class="loading" role="status">Loading …</p>`
       : children(state.data)}
-  `;
+  </div>`;
 }
 
 /** The command that does the same. */

@@ -4,7 +4,7 @@ import { adminOption, rest, useData } from "../api.js";
 import { plural, shell } from "../format.js";
 import { Badge, CommandLine, Dialog, Loaded, Problem, Table, Text, useAction } from "../parts.js";
 
-const NO_EFFECT = "without effect";
+const NO_EFFECT = /accepted for compatibility/i;
 
 export function Configs({ name }) {
   const path = `/topics/${encodeURIComponent(name)}/configs`;
@@ -13,7 +13,7 @@ export function Configs({ name }) {
   const [changed, setChanged] = useState(null);
   const rows = useMemo(() => {
     const wanted = search.trim().toLowerCase();
-    const rank = (row) => (row.is_default ? ((row.documentation || "").includes(NO_EFFECT) ? 2 : 1) : 0);
+    const rank = (row) => (row.is_default ? (NO_EFFECT.test(row.documentation || "") ? 2 : 1) : 0);
     return (state.data || [])
       .filter((row) => `${row.name} ${row.documentation || ""}`.toLowerCase().includes(wanted))
       .sort((one, other) => rank(one) - rank(other) || (one.name < other.name ? -1 : 1));

@@ -42,7 +42,7 @@ function Rates({ series }) {
       <${Figure} label="Produce, p99" value=${duration(now?.produceMs)} note="Kafka, in the last 2 s" />
       <${Figure} label="Commit, p99" value=${duration(now?.commitMs)} note="metadata store" />
       <${Figure} label="Put, p99" value=${duration(now?.putMs)} note="object store" />
-      <${Figure} label="Object requests" value=${now ? `${short(now.puts + now.gets)}/s` : "–"} note=${now ? `${short(now.puts, "/s")} put, ${short(now.gets, "/s")} read` : ""} />
+      <${Figure} label="Object requests" value=${now ? `${short(now.puts + now.gets, "/s")}` : "–"} note=${now ? `${short(now.puts, "/s")} put, ${short(now.gets, "/s")} read` : ""} />
       <${Figure} label="Price of requests" value=${price(now?.pricePerDay)} note=${`a day at this rate; ${PRICES.put} and ${PRICES.get} per 1,000`} />
       <${Figure} label="Memory" value=${bytes(now?.memoryBytes)} note=${now ? `${count(now.connections)} connections` : ""} />
     </dl>

@@ -91,7 +91,7 @@ function Whole({ record, columnCount }) {
 
 function Row({ record, isOpen, toggle }) {
   const shown = (part) => (part === null ? html`<em>none</em>` : part.text.slice(0, 300));
-  return html`
+  return html`<tbody>
     <tr class=${isOpen ? "open" : ""}>
       <td class="number">${time(record.timestamp_ms)}</td>
       <td class="number">${record.partition_id}</td>
@@ -104,7 +104,7 @@ function Row({ record, isOpen, toggle }) {
       <td class="text value">${shown(record.value)}</td>
     </tr>
     ${isOpen && html`<${Whole} record=${record} columnCount="5" />`}
-  `;
+  </tbody>`;
 }
 
 /** The value once it has not changed for a moment, so that typing a word starts one search and not five. */
@@ -161,14 +161,12 @@ export function Tail({ name, partitionCount }) {
                 <th scope="col">Value</th>
               </tr>
             </thead>
-            <tbody>
-              ${records.map(
-                (record) => html`<${Row}
-                  key=${nameOf(record)} record=${record} isOpen=${open === nameOf(record)}
-                  toggle=${() => setOpen(open === nameOf(record) ? null : nameOf(record))}
-                />`,
-              )}
-            </tbody>
+            ${records.map(
+              (record) => html`<${Row}
+                key=${nameOf(record)} record=${record} isOpen=${open === nameOf(record)}
+                toggle=${() => setOpen(open === nameOf(record) ? null : nameOf(record))}
+              />`,
+            )}
           </table>
         </div>`}
     <${CommandLine} text=${commandOf(name, from, filters)} />
