@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 
 from fixtures.console_lake import BEARS, Lake
+from fixtures.waiting import WAIT_S
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright (part of dev)")
 pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python: pip install it (part of dev)")
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
+
+expect.set_options(timeout=WAIT_S * 1000)
 
 PAGES = {
     "overview": ("", "Overview"),
@@ -90,8 +93,8 @@ def test_a_stream_is_created_and_deleted_with_the_command_beside_it(page: Any, l
 
 def test_records_are_decoded_by_their_schema_with_exact_numbers(page: Any, lake: Lake) -> None:
     open_page(page, lake, "streams/orders")
-    expect(row(page, '"fish": 39')).to_contain_text(BEARS[39 % 5])
-    row(page, '"fish": 39').get_by_role("button").click()
+    expect(row(page, '"fish":39')).to_contain_text(BEARS[39 % 5])
+    row(page, '"fish":39').get_by_role("button").click()
 
     whole = page.locator("tr.whole")
     expect(whole).to_contain_text('"id": 9007199254741032')
@@ -138,13 +141,13 @@ def test_partitions_show_their_offsets(page: Any, lake: Lake) -> None:
 def test_a_config_is_changed_and_reset_with_its_meaning_and_source(page: Any, lake: Lake) -> None:
     open_page(page, lake, "streams/audit/configuration")
     page.get_by_role("button", name="Change retention.ms").click()
-    page.get_by_label("Value").fill("3600000")
+    page.get_by_label("Value", exact=True).fill("3600000")
     expect(page.get_by_role("dialog")).to_contain_text("bearlake stream alter audit --set retention.ms=3600000")
     page.get_by_role("button", name="Set", exact=True).click()
     expect(row(page, "retention.ms")).to_contain_text("3600000")
     expect(row(page, "retention.ms")).to_contain_text("this stream")
     page.get_by_role("button", name="Change retention.ms").click()
-    page.get_by_label("Value").fill("soon")
+    page.get_by_label("Value", exact=True).fill("soon")
     page.get_by_role("button", name="Set", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("expected a number")
     page.get_by_role("button", name="Reset to the default").click()
@@ -178,7 +181,7 @@ def test_a_record_is_written_by_the_newest_schema(page: Any, lake: Lake) -> None
     expect(page.get_by_text("Stored: partition")).to_be_visible()
     page.get_by_role("link", name="Show the records").click()
 
-    expect(row(page, '"fish": -7')).to_be_visible()
+    expect(row(page, '"fish":-7')).to_be_visible()
 
 
 def test_groups_show_their_lag_and_a_reset_is_previewed_before_it_is_done(page: Any, lake: Lake) -> None:

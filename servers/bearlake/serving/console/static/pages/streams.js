@@ -107,7 +107,7 @@ function Create({ close }) {
   };
   return html`<${Dialog} title="Create a stream" close=${close}>
     <form onSubmit=${submit}>
-      <${Text} label="Name" value=${name} change=${setName} required maxlength="249" pattern="[A-Za-z0-9._-]+" hint="letters, digits, . _ and -" autocomplete="off" />
+      <${Text} label="Name" value=${name} change=${setName} required maxlength="249" pattern="[A-Za-z0-9._\\-]+" hint="letters, digits, . _ and -" autocomplete="off" />
       <${Text} label="Partitions" type="number" min="1" max="10000" value=${partitions} change=${setPartitions} required />
       <${Problem} error=${create.error} />
       <div class="buttons"><button type="submit" class="main" disabled=${create.isBusy}>Create</button></div>
