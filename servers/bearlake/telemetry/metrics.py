@@ -84,11 +84,6 @@ LOOP_HELD_SECONDS = latency("bearlake_server_loop_held_seconds", "Processor time
 LOOP_STALLS = counters("bearlake_server_loop_stalls_total", "Turns of more than 50 ms, by request.", "request")
 ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests, by status class.", "status")
 CONSOLE_REQUESTS = counters("bearlake_console_requests_total", "Requests to the console, by status class.", "status")
-CONSOLE_REQUEST_SECONDS = latency("bearlake_console_request_seconds", "Time from request head to response.")
-CONSOLE_OPEN_REQUESTS = gauge("bearlake_console_open_requests", "Requests to the console in progress.")
-CONSOLE_OPEN_REQUESTS_MAX = gauge(
-    "bearlake_console_open_requests_limit", "Limit of requests to the console in progress."
-)
 
 # REST
 HTTP_SLOW_READERS = counter("bearlake_server_http_slow_readers_total", "HTTP clients closed for unread answers.")
@@ -298,11 +293,7 @@ SUBSCRIPTION_ACKS_DROPPED = counter(
 SUBSCRIPTION_DAMAGED_READS = counter(
     "bearlake_subscription_damaged_reads_total", "Reads of damaged entries, also by attempts to attach."
 )
-CURSOR_SAVES = counters(
-    "bearlake_subscription_cursor_saves_total",
-    "Saves of many cursors, by outcome.",
-    "outcome",
-)
+CURSOR_SAVES = counters("bearlake_subscription_cursor_saves_total", "Saves of many cursors, by outcome.", "outcome")
 
 # Groups and leases
 GROUPS_OWNED = gauge("bearlake_group_owned_groups", "Consumer groups that this server coordinates.")

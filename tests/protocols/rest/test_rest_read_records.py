@@ -168,10 +168,10 @@ async def test_what_cannot_be_read_is_refused(rest: RestNode, body: dict[str, An
 async def test_more_partitions_than_one_request_may_read_must_be_named(rest: RestNode) -> None:
     await rest.create("wide", 1_001)
     refused = await rest.post(f"{topic(rest, 'wide')}/records:read", {}, headers=JSON)
-    some = await read(rest, {"partition_ids": [1_000]}, "wide")
+    named = await read(rest, {"partition_ids": [1_000]}, "wide")
 
     assert refused.status == 400
-    assert [place["partition_id"] for place in some["positions"]] == [1_000]
+    assert [place["partition_id"] for place in named["positions"]] == [1_000]
 
 
 async def test_an_unknown_topic_is_not_found(rest: RestNode) -> None:

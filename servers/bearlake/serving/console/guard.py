@@ -24,15 +24,9 @@ class ConsoleGuard(HttpGuard):
     listener = "console"
 
     def __init__(self, settings: ConsoleSettings) -> None:
-        meters = HttpMeters(
-            requests=metrics.CONSOLE_REQUESTS,
-            seconds=metrics.CONSOLE_REQUEST_SECONDS,
-            open=metrics.CONSOLE_OPEN_REQUESTS,
-            open_max=metrics.CONSOLE_OPEN_REQUESTS_MAX,
-        )
         super().__init__(
             settings,
-            meters,
+            HttpMeters(requests=metrics.CONSOLE_REQUESTS),
             connection_count_max=settings.connection_count_max,
             address_connection_count_max=settings.address_connection_count_max,
             first_request_ms=settings.first_request_ms,

@@ -103,8 +103,8 @@ class ReadRoutes:
         if asked.start == "earliest":
             return {key: bounds[key].start for key in keys}
         count = asked.record_count_max or models.READ_RECORD_COUNT
-        each = max(1, count // max(1, len(keys))) if asked.start == "last" else 0
-        return {key: max(bounds[key].start, bounds[key].last_stable - each) for key in keys}
+        newest_count = max(1, count // max(1, len(keys))) if asked.start == "last" else 0
+        return {key: max(bounds[key].start, bounds[key].last_stable - newest_count) for key in keys}
 
     async def _at_time(
         self, keys: Sequence[PartitionKey], timestamp_ms: int, bounds: Mapping[PartitionKey, PartitionBounds]

@@ -67,8 +67,9 @@ function Timeline({ data, nowMs }) {
       ${lanes.length === 0 && html`<text class="lane" x=${left + 8} y="13">no task in this time</text>`}
     </svg>
     <figcaption class="hint">
-      Tasks since this page was opened, at most two minutes: waiting, running, quarantined. A line is a commit of a table; a task of less than
-      ${` ${EVERY_MS / 1000} s`} may be missing.
+      Tasks since this page was opened, at most two minutes:
+      ${Object.keys(TONES).map((state) => html` <span class="dot ${state}"></span> ${state}`)}. A dashed line is a commit of a table. A task of
+      less than ${EVERY_MS / 1000} s may be missing.
     </figcaption>
   </figure>`;
 }
@@ -122,7 +123,7 @@ export function Compaction() {
         <dl class="figures">
           <${Figure} label="Records that wait" value=${count(data.backlog.record_count)} note=${bytes(data.backlog.size_bytes)} />
           <${Figure} label="Streams that wait" value=${count(data.backlog.stream_count)} />
-          <${Figure} label="Tables are behind by" value=${duration(data.backlog.age_ms)} note="the oldest record that waits" />
+          <${Figure} label="Tables behind by" value=${duration(data.backlog.age_ms)} note="the oldest record" />
           <${Figure} label="Open tasks" value=${count(data.tasks.length)} />
           <${Figure} label="Quarantined" value=${count(data.backlog.quarantined_count)} tone=${data.backlog.quarantined_count ? "bad" : ""} />
           <${Figure} label="Commits" value=${count(data.commits.commit_count)} note=${data.commits.last_commit_ms ? `last ${time(data.commits.last_commit_ms, false)}` : "none yet"} />
