@@ -73,8 +73,9 @@ class ForwardingRoutes:
             raise Unavailable(f"the {api} API at {self._urls[api]} did not answer: {error}") from error
 
     async def _returned(self, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        headers = {name: answer.headers[name] for name in _RETURNED if name in answer.headers}
-        response = web.StreamResponse(status=answer.status, headers={**headers, **_HEADERS})
+        headers = dict(_HEADERS)
+        headers.update({name: answer.headers[name] for name in _RETURNED if name in answer.headers})
+        response = web.StreamResponse(status=answer.status, headers=headers)
         if answer.content_length is not None and answer.status not in (204, 304):
             response.content_length = answer.content_length
         await response.prepare(request)

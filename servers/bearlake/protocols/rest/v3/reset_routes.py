@@ -36,7 +36,7 @@ _HAS_MEMBERS = frozenset(
 class Move(NamedTuple):
     """A partition's committed offset (None: there is none), and where it moves."""
 
-    index: int
+    partition: int
     current: int | None
     new: int
     bounds: PartitionBounds
@@ -66,7 +66,7 @@ class ResetRoutes:
         await self._require_known(group)
         moves = await self._moves(group, view, asked)
         if not asked.validate_only and moves:
-            offsets = {view.partition(move.index): CommittedOffset(offset=move.new) for move in moves}
+            offsets = {view.partition(move.partition): CommittedOffset(offset=move.new) for move in moves}
             try:
                 await self._streams.groups.commit(MemberRef(group=group), offsets)
             except GroupRefusal as refusal:
@@ -156,7 +156,7 @@ def _shown(group: str, topic: str, move: Move) -> dict[str, object]:
     return {
         "consumer_group_id": group,
         "topic_name": topic,
-        "partition_id": move.index,
+        "partition_id": move.partition,
         "current_offset": move.current,
         "new_offset": move.new,
         "start_offset": move.bounds.start,

@@ -22,6 +22,9 @@ from bearlake.records.codec import Record
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas.payloads import Opened
 
+_Part = tuple[bytes | None, Opened | None]
+"""A key or value, and how its schema shows it."""
+
 _AT_ONCE_BYTES = 256 * 1024
 """More bytes of keys and values are encoded in a thread."""
 _TIME_MAX_MS = 253_402_300_799_999
@@ -34,10 +37,10 @@ async def records(
     """Return the records (partition, offset, record) for an answer."""
     octets = [_bytes(part) for _, _, record in found for part in (record.key, record.value)]
     opened = await embedded.opened(who, octets)
-    parts = list(zip(octets[::2], opened[::2], octets[1::2], opened[1::2], strict=True))
+    parts = list(zip(octets, opened, strict=True))
 
     def show() -> list[Mapping[str, Any]]:
-        return [_record(*place, *part) for place, part in zip(found, parts, strict=True)]
+        return [_record(place, parts[2 * at], parts[2 * at + 1]) for at, place in enumerate(found)]
 
     return show() if sum(len(part or b"") for part in octets) <= _AT_ONCE_BYTES else await asyncio.to_thread(show)
 
@@ -61,22 +64,15 @@ def answer(
     return json.dumps({**head, "data": shown, "positions": places}).encode()
 
 
-def _record(
-    partition: int,
-    offset: int,
-    record: Record,
-    key: bytes | None,
-    opened_key: Opened | None,
-    value: bytes | None,
-    opened_value: Opened | None,
-) -> Mapping[str, Any]:
+def _record(place: tuple[int, int, Record], key: _Part, value: _Part) -> Mapping[str, Any]:
+    partition, offset, record = place
     return {
         "partition_id": partition,
         "offset": offset,
         "timestamp": _time(record.timestamp),
         "timestamp_ms": record.timestamp,
-        "key": _part(key, opened_key),
-        "value": _part(value, opened_value),
+        "key": _part(*key),
+        "value": _part(*value),
         "headers": [{"name": _name(name), "value": _base64(octets)} for name, octets in record.headers or ()],
     }
 
