@@ -65,9 +65,7 @@ def sizes(name: str, doc: str) -> Histogram:
 SERVER_INFO = gauges("bearlake_server_info", "Always 1; see the labels.", "version", "kernel")
 SERVER_START_SECONDS = gauge("bearlake_server_start_seconds", "Time from the start of the process to readiness.")
 SERVER_LIVE = gauge("bearlake_server_live_servers", "Live servers of the deployment, as seen by this server.")
-SERVER_HEARTBEATS = counters(
-    "bearlake_server_heartbeats_total", "Heartbeats to the metadata store, by outcome.", "outcome"
-)
+SERVER_HEARTBEATS = counters("bearlake_server_heartbeats_total", "Heartbeats to the store, by outcome.", "outcome")
 SERVER_LAPSES = counters(
     "bearlake_server_lapses_total",
     "Registrations that lapsed because their heartbeats stopped: this server's own, and those of its peers that it declared.",
