@@ -26,6 +26,7 @@ from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.authentication.settings import AuthenticationSettings, check_mechanisms
+from bearlake.serving.console.settings import ConsoleSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.membership import ServerSettings
 from bearlake.serving.memory import MemorySettings
@@ -110,6 +111,7 @@ class Settings:
     authentication: AuthenticationSettings = field(default_factory=AuthenticationSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     logs: LogSettings = field(default_factory=LogSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     imports: ImportSettings = field(default_factory=ImportSettings)
