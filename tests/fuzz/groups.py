@@ -8,7 +8,7 @@ from fuzz.target import Target
 GROUPS: dict[str, tuple[str, ...]] = {
     "sanitized": ("kernel", "kernel_kafka", "kernel_pulsar", "kernel_typed", "records"),
     "decoders": ("kafka_codec", "groups_membership", "pulsar", "bodies", "logins", "grpc"),
-    "schemas": ("schemas", "typed_schemas"),
+    "schemas": ("schemas", "typed_schemas", "typed_protobuf"),
     "routes": ("http",),
     "servers": ("servers",),
 }

@@ -18,6 +18,7 @@ have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` s
 BEARLAKE_KERNEL can be `require` (fail without the native kernel) or `skip` (use the Python kernel). A native kernel that was built for
 another version of this package is skipped with a `RuntimeWarning`.
 The contract of each function is the docstring of its Python twin. All arguments are positional.
+`decode_protobuf` and `encode_protobuf` have no native form yet.
 """
 
 import os
@@ -56,6 +57,11 @@ from bearlake.kernel.typed import (
     TypedSlots,
     TypedSource,
 )
+from bearlake.kernel.typed.protobuf import KINDS as PROTO_KINDS
+from bearlake.kernel.typed.protobuf import PACKABLE as PROTO_PACKABLE
+from bearlake.kernel.typed.protobuf import ProtoCoding, ProtoLabel, ProtoWire
+from bearlake.kernel.typed.protobuf_decode import decode_protobuf
+from bearlake.kernel.typed.protobuf_encode import encode_protobuf
 
 IS_NATIVE = False
 
@@ -154,6 +160,8 @@ __all__ = [
     "NODES_MAX",
     "OUTCOME_BITS",
     "PARTITION_BITS",
+    "PROTO_KINDS",
+    "PROTO_PACKABLE",
     "RECORDS_MAX",
     "Append",
     "BatchCommit",
@@ -176,6 +184,9 @@ __all__ = [
     "ProducePlace",
     "ProduceResult",
     "ProduceResults",
+    "ProtoCoding",
+    "ProtoLabel",
+    "ProtoWire",
     "RecordFields",
     "Results",
     "Rows",
@@ -198,6 +209,7 @@ __all__ = [
     "decode_avro",
     "decode_entry",
     "decode_part",
+    "decode_protobuf",
     "decode_records",
     "encode_avro",
     "encode_columns",
@@ -205,6 +217,7 @@ __all__ = [
     "encode_fetch",
     "encode_messages",
     "encode_produce_response",
+    "encode_protobuf",
     "encode_receipts",
     "entry_routing",
     "find_run",
