@@ -18,7 +18,6 @@ have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` s
 BEARLAKE_KERNEL can be `require` (fail without the native kernel) or `skip` (use the Python kernel). A native kernel that was built for
 another version of this package is skipped with a `RuntimeWarning`.
 The contract of each function is the docstring of its Python twin. All arguments are positional.
-`decode_protobuf` and `encode_protobuf` have no native form yet.
 """
 
 import os
@@ -60,8 +59,6 @@ from bearlake.kernel.typed import (
 from bearlake.kernel.typed.protobuf import KINDS as PROTO_KINDS
 from bearlake.kernel.typed.protobuf import PACKABLE as PROTO_PACKABLE
 from bearlake.kernel.typed.protobuf import ProtoCoding, ProtoLabel, ProtoWire
-from bearlake.kernel.typed.protobuf_decode import decode_protobuf
-from bearlake.kernel.typed.protobuf_encode import encode_protobuf
 
 IS_NATIVE = False
 
@@ -80,6 +77,7 @@ if TYPE_CHECKING:
         decode_avro,
         decode_entry,
         decode_part,
+        decode_protobuf,
         decode_records,
         encode_avro,
         encode_columns,
@@ -87,6 +85,7 @@ if TYPE_CHECKING:
         encode_fetch,
         encode_messages,
         encode_produce_response,
+        encode_protobuf,
         encode_receipts,
         entry_routing,
         find_run,
@@ -128,6 +127,7 @@ else:
     decode_avro = _implementation.decode_avro
     decode_entry = _implementation.decode_entry
     decode_part = _implementation.decode_part
+    decode_protobuf = _implementation.decode_protobuf
     decode_records = _implementation.decode_records
     encode_avro = _implementation.encode_avro
     encode_columns = _implementation.encode_columns
@@ -135,6 +135,7 @@ else:
     encode_fetch = _implementation.encode_fetch
     encode_messages = _implementation.encode_messages
     encode_produce_response = _implementation.encode_produce_response
+    encode_protobuf = _implementation.encode_protobuf
     encode_receipts = _implementation.encode_receipts
     entry_routing = _implementation.entry_routing
     find_run = _implementation.find_run

@@ -4,9 +4,11 @@
     avro_values   one value after the other, appended to the columns
     avro_reader   numbers, texts, blocks, and values below OPAQUE nodes
     avro_encode   columns to Avro values (C: also sources, which checks the columns)
-    protobuf      how the nodes of a Protobuf message are written (Python only, as are the next three)
-    protobuf_decode, protobuf_reader, protobuf_encode   as those of Avro
+    protobuf      how the nodes of a Protobuf message are written (C: protobuf_wires)
+    protobuf_decode, protobuf_reader, protobuf_encode   as those of Avro (C: also protobuf_parts, protobuf_values)
     slots         the growing columns of a decoder (C: also nodes, which reads the schema)
+
+In C, `decode` and `encode` are the calls of all formats, and `map_keys` finds keys that a map has twice.
 
 A schema is a tuple of `TypedNode`s; `table/typed` makes it from the schema's text. Node 0 is a RECORD. The nodes that are reached from it
 are a tree; each has a column, except a NULL that is a branch of a UNION. The columns are in the order of a walk through the tree, parents

@@ -13,22 +13,19 @@ nodes are a tree, without types outside of it:
 Source: Protocol Buffers, "Encoding", "Field Presence".
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from bearlake.kernel.typed import (
-    FIXED_BYTES_MAX,
-    LEVELS_MAX,
-    NODES_MAX,
-    STRUCTS,
-    TypedKind,
-    TypedNode,
-    TypedSchema,
-)
-from bearlake.kernel.typed.slots import Column
+from bearlake.kernel.typed import LEVELS_MAX, NODES_MAX, TypedKind, TypedSchema
+from bearlake.kernel.typed.slots import Column, check_node
 
 FIELD_NUMBER_MAX: Final = 2**29 - 1
 """Largest number of a field."""
+
+INT32: Final = range(-(2**31), 2**31)
+"""Numbers of enums."""
 
 SKIPPED_LEVELS_MAX: Final = 100
 """Limit of the nesting of unknown groups; parsers of Protobuf have the same default."""
@@ -97,7 +94,7 @@ class ProtoWire(NamedTuple):
     label: int = ProtoLabel.ALWAYS
     """A `ProtoLabel`."""
     oneof: int = -1
-    """Equal for fields of a message of which at most one is set; -1: none."""
+    """Equal for fields of a message of which at most one is set, and smaller than the number of its fields; -1: none."""
     is_wrapped: bool = False
     """Whether the value is the field 1, with implicit presence, of a message."""
     numbers: tuple[int, ...] = ()
@@ -143,8 +140,20 @@ PACKABLE: Final = frozenset(
     coding for coding, wire_type in WIRE_TYPES.items() if wire_type in (WireType.VARINT, WireType.I32, WireType.I64)
 )
 
+KEYS: Final = frozenset(KINDS) - {
+    ProtoCoding.FLOAT,
+    ProtoCoding.DOUBLE,
+    ProtoCoding.BYTES,
+    ProtoCoding.ENUM,
+    ProtoCoding.TIMESTAMP,
+}
+"""Codings of a map's keys."""
+
 _MAY_NOT_FIT = frozenset({ProtoCoding.STRING, ProtoCoding.TIMESTAMP})
 """Text that is not UTF-8, and times outside of the years 1 to 9999."""
+_LISTS = (TypedKind.ARRAY, TypedKind.MAP)
+_WHOLE = frozenset({ProtoCoding.MESSAGE, ProtoCoding.GROUP, ProtoCoding.TIMESTAMP})
+"""Codings of values that always have presence."""
 
 
 def wire_type_of(wire: ProtoWire) -> WireType:
@@ -152,54 +161,112 @@ def wire_type_of(wire: ProtoWire) -> WireType:
     return WireType.LEN if wire.is_wrapped else WIRE_TYPES[ProtoCoding(wire.coding)]
 
 
-def message_columns(schema: TypedSchema, wires: "tuple[ProtoWire, ...]") -> Column:
+def message_columns(schema: TypedSchema, wires: Sequence[ProtoWire]) -> Column:
     """Return the empty columns of a message. Raises `ValueError` if the nodes and wires are not those of a message."""
-    if not 0 < len(schema) <= NODES_MAX or len(wires) != len(schema):
-        raise ValueError(f"{len(schema)} nodes and {len(wires)} wires are no message")
+    if not 0 < len(schema) <= NODES_MAX:
+        raise ValueError(f"a schema has 1 to {NODES_MAX} nodes, not {len(schema)}")
+    for node in schema:
+        check_node(node, len(schema), opaque_children=0)
     if schema[0].kind != TypedKind.RECORD:
         raise ValueError("node 0 is not a RECORD")
-    return _Tree(schema, wires).column(0, 0, is_nullable=True)
+    if len(wires) != len(schema):
+        raise ValueError(f"there is not one wire for each of {len(schema)} nodes")
+    checks = _Checks(schema, wires)
+    for index in range(len(schema)):
+        checks.check_values(index)
+    for index in range(len(schema)):
+        checks.check(index)
+    seen: set[int] = set()
+    root = _column(schema, wires, 0, 0, seen, is_nullable=True)
+    if len(seen) != len(schema):
+        raise ValueError("the nodes are not a tree")
+    return root
 
 
-class _Tree:
-    """Makes the columns of a message, each node once."""
+def _column(
+    schema: TypedSchema, wires: Sequence[ProtoWire], index: int, level: int, seen: set[int], *, is_nullable: bool
+) -> Column:
+    if index in seen or level >= LEVELS_MAX:
+        raise ValueError("the nodes are not a tree")
+    seen.add(index)
+    children = []
+    for child in schema[index].children:
+        wire = wires[child]
+        may_not_fit = wire.coding in _MAY_NOT_FIT or schema[child].kind == TypedKind.MAP
+        may_be_null = may_not_fit or wire.label == ProtoLabel.EXPLICIT
+        children.append(_column(schema, wires, child, level + 1, seen, is_nullable=may_be_null))
+    return Column(index, schema[index], children, is_nullable=is_nullable)
 
-    def __init__(self, schema: TypedSchema, wires: "tuple[ProtoWire, ...]") -> None:
+
+class _Checks:
+    """Whether kinds, wires and children fit. Methods raise `ValueError`."""
+
+    def __init__(self, schema: TypedSchema, wires: Sequence[ProtoWire]) -> None:
         self._schema = schema
         self._wires = wires
-        self._seen: set[int] = set()
 
-    def column(self, index: int, level: int, *, is_nullable: bool) -> Column:
-        if not 0 <= index < len(self._schema) or index in self._seen or level >= LEVELS_MAX:
-            raise ValueError("the nodes are not a tree")
-        self._seen.add(index)
+    def check_values(self, index: int) -> None:
+        """Check the values of a wire by themselves."""
         node, wire = self._schema[index], self._wires[index]
-        self._check(index, node, wire)
-        children = [self.column(child, level + 1, is_nullable=self._is_nullable(child)) for child in node.children]
-        return Column(index, node, children, is_nullable=is_nullable)
+        if (
+            wire.coding not in set(ProtoCoding)
+            or wire.label not in set(ProtoLabel)
+            or not 0 <= wire.number <= FIELD_NUMBER_MAX
+            or not -1 <= wire.oneof < NODES_MAX
+            or len(wire.numbers) != len(node.symbols)
+            or (wire.numbers and node.kind != TypedKind.ENUM)
+            or any(number not in INT32 for number in wire.numbers)
+        ):
+            raise ValueError(f"the wire of node {index} is malformed")
 
-    def _is_nullable(self, index: int) -> bool:
+    def check(self, index: int) -> None:
+        """Check a node, its wire and its children together."""
+        if self._schema[index].null_branch >= 0 or not self._is_right(index):
+            raise ValueError(f"the wire of node {index} is malformed")
+
+    def _is_right(self, index: int) -> bool:
+        node, wire = self._schema[index], self._wires[index]
+        kind, coding = TypedKind(node.kind), ProtoCoding(wire.coding)
+        is_message = coding in MESSAGES and not wire.is_wrapped
+        if kind == TypedKind.ARRAY:
+            below = self._wires[node.children[0]]
+            is_packable = below.coding in PACKABLE and not below.is_wrapped
+            is_labelled = wire.label == ProtoLabel.REPEATED or (wire.label == ProtoLabel.PACKED and is_packable)
+            return coding == ProtoCoding.NONE and self._is_element(node.children[0], 0) and is_labelled
+        if kind == TypedKind.MAP:
+            key, value = node.children
+            is_key = self._wires[key].coding in KEYS and not self._wires[key].is_wrapped
+            is_list = coding == ProtoCoding.NONE and wire.label == ProtoLabel.REPEATED
+            return is_list and is_key and self._is_element(key, 1) and self._is_element(value, 2)
+        if kind == TypedKind.RECORD:
+            is_root = index == 0 and coding == ProtoCoding.NONE and not wire.is_wrapped
+            return (is_message or is_root) and self._has_fields(index)
+        if kind == TypedKind.PRESENT:
+            return is_message or (coding == ProtoCoding.NONE and not wire.is_wrapped)
+        if kind == TypedKind.OPAQUE:
+            return is_message
+        is_plain = coding in (ProtoCoding.ENUM, ProtoCoding.TIMESTAMP)
+        return KINDS.get(coding) == kind and not (wire.is_wrapped and is_plain)
+
+    def _is_element(self, index: int, number: int) -> bool:
+        """Whether a node is an element, a key or a value: always written, and no list."""
         wire = self._wires[index]
-        may_not_fit = wire.coding in _MAY_NOT_FIT or self._schema[index].kind == TypedKind.MAP
-        return may_not_fit or wire.label == ProtoLabel.EXPLICIT
+        is_single = wire.coding != ProtoCoding.NONE and wire.oneof < 0
+        return is_single and wire.number == number and wire.label == ProtoLabel.ALWAYS
 
-    def _check(self, index: int, node: TypedNode, wire: ProtoWire) -> None:
-        kind, coding, label = TypedKind(node.kind), ProtoCoding(wire.coding), ProtoLabel(wire.label)
-        numbers = [self._wires[child].number for child in node.children if 0 <= child < len(self._wires)]
-        is_right = not node.size and node.null_branch == -1 and 0 <= wire.number <= FIELD_NUMBER_MAX
-        if kind in (TypedKind.ARRAY, TypedKind.MAP):
-            labels = (ProtoLabel.REPEATED, ProtoLabel.PACKED) if kind == TypedKind.ARRAY else (ProtoLabel.REPEATED,)
-            is_right &= coding == ProtoCoding.NONE and label in labels
-            is_right &= numbers == ([0] if kind == TypedKind.ARRAY else [1, 2])
-            if is_right and label == ProtoLabel.PACKED:
-                below = self._wires[node.children[0]]
-                is_right = below.coding in PACKABLE and not below.is_wrapped
-        elif kind in STRUCTS or kind in (TypedKind.PRESENT, TypedKind.OPAQUE):
-            is_right &= kind != TypedKind.UNION and (coding in MESSAGES or coding == ProtoCoding.NONE)
-            is_right &= bool(node.children) == (kind == TypedKind.RECORD) and not wire.is_wrapped
-            is_right &= numbers == sorted(set(numbers)) and (0 not in numbers or numbers == [0])
-        else:
-            is_right &= KINDS.get(coding) == kind and not node.children
-            is_right &= len(node.symbols) == len(wire.numbers) == len(set(wire.numbers))
-        if not is_right or node.size > FIXED_BYTES_MAX:
-            raise ValueError(f"node {index} of kind {kind.name} is malformed")
+    def _has_fields(self, index: int) -> bool:
+        children = self._schema[index].children
+        if index == 0 and len(children) == 1 and self._schema[children[0]].kind == TypedKind.PRESENT:
+            only = self._wires[children[0]]
+            return only._replace(is_wrapped=False, is_closed=False) == ProtoWire()
+        numbers = [0, *(self._wires[child].number for child in children)]
+        is_ascending = all(before < after for before, after in pairwise(numbers))
+        return is_ascending and all(self._is_field(child, len(children)) for child in children)
+
+    def _is_field(self, index: int, field_count: int) -> bool:
+        wire = self._wires[index]
+        if self._schema[index].kind in _LISTS:
+            return wire.oneof < 0
+        has_presence = wire.is_wrapped or wire.coding in _WHOLE
+        is_labelled = wire.label == ProtoLabel.EXPLICIT or (wire.label == ProtoLabel.IMPLICIT and not has_presence)
+        return wire.oneof < field_count and wire.coding != ProtoCoding.NONE and is_labelled

@@ -9,6 +9,8 @@ Source: Protocol Buffers, "Encoding", "Field Presence".
 from array import array
 from typing import Any
 
+from typing_extensions import override
+
 from bearlake.errors import TooLarge
 from bearlake.kernel.buffers import Buffer
 from bearlake.kernel.typed import BYTES_MAX, TEXTS, TypedKind, TypedOutcome, TypedSchema, TypedSlots, TypedSource
@@ -100,9 +102,9 @@ class _Decoder(ProtobufReader):
             self._data, self._at, self._end, self._status = value, skip, len(value), TypedOutcome.EXACT
             if skip > len(value):
                 raise Stop(0, TypedOutcome.TRUNCATED)
+            self._use(0)
             message: Message = {}
             self._message(self._root, message)
-            self._use(0)
             self._add(self._root, message)
         except Stop as stop:
             self._status = stop.status
@@ -122,12 +124,29 @@ class _Decoder(ProtobufReader):
         if self._used > self._bytes_max:
             raise _Full
 
+    @override
+    def _append_element(self, column: Column, value: Any) -> None:
+        self._use(column.slot_bytes)
+        self._add(column, value)
+
+    @override
+    def _append_entry(self, column: Column, entry: Message) -> Any:
+        self._use(sum(child.slot_bytes for child in column.children))
+        for child in column.children:
+            self._add_field(child, entry)
+        key = column.children[0]
+        return entry[key.index] if key.index in entry else self._zero(key)
+
     def _add_field(self, column: Column, message: Message) -> None:
         """Append the slot of a field, whether the message has the field or not."""
-        wire = self._wires[column.index]
-        if column.index in message:
+        kind = TypedKind(column.node.kind)
+        if kind == TypedKind.ARRAY:
+            column.add()
+        elif kind == TypedKind.MAP:
+            self._add_map(column, message.get(column.index, []))
+        elif column.index in message:
             self._add(column, message[column.index])
-        elif wire.label == ProtoLabel.EXPLICIT:
+        elif self._wires[column.index].label == ProtoLabel.EXPLICIT:
             column.add_null()
         else:
             self._add(column, self._default(column))
@@ -135,8 +154,6 @@ class _Decoder(ProtobufReader):
     def _default(self, column: Column) -> Any:
         """Return what a field has that was not written."""
         kind, wire = TypedKind(column.node.kind), self._wires[column.index]
-        if kind in (TypedKind.ARRAY, TypedKind.MAP):
-            return []
         if kind == TypedKind.OPAQUE:
             return b""
         if kind in (TypedKind.RECORD, TypedKind.PRESENT) or wire.is_wrapped or wire.coding == ProtoCoding.TIMESTAMP:
@@ -155,13 +172,6 @@ class _Decoder(ProtobufReader):
         if kind == TypedKind.RECORD:
             for child in column.children:
                 self._add_field(child, value)
-            column.add()
-        elif kind == TypedKind.MAP:
-            self._add_map(column, value)
-        elif kind == TypedKind.ARRAY:
-            self._use(len(value) * column.children[0].slot_bytes)
-            for element in value:
-                self._add(column.children[0], element)
             column.add()
         elif kind == TypedKind.PRESENT:
             column.add(b"\1")
@@ -197,16 +207,12 @@ class _Decoder(ProtobufReader):
             self._found(index, TypedOutcome.FORM)
         return (seconds * SECOND_MICROS + micros).to_bytes(8, "little", signed=True)
 
-    def _add_map(self, column: Column, entries: list[Message]) -> None:
-        """Append a map; it is null if a key appears twice, or is not UTF-8."""
-        key = column.children[0]
-        keys = [entry[key.index] if key.index in entry else self._default(key) for entry in entries]
-        if None in keys or len(set(keys)) != len(keys):
-            self._found(column.index, TypedOutcome.DOMAIN)
-            column.add_null()
+    def _add_map(self, column: Column, keys: list[Any]) -> None:
+        """End a map whose entries are there; it is null if a key appears twice, or is not UTF-8."""
+        if None not in keys and len(set(keys)) == len(keys):
+            column.add()
             return
-        self._use(len(entries) * sum(child.slot_bytes for child in column.children))
-        for entry in entries:
-            for child in column.children:
-                self._add_field(child, entry)
-        column.add()
+        self._found(column.index, TypedOutcome.DOMAIN)
+        for child in column.children:
+            child.cut(column.offsets[-1])
+        column.add_null()

@@ -14,6 +14,7 @@ from bearlake.kernel.buffers import Buffer, view_of
 from bearlake.kernel.typed import BYTES_MAX, TypedKind, TypedSchema, TypedSource
 from bearlake.kernel.typed.avro_encode import Impossible, Source
 from bearlake.kernel.typed.protobuf import (
+    INT32,
     ProtoCoding,
     ProtoLabel,
     ProtoWire,
@@ -28,7 +29,6 @@ TIMESTAMP_SECONDS: Final = range(-62_135_596_800, 253_402_300_800)
 """The years 1 to 9999: those of `google.protobuf.Timestamp`."""
 _UINT32: Final = range(2**32)
 _UINT64: Final = range(2**64)
-_INT32: Final = range(-(2**31), 2**31)
 _DIGITS_MAX: Final = 11
 
 
@@ -198,7 +198,7 @@ def _enum_number(wire: ProtoWire, symbols: Sequence[bytes], text: bytes) -> int:
         number = int(text)
     except ValueError:
         raise Impossible from None
-    if str(number).encode() != text or number not in _INT32 or number in wire.numbers:
+    if str(number).encode() != text or number not in INT32 or number in wire.numbers:
         raise Impossible
     return number
 

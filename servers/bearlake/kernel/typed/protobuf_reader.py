@@ -1,12 +1,14 @@
 """Reads Protobuf messages: tags, numbers, texts, and fields that the message does not have.
 
-A message is read into a dict by node index before any column grows, because its fields may come in any order, in pieces, and more than
-once. As Protobuf's parsers do, the last value of a field counts, pieces of messages are joined, lists are taken packed or not, and a field
-of another wire type is unknown. All of these forms are found: they are FORM.
+A message is read into a dict by node index before its columns grow, because its fields may come in any order, in pieces, and more than
+once. Elements of lists and entries of maps are never changed later, so they become slots as soon as they are read. As Protobuf's parsers
+do, the last value of a field counts, pieces of messages are joined, lists are taken packed or not, and a field of another wire type is
+unknown. All of these forms are found: they are FORM.
 
 Source: Protocol Buffers, "Encoding".
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -25,8 +27,8 @@ from bearlake.kernel.typed.protobuf import (
 from bearlake.kernel.typed.slots import Column
 
 Message = dict[int, Any]
-"""What was read of a message, by node index: the content of a column's slot, None if it does not fit; a list of these; a `Message`; pieces
-of an OPAQUE. Of a wrapper and a timestamp: contents by field number. Any: it depends on the node."""
+"""What was read of a message, by node index: the content of a column's slot, None if it does not fit; a `Message`; pieces of an OPAQUE; the
+keys of a map's entries, None where one does not fit. Of a wrapper and a timestamp: contents by field number. Any: it depends on the node."""
 
 _OUTCOME_MASK: Final = (1 << OUTCOME_BITS) - 1
 _UNKNOWN: Final = -1
@@ -50,11 +52,21 @@ class _UnknownNumber(Exception):
     """A closed enum does not have the number."""
 
 
-class ProtobufReader:
+class ProtobufReader(ABC):
     """Reads one message after the other. Methods take the index of the node that errors name; they raise `Stop`."""
+
+    @abstractmethod
+    def _append_element(self, column: Column, value: Any) -> None:
+        """Append an element to its column."""
+
+    @abstractmethod
+    def _append_entry(self, column: Column, entry: Message) -> Any:
+        """Append an entry of a map to the columns of key and value; return the key, None if it does not fit."""
 
     def __init__(self, wires: tuple[ProtoWire, ...]) -> None:
         self._wires = wires
+        self._columns: dict[int, Column] = {}
+        """Fields of the messages in `_tables`, by node index."""
         self._tables: dict[int, dict[int, Column]] = {}
         self._data = b""
         self._at = 0
@@ -86,6 +98,7 @@ class ProtobufReader:
         if found is None:
             found = {self._wires[child.index].number: child for child in column.children}
             found.pop(0, None)
+            self._columns |= {child.index: child for child in column.children}
             self._tables[column.index] = found
         return found
 
@@ -102,7 +115,7 @@ class ProtobufReader:
             self._entry(column, message)
             return True
         if kind == TypedKind.ARRAY:
-            return self._is_element_taken(column, wire_type, message)
+            return self._is_element_taken(column, wire_type)
         if wire_type != wire_type_of(wire):
             return False
         try:
@@ -117,17 +130,18 @@ class ProtobufReader:
         return True
 
     def _take_oneof(self, column: Column, message: Message) -> None:
-        """Forget the other fields of a field's oneof."""
+        """Forget the other fields of a field's oneof, with the elements of their lists."""
         oneof = self._wires[column.index].oneof
         others = [index for index in message if index not in (_UNKNOWN, column.index)]
         for index in [index for index in others if self._wires[index].oneof == oneof]:
             self._found(column.index, TypedOutcome.FORM)
             del message[index]
+            other = self._columns[index]
+            other.cut(other.length)
 
-    def _is_element_taken(self, column: Column, wire_type: int, message: Message) -> bool:
+    def _is_element_taken(self, column: Column, wire_type: int) -> bool:
         label, element = self._wires[column.index].label, column.children[0]
         below = self._wires[element.index]
-        found: list[Any] = message.setdefault(column.index, [])
         is_packed = wire_type == WireType.LEN and below.coding in PACKABLE and not below.is_wrapped
         if not is_packed and wire_type != wire_type_of(below):
             return False
@@ -140,9 +154,11 @@ class ProtobufReader:
             if is_packed and self._at == self._end:
                 break
             try:
-                found.append(self._value(element, self._wires[column.index].number, None))
+                value = self._value(element, self._wires[column.index].number, None)
             except _UnknownNumber:
                 self._found(element.index, TypedOutcome.FORM)
+            else:
+                self._append_element(element, value)
             if not is_packed:
                 break
         self._end = before
@@ -158,7 +174,7 @@ class ProtobufReader:
         if key not in entry or value not in entry:
             self._found(column.index, TypedOutcome.FORM)
         if _UNKNOWN not in entry:
-            message.setdefault(column.index, []).append(entry)
+            message.setdefault(column.index, []).append(self._append_entry(column, entry))
 
     def _value(self, column: Column, number: int, former: Any) -> Any:
         """Read a value after its tag; `former` is what an earlier piece of the same message held."""

@@ -224,10 +224,12 @@ class _Mapper:
         """Add the fields by number, which is the order in which encoders write them."""
         self._open.append(message.full_name)
         indices, fields = [], []
-        oneofs = {oneof.full_name: number for number, oneof in enumerate(message.oneofs)}
+        oneofs: dict[str, int] = {}  # numbered by their first fields: fewer than fields
         for item in sorted(message.fields, key=lambda item: item.number):
             below = f"{path}.{item.name}" if path else item.name
-            oneof = -1 if item.containing_oneof is None else oneofs[item.containing_oneof.full_name]
+            oneof = -1
+            if item.containing_oneof is not None:
+                oneof = oneofs.setdefault(item.containing_oneof.full_name, len(oneofs))
             made = self._any(item, below, level + 1, oneof)
             indices.append(made.index)
             fields.append(_field(names.unique(item.name), below, made, item.number))
