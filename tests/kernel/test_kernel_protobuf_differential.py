@@ -13,7 +13,16 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 
 from bearlake.errors import BearlakeError, Corrupt
-from bearlake.kernel import ProtoCoding, ProtoLabel, ProtoWire, TypedKind, TypedNode, TypedOutcome, TypedSource, fallback
+from bearlake.kernel import (
+    ProtoCoding,
+    ProtoLabel,
+    ProtoWire,
+    TypedKind,
+    TypedNode,
+    TypedOutcome,
+    TypedSource,
+    fallback,
+)
 from bearlake.kernel.typed.protobuf_reader import ProtobufReader
 from bearlake.streams.schemas.formats import protobuf as compiler
 from bearlake.table.typed import protobuf
@@ -163,8 +172,13 @@ def test_both_join_pieces_and_forget_the_lists_of_other_fields_of_a_oneof(native
         message R { R r = 1; string s = 2; }""")
     columns = protobuf.columns_of(files)
     random = Random(3)
-    list_ = [bytes.fromhex(text) for text in ("0a020102", "1203" + "0a0161", "1a03" + "0a0178", "1208" + "0a01611203" + "0a0179")]
-    fields = [bytes([tag, len(inner)]) + inner for tag in (0x0A, 0x12, 0x2A) for inner in (*list_, b"", list_[0] + list_[1])]
+    list_ = [
+        bytes.fromhex(text)
+        for text in ("0a020102", "1203" + "0a0161", "1a03" + "0a0178", "1208" + "0a01611203" + "0a0179")
+    ]
+    fields = [
+        bytes([tag, len(inner)]) + inner for tag in (0x0A, 0x12, 0x2A) for inner in (*list_, b"", list_[0] + list_[1])
+    ]
     fields += [b"\x18\1", b"\x22\3\x12\1a", b"\x22\2\x12\0", b"\x22\0"]
     for _ in range(200):
         values: list[bytes | None] = [b"".join(random.choices(fields, k=random.randrange(6))) for _ in range(5)]
@@ -259,7 +273,7 @@ LIST = ProtoWire(number=1, label=ProtoLabel.REPEATED)
             (ProtoWire(), LIST, ProtoWire(ProtoCoding.BYTES, 1), ProtoWire(ProtoCoding.INT32, 2)),
         ),
         (
-            tuple(TypedNode(TypedKind.RECORD, children=(at + 1,)) for at in range(70)) + (INT,),
+            (*(TypedNode(TypedKind.RECORD, children=(at + 1,)) for at in range(70)), INT),
             (ProtoWire(), *[ProtoWire(ProtoCoding.MESSAGE, 1, ProtoLabel.EXPLICIT)] * 69, FIELD),
         ),
     ],

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bearlake.table.typed import mapping, protobuf
-from bearlake.table.typed.model import SchemaError, SchemaType, TypedColumns, TypedField
+from bearlake.table.typed import protobuf
+from bearlake.table.typed.model import SchemaError, TypedColumns, TypedField
 from fixtures.protobuf_cases import files_of
 
 IMPORTS = "".join(f'import "google/protobuf/{name}.proto"; ' for name in ("timestamp", "wrappers", "struct", "any"))
@@ -152,8 +152,3 @@ def test_a_wide_message_has_fewer_levels() -> None:
     assert {field.type for field in columns_of(body, columns_max=2500).fields} == {"struct"}
     with pytest.raises(SchemaError, match="more than 49 columns"):
         columns_of(body, columns_max=49)
-
-
-def test_schemas_as_texts_are_refused_by_name() -> None:
-    with pytest.raises(SchemaError, match="PROTOBUF"):
-        mapping.columns_of(SchemaType.PROTOBUF, 'syntax = "proto3"; message M { int32 a = 1; }')

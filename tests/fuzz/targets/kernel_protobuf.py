@@ -100,7 +100,13 @@ def hostile_columns(data: bytes) -> object:
 def _message_seeds() -> Iterator[bytes]:
     for case in CASES:
         yield bytes([PATHS.index((case.schema, *case.indexes)), 0, 0, 0]) + case.value
-    for text in ("0a040a020102", "0a0412020a001801", "12081206" + "0a0161" + "120112", "0a020801120208021a00", "2a040a020102" * 2):
+    for text in (
+        "0a040a020102",
+        "0a0412020a001801",
+        "12081206" + "0a0161" + "120112",
+        "0a020801120208021a00",
+        "2a040a020102" * 2,
+    ):
         yield bytes([len(PATHS) - 1, 0, 0, 0]) + bytes.fromhex(text)
 
 

@@ -28,7 +28,7 @@ from bearlake.kernel.typed.slots import Column
 
 Message = dict[int, Any]
 """What was read of a message, by node index: the content of a column's slot, None if it does not fit; a `Message`; pieces of an OPAQUE; the
-keys of a map's entries, None where one does not fit. Of a wrapper and a timestamp: contents by field number. Any: it depends on the node."""
+keys of a map's entries, None where one does not fit. Of a wrapper or timestamp: contents by field number. Any: it depends on the node."""
 
 _OUTCOME_MASK: Final = (1 << OUTCOME_BITS) - 1
 _UNKNOWN: Final = -1

@@ -15,7 +15,7 @@ and what does not fit is null. `TypedField.is_nullable` says whether the schema 
 
     model       columns and fields, outcomes               naming     names of columns: collisions and reserved names
     mapping     schema → columns, for all types            avro       Avro → columns        avro_types   Avro's types, names resolved
-    protobuf    Protobuf descriptors → columns (no stream uses them yet)
+    protobuf    Protobuf descriptors → columns          descriptors  compiled schemas as text, and what a message needs of them
     codec       values ↔ columns, on `kernel.decode_avro`, `kernel.encode_avro` and their like for Protobuf
     framing     the prefix of Confluent's serializers
 
