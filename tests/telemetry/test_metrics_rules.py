@@ -27,12 +27,14 @@ PARTS = (
     "compaction",
     "sweep",
     "registry",
+    "catalog",
     "grpc",
     "pulsar",
     "subscription",
     "rest",
     "transactions",
     "key_compaction",
+    "import",
 )
 NAME = re.compile(rf"bearlake_({'|'.join(PARTS)})(_[a-z]+)+")
 LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"} | {

@@ -20,12 +20,18 @@ NAMES = {
     "rest": "REST",
     "grpc": "gRPC",
     "registry": "schema registry",
+    "catalog": "Iceberg REST catalog",
 }
 
 
 def addresses(endpoints: Mapping[str, str], listeners: ListenersSettings) -> dict[str, str]:
     """Return endpoints as in the ready file: one key per protocol, HTTP endpoints as URLs."""
-    of_http = {"rest": listeners.rest, "registry": listeners.registry, "pulsar_http": listeners.pulsar_http}
+    of_http = {
+        "rest": listeners.rest,
+        "registry": listeners.registry,
+        "pulsar_http": listeners.pulsar_http,
+        "catalog": listeners.catalog,
+    }
     secure = {name for name, listener in of_http.items() if listener.tls_certificate_file}
     return {
         name: f"https://{address}"

@@ -1,7 +1,7 @@
 """The interface of a role, one kind of server in a process, and the parts that every role is built from.
 
-`app/process.py` runs the roles of a process. Roles are `app/kafka.py`, `app/pulsar.py`, `app/rest.py`, `app/registry.py`, `app/grpc.py` and
-`app/compactor.py`.
+`app/process.py` runs the roles of a process. Roles are `app/kafka.py`, `app/pulsar.py`, `app/rest.py`, `app/registry.py`, `app/catalog.py`,
+`app/grpc.py` and `app/compactor.py`.
 """
 
 from collections.abc import Callable, Mapping

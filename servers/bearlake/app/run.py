@@ -109,6 +109,10 @@ def _roles(name: str) -> list[Role]:
         from bearlake.app.rest import RestRole
 
         roles += [RegistryRole(), RestRole()]
+    if name in ("catalog", "up"):
+        from bearlake.app.catalog import CatalogRole
+
+        roles.append(CatalogRole())
     if name in ("grpc", "up"):
         from bearlake.app.grpc import GrpcRole
 

@@ -15,7 +15,7 @@ from bearlake.cli.output import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "registry", "rest", "grpc")
+PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "registry", "rest", "catalog", "grpc")
 PORT = click.IntRange(0, 65535)
 PATH = click.Path(path_type=Path)
 
@@ -25,6 +25,7 @@ _SETTINGS = {
     "pulsar_http_port": ("--pulsar-http-port", "listeners.pulsar_http.port"),
     "rest_port": ("--rest-port", "listeners.rest.port"),
     "registry_port": ("--registry-port", "listeners.registry.port"),
+    "catalog_port": ("--catalog-port", "listeners.catalog.port"),
     "grpc_port": ("--grpc-port", "listeners.grpc.port"),
     "admin_port": ("--admin-port", "admin.port"),
     "metadata_url": ("--metadata-url", "metadata.url"),
@@ -63,6 +64,7 @@ pulsar_port = _port("pulsar", "the Pulsar listener", 6650)
 pulsar_http_port = _port("pulsar-http", "Pulsar's HTTP API", 8080)
 registry_port = _port("registry", "the schema registry", 8081)
 rest_port = _port("rest", "REST", 8082)
+catalog_port = _port("catalog", "the Iceberg REST catalog", 8181)
 grpc_port = _port("grpc", "gRPC", 50051)
 stop_with_parent = click.option("--stop-with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 
@@ -82,6 +84,7 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
 @click.option("--data-dir", type=PATH, default=DATA_DIR, show_default=True, help="Folder for metadata and objects.")
 @server_options
 @grpc_port
+@catalog_port
 @rest_port
 @registry_port
 @pulsar_http_port
@@ -168,6 +171,15 @@ def serve_pulsar(**given: Any) -> int:
 def serve_rest(**given: Any) -> int:
     """Run a REST server with the schema registry on shared stores, until SIGTERM."""
     return _serve("rest", given)
+
+
+@serve.command("catalog")
+@server_options
+@catalog_port
+@stop_with_parent
+def serve_catalog(**given: Any) -> int:
+    """Run an Iceberg REST catalog on shared stores, until SIGTERM."""
+    return _serve("catalog", given)
 
 
 @serve.command("grpc")

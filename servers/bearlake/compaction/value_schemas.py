@@ -6,10 +6,13 @@ another known schema ends and asks for it (`MissingSchemas`); then the worker ad
 So a schema that no record uses adds no columns. A value of a Protobuf schema names one of its messages after the id; items ask for messages
 in the same way.
 
+Values are left out only if all live processes read such files (`metadata/formats.py`); else they are kept beside their columns.
+
 Everything is read from the metadata store, which is also this deployment's registry. If it does not answer, the task waits and no attempt
 is counted. A setting that names no usable schema fails the task, whose error says why, and no other stream's.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,14 +26,18 @@ from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.writer_schemas import FoundSchemas, SchemaCompiler, WriterSchemas, refusal
 from bearlake.errors import Conflict, Unsupported
 from bearlake.metadata import Metadata
-from bearlake.metadata.model import Stream
+from bearlake.metadata.formats import ELIDED_MESSAGES, ELIDED_VALUES, too_old
+from bearlake.metadata.model import Server, Stream
 from bearlake.streams.schemas import names
 from bearlake.streams.value_rules import ValueMode, ValueRules, value_rules
 from bearlake.table import Tables
 from bearlake.table.column_book import ColumnBook, MessageKey, decode_book, new_book, with_schema
 from bearlake.table.schema import FIELD_IDS
 from bearlake.table.value_codecs import SchemaUnusable, codec_of, message_of
-from bearlake.table.value_plan import FileColumns, ValuePlan
+from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
 
 _ATTEMPT_COUNT_MAX = 20
 """Attempts to change a column book that other workers change, too."""
@@ -72,6 +79,8 @@ class ValueSchemas:
         self._settings = settings
         self._writers = WriterSchemas(metadata, compiler)
         self._refused: OrderedDict[int, Wanted] = OrderedDict()
+        self._keeps_for: list[str] = []
+        """Names of live processes for which values are kept."""
 
     async def plan(self, stream: Stream, requested: Wanted = NOTHING) -> ValuePlan | None:
         """Return how values become columns; None: they do not. The columns of what is `requested` are stored when this returns.
@@ -86,6 +95,7 @@ class ValueSchemas:
         rules = value_rules(stream.name, stream.configs)
         if rules.mode is ValueMode.RAW:
             return None
+        live = await self._metadata.servers.live() if rules.mode is ValueMode.ELIDE else []
         known = await self._known(rules)
         fixed = NOTHING if rules.schema_id is None else Wanted((rules.schema_id,), (MessageKey(rules.schema_id, (0,)),))
         wanted = requested.and_then(fixed).and_then(self._refused.get(stream.number, NOTHING))
@@ -104,8 +114,8 @@ class ValueSchemas:
             self._remember(stream, Wanted(tuple(refused), tuple(refused_messages)))
             beyond = set(requested.schema_ids).difference(ids)
             return ValuePlan(
-                elides=rules.mode is ValueMode.ELIDE,
-                columns=FileColumns(book=book, schemas=found.of_files(book)),
+                elides=rules.mode is ValueMode.ELIDE and not too_old(live, ELIDED_VALUES),
+                columns=FileColumns(book=book, schemas=self._of_files(found, book, live)),
                 known=known,
                 refused=found.refused
                 | refused
@@ -144,6 +154,15 @@ class ValueSchemas:
             for at, result in zip(again, await runner.run([flat[at] for at in again]), strict=True):
                 results[at] = result
         raise Conflict(f"work items ask for more than {self._settings.schema_count_max} schemas, one after the other")
+
+    def _of_files(self, found: FoundSchemas, book: ColumnBook, live: Sequence[Server]) -> dict[int, WriterSchema]:
+        """Return the schemas whose values may be left out, if all live processes read such files; say which do not."""
+        old = [server.name for server in too_old(live, ELIDED_MESSAGES if found.protobuf else ELIDED_VALUES)]
+        metrics.COMPACTION_TOO_OLD.set(len(old))
+        if old and old != self._keeps_for:
+            log.warning("values are kept beside their columns: some processes are too old", extra={"servers": old})
+        self._keeps_for = old
+        return found.of_files(book, has_messages=not old)
 
     def _remember(self, stream: Stream, refused: Wanted) -> None:
         """Remember what was refused, so that the next plan names it, and no item has to ask for it."""

@@ -11,12 +11,12 @@ from typing import Final, Protocol
 
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
-from bearlake.metadata.schemas import VersionKey
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.library import schema_of
 from bearlake.streams.schemas.model import Schema, SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
+from bearlake.streams.schemas.references import named_texts, referenced_texts
 from bearlake.streams.value_rules import ValueRules
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.typed import descriptors
@@ -25,7 +25,6 @@ from bearlake.table.value_codecs import TYPES, SchemaUnusable, message_of
 from bearlake.table.value_plan import WriterSchema
 
 REASON_LENGTH_MAX: Final = 256
-_REFERENCE_COUNT_MAX: Final = 256
 _COMPILED_LENGTH_MAX: Final = 64 * 1024 * 1024
 
 
@@ -54,10 +53,10 @@ class FoundSchemas:
     protobuf: dict[int, WriterSchema] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
 
-    def of_files(self, book: ColumnBook) -> dict[int, WriterSchema]:
-        """Return the schemas of values in data files: of Protobuf, the first message of the book that the schema has."""
+    def of_files(self, book: ColumnBook, *, has_messages: bool) -> dict[int, WriterSchema]:
+        """Return the schemas whose values may be left out: of Protobuf, the first message of the book that the schema has, if any."""
         found = {id_: schema for id_, schema in self.avro.items() if id_ in book.schema_ids}
-        for message in book.messages:
+        for message in book.messages if has_messages else ():
             whole = self.protobuf.get(message.schema_id)
             if whole is not None and message.schema_id not in found:
                 try:
@@ -108,11 +107,8 @@ class WriterSchemas:
         return found
 
     async def _avro(self, schema: Schema, *, is_framed: bool) -> WriterSchema:
-        references: dict[VersionKey, str] = {}
-        await self._add_references(schema, references, {})
-        return WriterSchema(
-            schema.type.value, schema.text, tuple(references.values()), is_framed, LEVELS_MAX, COLUMNS_MAX
-        )
+        references = await referenced_texts(self._metadata.schemas, schema)
+        return WriterSchema(schema.type.value, schema.text, references, is_framed, LEVELS_MAX, COLUMNS_MAX)
 
     async def _descriptors(self, schema: Schema, compiler: SchemaCompiler) -> str:
         """Return the text of the schema's compiled files. Raises `InvalidSchema`, `SchemaTooLarge`, `Unavailable`."""
@@ -120,8 +116,7 @@ class WriterSchemas:
         if key in self._compiled:
             self._compiled.move_to_end(key)
             return self._compiled[key]
-        texts: dict[str, str] = {}
-        await self._add_references(schema, {}, texts)
+        texts = await named_texts(self._metadata.schemas, schema)
         compiled = await compiler.compiled(schema.type.value, schema.text, texts)
         text = descriptors.text_of(compiled.files)
         self._compiled[key] = text
@@ -129,23 +124,6 @@ class WriterSchemas:
         while self._length > _COMPILED_LENGTH_MAX and len(self._compiled) > 1:
             self._length -= len(self._compiled.popitem(last=False)[1])
         return text
-
-    async def _add_references(self, schema: Schema, found: dict[VersionKey, str], texts: dict[str, str]) -> None:
-        """Add the texts of the schemas to which a schema refers, each after those to which it refers itself; `texts`: by name."""
-        for reference in schema.references:
-            if reference.version in found:
-                texts.setdefault(reference.name, found[reference.version])
-                continue
-            if len(found) >= _REFERENCE_COUNT_MAX:
-                raise FormatUnsupported(f"schema {schema.id} refers to more than {_REFERENCE_COUNT_MAX} schemas")
-            subject, number = reference.version
-            state = await self._metadata.schemas.subject(subject)
-            ids = [version.schema_id for version in state.versions if version.number == number]
-            for row in await self._metadata.schemas.schemas(subject.context, ids):
-                referred = schema_of(row)
-                await self._add_references(referred, found, texts)
-                found[reference.version] = referred.text
-                texts.setdefault(reference.name, referred.text)
 
 
 def refusal(error: Exception) -> str:

@@ -12,8 +12,9 @@ from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Final
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate
 from pyiceberg.types import (
     BinaryType,
@@ -82,6 +83,28 @@ def stage_columns(transaction: Transaction, book: ColumnBook | None) -> None:
     requirement = AssertCurrentSchemaId.model_validate({"current-schema-id": schema.schema_id})
     transaction._apply(updates, (requirement,))
     transaction.set_properties({COLUMNS_PROPERTY: _write_ids(known | book.ids)})
+
+
+def refused_change(before: TableMetadata, after: Schema) -> str | None:
+    """Return what `after` changes so that `stage_columns` would fail later: the name of a column; None: nothing.
+
+    Typed columns may be dropped, renamed and promoted, at any level.
+    """
+    earlier: dict[int, IcebergType] = {}
+    for schema in before.schemas:
+        earlier |= {id_: field.field_type for id_, field in index_by_id(schema).items()}
+    earlier |= {id_: field.field_type for id_, field in index_by_id(before.schema()).items()}
+    ids = _read_ids(before.properties.get(COLUMNS_PROPERTY, "[]"))
+    for id_, field in index_by_id(after).items():
+        if id_ in ids and not _is_promotion(earlier.get(id_), field.field_type):
+            return field.name
+    return None
+
+
+def _is_promotion(old: IcebergType | None, new: IcebergType) -> bool:
+    if old is None or not old.is_primitive or not new.is_primitive:
+        return type(old) is type(new)  # what is nested has ids of its own
+    return old == new or promoted(_word(old), _word(new)) == _word(new)
 
 
 def iceberg_type(found: ColumnType) -> IcebergType:

@@ -188,6 +188,16 @@ class IcebergTables(Tables):
 
         return await self.run(stream.name, summary)
 
+    def add_root(self, store: ObjectStore, url: str) -> None:
+        """Let tables that are no stream's lie in another store too, whose URL is `url`. `close` does not close the store."""
+        bridge = StoreBridge(
+            store,
+            Locations(url),
+            deadline_ms=self.settings.file_deadline_ms,
+            cache_bytes_max=self.settings.metadata_cache_bytes_max,
+        )
+        self.bridge.add_root(bridge)
+
     async def namespaces(self) -> list[str]:
         """Return the names of the catalog's namespaces: the catalog answers. Opens the catalog if needed."""
 
