@@ -15,6 +15,7 @@ from bearlake.live.pieces import TAIL_PREFIX
 from bearlake.live.settings import LiveSettings
 from bearlake.live.sweep import sweep
 from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.schemas.model import SchemaType
 from fixtures.live_lake import Dated, LiveLake, live_lake
 from fixtures.transactional import TransactionalWriter
 
@@ -148,6 +149,19 @@ async def test_typed_values_have_the_columns_that_compaction_will_give_them(tmp_
 
     assert [row["id"] for row in before] == [1, 2]
     assert before == after
+
+
+async def test_values_of_protobuf_schemas_have_columns_too(tmp_path: Path) -> None:
+    async with live_lake(tmp_path) as lake:
+        view = await lake.lake.create()
+        text = 'syntax = "proto3"; message Order { int64 id = 1; }'
+        number = await lake.lake.register(text, type_=SchemaType.PROTOBUF)
+        await lake.lake.produce(view, b"\0" + number.to_bytes(4, "big") + b"\0" + b"\x08\x07")
+        before = await lake.rows(view)
+        await lake.lake.compact(view)
+
+        assert [row["id"] for row in before] == [7]
+        assert before == await lake.lake.rows(view)
 
 
 async def test_a_stream_without_a_table_has_no_view(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from bearlake.protocols.rest.iceberg.server import CatalogServer
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
+from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.telemetry.object_calls import ObjectCalls
 
 if TYPE_CHECKING:
@@ -132,9 +133,10 @@ class _Opening:
         closing.push_async_callback(tables.close)
         for url, root in roots.items():
             tables.add_root(root, url)
-        live = LiveCatalog(
-            self._parts.metadata, store, tables, settings.compaction.columns, settings.live, SystemClock()
-        )
+        compiler = Pool(settings.schemas)  # starts a process when a schema has to be compiled
+        closing.callback(compiler.close)
+        columns = settings.compaction.columns
+        live = LiveCatalog(self._parts.metadata, store, tables, columns, settings.live, SystemClock(), compiler)
         closing.push_async_callback(live.close)
         return _Opened(Warehouse(tables, settings.catalog.warehouse), live)
 

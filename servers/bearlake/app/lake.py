@@ -6,7 +6,7 @@ columns that no table has yet.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.settings.document import Settings
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.table import query as table_query
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.model import TableState
@@ -74,9 +75,10 @@ async def query(
         run = partial(table_query.query, lake.tables, streams, sql, will_have_table=_will_have_table, progress=progress)
         if not is_live:
             return await run()
-        columns = settings.compaction.columns
-        async with local_views(lake.metadata, lake.store, lake.tables, columns, settings.live) as live:
-            return await run(live=live)
+        parts = lake.metadata, lake.store, lake.tables, settings.compaction.columns, settings.live
+        with closing(Pool(settings.schemas)) as compiler:
+            async with local_views(*parts, compiler) as live:
+                return await run(live=live)
 
 
 def _will_have_table(stream: Stream) -> bool:

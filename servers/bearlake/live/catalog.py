@@ -12,6 +12,7 @@ from bearlake.compaction.runner import InProcess
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.workbench import Workbench
+from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.live.pieces import TAIL_PREFIX, PieceWriter
 from bearlake.live.settings import LiveSettings
@@ -57,8 +58,9 @@ class LiveCatalog:
         columns: ColumnSettings,
         settings: LiveSettings,
         clock: Clock,
+        compiler: SchemaCompiler | None = None,
     ) -> None:
-        """The caller keeps ownership of the stores and the tables."""
+        """The caller keeps ownership of the stores, the tables and the compiler of Protobuf schemas, as `Compactor` has it."""
         self._store = store
         self._tables = tables
         self._settings = settings
@@ -70,7 +72,7 @@ class LiveCatalog:
             Workbench(limits=settings.task, clock=clock, threads=self._threads),
             concurrent_count=settings.build_concurrent_count,
         )
-        values = ValueSchemas(metadata, tables, columns)
+        values = ValueSchemas(metadata, tables, columns, compiler)
         writer = PieceWriter(metadata, store, runner, values, settings, self._keys.next, clock.now_ms)
         self._views = Views(metadata, tables, writer, settings, clock.now_ms, creates_tables=True)
         self._described: OrderedDict[int, _Described] = OrderedDict()

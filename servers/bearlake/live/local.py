@@ -13,6 +13,7 @@ from bearlake.compaction.runner import InProcess
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.workbench import Workbench
+from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.live.pieces import TAIL_PREFIX, PieceWriter
 from bearlake.live.settings import LiveSettings
 from bearlake.live.views import Views
@@ -27,11 +28,16 @@ from bearlake.wal.keys import KeySource
 
 @asynccontextmanager
 async def local_views(
-    metadata: Metadata, store: ObjectStore, tables: IcebergTables, columns: ColumnSettings, settings: LiveSettings
+    metadata: Metadata,
+    store: ObjectStore,
+    tables: IcebergTables,
+    columns: ColumnSettings,
+    settings: LiveSettings,
+    compiler: SchemaCompiler | None = None,
 ) -> AsyncIterator[Callable[[Stream], Awaitable[LiveTable]]]:
     """Give the block a function that returns a stream's table with its tail. The tail's files are deleted at the end.
 
-    The function raises as `Views.view`.
+    The function raises as `Views.view`. The caller closes the stores, the tables and the `compiler` of Protobuf schemas.
     """
     with TemporaryDirectory(prefix="bearlake-live-") as name:
         folder = Path(name)
@@ -39,7 +45,7 @@ async def local_views(
         clock = SystemClock()
         keys = KeySource(clock, random.SystemRandom().getrandbits, TAIL_PREFIX)
         runner = InProcess(_Diverted(store, local), Workbench(limits=settings.task, clock=clock))
-        values = ValueSchemas(metadata, tables, columns)
+        values = ValueSchemas(metadata, tables, columns, compiler)
         writer = PieceWriter(metadata, store, runner, values, settings, keys.next, clock.now_ms)
         views = Views(metadata, tables, writer, settings, clock.now_ms, creates_tables=False)
 
