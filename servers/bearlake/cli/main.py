@@ -20,7 +20,7 @@ from bearlake.cli.importing import import_
 from bearlake.cli.output import say
 from bearlake.cli.produce import produce
 from bearlake.cli.quota import quota
-from bearlake.cli.run import executor, serve, tour, up
+from bearlake.cli.run import console, executor, serve, tour, up
 from bearlake.cli.server import server
 from bearlake.cli.sql import sql
 from bearlake.cli.stream import stream
@@ -43,6 +43,7 @@ def root() -> None:
 for command in (
     up,
     serve,
+    console,
     doctor,
     top,
     stream,

@@ -17,9 +17,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from bearlake.compaction.commit import Work
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import ColumnSettings
@@ -44,6 +43,13 @@ _ATTEMPT_COUNT_MAX = 20
 _TOO_MANY = "UNSUPPORTED_SCHEMA: records that were compacted together name more schemas than"
 _STREAM_COUNT_MAX = 1_000
 """Streams whose refused schemas are remembered."""
+
+
+class Typed(Protocol):
+    """A task or other work on one stream's records. `columns` are the typed columns of its files; None: they have none."""
+
+    stream: Stream
+    columns: ColumnBook | None
 
 
 class Wanted(NamedTuple):
@@ -126,7 +132,9 @@ class ValueSchemas:
             )
         raise Conflict(f"stream {stream.name}: other workers change its columns all the time")
 
-    async def run(self, works: Sequence[Work], items: Sequence[Sequence[WorkItem]], runner: Runner) -> list[ItemResult]:
+    async def run(
+        self, works: Sequence[Typed], items: Sequence[Sequence[WorkItem]], runner: Runner
+    ) -> list[ItemResult]:
         """Run the items of the works; add the schemas that items ask for, and run those again. Raises as `plan` and `Runner.run`."""
         flat = [item for group in items for item in group]
         owners = [work for work, group in zip(works, items, strict=True) for _ in group]

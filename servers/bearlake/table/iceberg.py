@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -33,6 +33,8 @@ from bearlake.table.settings import TableSettings
 from bearlake.table.threads import TableThreads
 
 T = TypeVar("T")
+LoadedTable: TypeAlias = Table
+"""A version of a table, for callers that pass it on."""
 
 
 def open_tables(
@@ -187,6 +189,10 @@ class IcebergTables(Tables):
             return None if table is None else upkeep.summary(table, self._state(table))
 
         return await self.run(stream.name, summary)
+
+    async def load(self, stream: Stream) -> LoadedTable | None:
+        """Return the stream's table in its current version, or None. Its files are read on threads: use it inside `run`."""
+        return await self.run(stream.name, lambda: self.lookup().find(stream))
 
     def add_root(self, store: ObjectStore, url: str) -> None:
         """Let tables that are no stream's lie in another store too, whose URL is `url`. `close` does not close the store."""

@@ -26,9 +26,7 @@ def expose() -> bytes:
 SERVER_INFO = gauges("bearlake_server_info", "Always 1; see the labels.", "version", "kernel")
 SERVER_START_SECONDS = gauge("bearlake_server_start_seconds", "Time from the start of the process to readiness.")
 SERVER_LIVE = gauge("bearlake_server_live_servers", "Live servers of the deployment, as seen by this server.")
-SERVER_HEARTBEATS = counters(
-    "bearlake_server_heartbeats_total", "Heartbeats to the metadata store, by outcome.", "outcome"
-)
+SERVER_HEARTBEATS = counters("bearlake_server_heartbeats_total", "Heartbeats to the store, by outcome.", "outcome")
 SERVER_LAPSES = counters(
     "bearlake_server_lapses_total",
     "Registrations that lapsed because their heartbeats stopped: this server's own, and those of its peers that it declared.",
@@ -44,6 +42,7 @@ LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "Delay with w
 LOOP_HELD_SECONDS = latency("bearlake_server_loop_held_seconds", "Processor time of turns of the event loop, sampled.")
 LOOP_STALLS = counters("bearlake_server_loop_stalls_total", "Turns of more than 50 ms, by request.", "request")
 ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests, by status class.", "status")
+CONSOLE_REQUESTS = counters("bearlake_console_requests_total", "Requests to the console, by status class.", "status")
 
 # REST
 HTTP_SLOW_READERS = counter("bearlake_server_http_slow_readers_total", "HTTP clients closed for unread answers.")
@@ -251,11 +250,7 @@ SUBSCRIPTION_ACKS_DROPPED = counter(
 SUBSCRIPTION_DAMAGED_READS = counter(
     "bearlake_subscription_damaged_reads_total", "Reads of damaged entries, also by attempts to attach."
 )
-CURSOR_SAVES = counters(
-    "bearlake_subscription_cursor_saves_total",
-    "Saves of many cursors, by outcome.",
-    "outcome",
-)
+CURSOR_SAVES = counters("bearlake_subscription_cursor_saves_total", "Saves of many cursors, by outcome.", "outcome")
 
 # Groups and leases
 GROUPS_OWNED = gauge("bearlake_group_owned_groups", "Consumer groups that this server coordinates.")
