@@ -50,11 +50,16 @@ def words_for(data_dir: Path, config: Path | None) -> str:
     return folder if config is None else f"{folder} --config {shlex.quote(str(config.absolute()))}"
 
 
-def chosen(given: Mapping[str, Any], extra: str = "sql") -> Any:  # Settings; the module is imported when it is needed
-    """Return the settings that the options name. Raises `Invalid`, also when the extra that the command needs is not installed."""
+def chosen(given: Mapping[str, Any], extra: str = "sql", *, may_be_absent: bool = False) -> Any:
+    """Return the settings (`Settings`; the module is imported when it is needed) that the options name.
+
+    `may_be_absent`: the command makes the metadata store. Raises `Invalid`, also when the extra that the command needs is not installed.
+    """
     module = server_module("bearlake.app.lake_settings", extra=extra)
     settings = {path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None}
     data_dir, config = given["data_dir"], given["config"]
     is_cluster = config is not None and data_dir == DATA_DIR
-    options = module.LakeOptions(data_dir=None if is_cluster else data_dir, config=config, options=settings)
+    options = module.LakeOptions(
+        data_dir=None if is_cluster else data_dir, config=config, options=settings, may_be_absent=may_be_absent
+    )
     return module.lake_settings(options, os.environ)
