@@ -1,50 +1,43 @@
 """A share group beside Apache Kafka: how many records per second its consumers get and accept, and what a record costs the server.
 
-    python bench/share_groups.py [--consumers 10] [--partitions 10] [--bytes 30] [--seconds 8] [--rounds 5] [--json FILE]
+    python bench/share_groups.py [--consumers 10] [--partitions 10] [--bytes 30] [--seconds 5] [--rounds 3] [--json FILE]
 
-The topic is written first, by batches of up to 500 records; by default it fits into Bearlake's cache. Each consumer (librdkafka, in a
-process of its own) then polls, which accepts what the poll before returned. Each round has a new group, which begins at the start of the
+The topic is written first, by batches of up to 500 records; it is larger than Bearlake's cache. Each consumer (librdkafka, in a process of
+its own) then polls, which accepts what the poll before returned. Each round has a new group, which begins at the start of the
 topic. Both servers are up; rounds alternate, and the first one of each server is discarded. A figure is the median of the others. Goal: at
 least 0.7 x Kafka's records per second.
 """
 
 import argparse
 import ctypes
-import json
 import multiprocessing
-import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import confluent_kafka
-from bench.bearlake_server import BearlakeServer
+from bench.alternation import Server
 from bench.errors import BenchError
-from bench.peer_kafka import KafkaPeer
-from bench.run import MEMORY_ROOT, workspace
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewTopic,
     ResourceType,
 )
 
-from bench import processes, report
+from bench import alternation, processes
 
 TOPIC = "shared"
 TIMEOUT_S = 60.0
 WARM_UP_S = 3.0
 """Time between the first record of a round and its measured seconds."""
 RATE_MIN = 0.7
-
-Server = BearlakeServer | KafkaPeer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,54 +56,19 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--consumers", type=int, default=10)
-    parser.add_argument("--partitions", type=int, default=10)
     parser.add_argument("--bytes", type=int, default=30, help="of a record's value")
-    parser.add_argument("--records", type=int, default=1_000_000, help="in the topic; a round must not come to its end")
-    parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--side", choices=["bearlake", "kafka"], help="measure only this server")
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--records", type=int, default=8_000_000, help="in the topic; a round must not come to its end")
+    alternation.add_options(parser, seconds=5.0)
     options = parser.parse_args()
-    try:
-        with workspace(MEMORY_ROOT) as root:
-            found = measure(root, options)
-    except BenchError as error:
-        sys.exit(f"share_groups: {error}")
-    rows = [[name, *(report.short(value) for value in figures.values())] for name, figures in found.items()]
-    print(report.table(["server", "records/s", "CPU us each", "cores"], rows))
-    if not options.side:
-        ours, peer = found["bearlake"], found["kafka"]
-        rate, cpu = ours["per_s"] / peer["per_s"], ours["cpu_us"] / peer["cpu_us"]
-        is_reached = rate >= RATE_MIN
-        print(f"{rate:.2f} x Kafka's rate, {cpu:.2f} x its CPU time: the goal is {'' if is_reached else 'NOT '}reached")
-    if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
-
-
-def measure(root: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Run the rounds; return the medians by server."""
-    servers: list[Server] = [BearlakeServer(root / "bearlake"), KafkaPeer(root / "kafka")]
-    servers = [server for server in servers if options.side in (None, server.name)]
-    runs: dict[str, list[Round]] = {server.name: [] for server in servers}
-    try:
-        for server in servers:
-            server.start()
-            admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
-            admin.create_topics([NewTopic(TOPIC, options.partitions)])[TOPIC].result(30)
-            _fill(server.address, options)
-        for number in range(options.rounds + 1):
-            for server in servers:
-                runs[server.name].append(_round(server, options, f"group-{number}"))
-    finally:
-        for server in servers:
-            server.stop()
-    return {
-        name: {
-            field: statistics.median(getattr(found, field) for found in rounds[1:])
-            for field in Round.__dataclass_fields__
-        }
-        for name, rounds in runs.items()
-    }
+    found = alternation.run(
+        "share_groups",
+        options,
+        TOPIC,
+        lambda server, number: asdict(_round(server, options, f"group-{number}")),
+        ["records/s", "CPU us each", "cores"],
+        prepare=lambda server: _fill(server.address, options),
+    )
+    alternation.compare(found, "cpu_us", RATE_MIN)
 
 
 def _fill(address: str, options: argparse.Namespace) -> None:
@@ -148,13 +106,16 @@ def _round(server: Server, options: argparse.Namespace, group: str) -> Round:
     _begin_at_start(server.address, group)
     context = multiprocessing.get_context("spawn")
     counts: list[Any] = [context.Value(ctypes.c_int64, 0, lock=False) for _ in range(options.consumers)]
+    are_ready = context.Barrier(options.consumers + 1)
     is_over = context.Event()
     consumers = [
-        context.Process(target=_consume, args=(server.address, group, count, is_over), daemon=True) for count in counts
+        context.Process(target=_consume, args=(server.address, group, count, are_ready, is_over), daemon=True)
+        for count in counts
     ]
     for process in consumers:
         process.start()
     try:
+        are_ready.wait(TIMEOUT_S)
         _until_first(counts)
         time.sleep(WARM_UP_S)
         first, before, began_s = _sum(counts), processes.usage(server.pid).cpu_s, time.monotonic()
@@ -187,8 +148,9 @@ def _until_first(counts: Sequence[Any]) -> None:
         time.sleep(0.05)
 
 
-def _consume(address: str, group: str, count: Any, is_over: Any) -> None:
+def _consume(address: str, group: str, count: Any, are_ready: Any, is_over: Any) -> None:
     consumer = confluent_kafka.ShareConsumer({"bootstrap.servers": address, "group.id": group, "log_level": 0})
+    are_ready.wait(TIMEOUT_S)  # all begin together: the first one alone would read the topic before the last one has started
     consumer.subscribe([TOPIC])
     while not is_over.is_set():
         messages = consumer.poll(0.5)

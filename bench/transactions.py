@@ -8,32 +8,25 @@ Goals: at least 0.7 x Kafka's transactions per second, and a commit within 10 ms
 """
 
 import argparse
-import json
 import multiprocessing
-import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import confluent_kafka
-from bench.bearlake_server import BearlakeServer
+from bench.alternation import Server
 from bench.errors import BenchError
-from bench.peer_kafka import KafkaPeer
-from bench.run import MEMORY_ROOT, workspace
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from bench import processes, report
+from bench import alternation, processes
 
 TOPIC = "transactions"
 VALUE = b"x" * 100
 TIMEOUT_S = 60.0
 RATE_MIN = 0.7
 P50_MS_MAX = 10.0
-
-Server = BearlakeServer | KafkaPeer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,48 +46,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--records", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", metavar="FILE")
+    alternation.add_options(parser, seconds=10.0)
     options = parser.parse_args()
-    try:
-        with workspace(MEMORY_ROOT) as root:
-            found = measure(root, options)
-    except BenchError as error:
-        sys.exit(f"transactions: {error}")
-    rows = [[name, *(report.short(value) for value in figures.values())] for name, figures in found.items()]
-    print(report.table(["server", "transactions/s", "commit p50 ms", "commit p99 ms", "CPU ms each"], rows))
-    ours, peer = found["bearlake"], found["kafka"]
-    rate, cpu = ours["per_s"] / peer["per_s"], ours["cpu_ms"] / peer["cpu_ms"]
-    is_reached = rate >= RATE_MIN and ours["commit_p50_ms"] <= P50_MS_MAX
-    print(f"{rate:.2f} x Kafka's rate, {cpu:.2f} x its CPU time: the goals are {'' if is_reached else 'NOT '}reached")
-    if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
-
-
-def measure(root: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Run the rounds; return the medians by server."""
-    servers: list[Server] = [BearlakeServer(root / "bearlake"), KafkaPeer(root / "kafka")]
-    runs: dict[str, list[Round]] = {server.name: [] for server in servers}
-    try:
-        for server in servers:
-            server.start()
-            admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
-            admin.create_topics([NewTopic(TOPIC, options.partitions)])[TOPIC].result(30)
-        for number in range(options.rounds + 1):
-            for server in servers:
-                runs[server.name].append(_round(server, options, number))
-    finally:
-        for server in servers:
-            server.stop()
-    return {
-        name: {
-            field: statistics.median(getattr(found, field) for found in rounds[1:])
-            for field in Round.__dataclass_fields__
-        }
-        for name, rounds in runs.items()
-    }
+    found = alternation.run(
+        "transactions",
+        options,
+        TOPIC,
+        lambda server, number: asdict(_round(server, options, number)),
+        ["transactions/s", "commit p50 ms", "commit p99 ms", "CPU ms each"],
+    )
+    alternation.compare(found, "cpu_ms", RATE_MIN, lambda ours: ours["commit_p50_ms"] <= P50_MS_MAX)
 
 
 def _round(server: Server, options: argparse.Namespace, number: int) -> Round:

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -11,47 +10,19 @@ import pytest
 from bearlake.app.backup.taking import Told, is_known
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
-from bearlake.compaction.holds import SLACK_MS, Holds
 from bearlake.errors import AlreadyExists, Corrupt, Fenced, Invalid, NotFound, Unavailable
 from bearlake.metadata import registering
 from bearlake.metadata.backup import copy_store
-from bearlake.metadata.model import BatchCommit, CommittedOffset, ObjectCommit, PartitionKey, ServerRef
+from bearlake.metadata.model import BatchCommit, CommittedOffset, ObjectCommit, PartitionKey, ServerRef, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.transactions import TransactionRefusal
 from bearlake.table import backup as table_backup
-from bearlake.wal import keys as wal_keys
 from bearlake.wal.keys import KeySource
-from fixtures.backed_up import GAP, Lake, Place
+from fixtures.backed_up import GAP, Lake, Place, lose_time, write_parts
 from fixtures.transactional import TransactionalWriter
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "sqlite":
-        return Place(tmp_path, f"sqlite://{tmp_path}/metadata.db")
-    return Place(tmp_path, request.getfixturevalue("postgresql_url"))
-
-
-async def write_parts(lake: Lake) -> Mapping[int, str]:
-    """Records in data files, and records that are not compacted yet."""
-    view = await lake.create()
-    for number in range(3):
-        await lake.write(view, f"a{number}", f"b{number}")
-        await lake.compact(view)
-    await lake.write(view, "tail")
-    return await lake.log(view)
-
-
-async def lose_time(lake: Lake) -> None:
-    """What happens after a backup: records, compaction, and sweeps that delete all that is unused."""
-    view = await lake.find()
-    await lake.write(view, "lost")
-    await lake.compact(view)
-    await lake.write(view, "lost too")
-    await lake.sweep()
 
 
 async def test_restored_records_have_their_offsets_and_the_table_has_the_same_rows(place: Place) -> None:
@@ -144,6 +115,20 @@ async def test_what_the_lost_store_gave_out_is_not_given_out_again(place: Place)
         assert await lake.register({"type": "string"}, "later-value") > schema
 
 
+async def test_an_imported_stream_keeps_the_offsets_of_its_source(place: Place) -> None:
+    async with place.opened() as lake:
+        spec = StreamSpec(name="imported", partition_count=1, configs={"import.source": "kafka.example:9092"})
+        stream = await lake.stores.metadata.streams.create(spec)
+        await place.back_up()
+
+    done = await place.restore()
+
+    async with place.opened() as lake:
+        key = stream.partition(0)
+        assert (await lake.stores.metadata.log.bounds([key]))[key].end == 0
+        assert done.partition_count == 0
+
+
 async def test_an_open_transaction_is_aborted_and_its_producer_begins_anew(place: Place) -> None:
     async with place.opened() as lake:
         view = await lake.create()
@@ -174,48 +159,6 @@ async def test_an_open_transaction_is_aborted_and_its_producer_begins_anew(place
         assert now.producer_id > before.producer_id
 
 
-async def test_without_the_hold_the_sweeps_delete_what_the_backup_needs(place: Place) -> None:
-    async with place.opened() as lake:
-        await write_parts(lake)
-        made = await place.back_up()
-        await Holds(lake.stores.store).release(made.id)
-        await lose_time(lake)
-
-    with pytest.raises(NotFound, match="lacks"):
-        await place.restore()
-
-    async with place.opened() as lake:  # nothing was changed
-        assert "lost too" in (await lake.log(await lake.find())).values()
-
-
-async def test_a_hold_ends_with_its_time(place: Place) -> None:
-    async with place.opened() as lake:
-        await write_parts(lake)
-        await place.back_up(valid_ms=0)
-        await lose_time(lake)
-
-    with pytest.raises(NotFound, match="lacks"):
-        await place.restore()
-
-
-async def test_a_hold_keeps_nothing_that_was_made_after_the_backup(place: Place) -> None:
-    async with place.opened() as lake:
-        await write_parts(lake)
-        await place.back_up()
-        view = await lake.find()
-        for _ in range(2):
-            await lake.write(view, "later")
-            await lake.compact(view)
-        (hold,) = await Holds(lake.stores.store).everything()
-        later_ms = hold.taken_ms + 2 * SLACK_MS
-
-        assert not hold.needs(f"wal/2099010100/{wal_keys.uuid7(later_ms, 0)}", later_ms)
-        assert hold.needs(f"wal/2025010100/{wal_keys.uuid7(hold.taken_ms - 1, 0)}", later_ms)
-        assert not hold.needs(f"table/streams/orders-00/data/{hold.task_id + 1:016x}-1-a.parquet", later_ms)
-        assert hold.needs(f"table/streams/orders-00/data/{hold.task_id:016x}-1-a.parquet", later_ms)
-        assert not hold.needs("wal/any", hold.began_ms - SLACK_MS - 1)
-
-
 async def test_the_same_backup_can_be_restored_again(place: Place) -> None:
     async with place.opened() as lake:
         before = await write_parts(lake)
@@ -225,27 +168,6 @@ async def test_the_same_backup_can_be_restored_again(place: Place) -> None:
         async with place.opened() as lake:
             assert await lake.log(await lake.find()) == before
             await lose_time(lake)
-
-
-async def test_a_backup_of_a_lost_time_stays_valid_after_a_restore(place: Place) -> None:
-    async with place.opened() as lake:
-        first = await write_parts(lake)
-        await place.back_up("monday")
-        await lose_time(lake)
-        second = await lake.log(await lake.find())
-        await place.back_up("tuesday")
-    await place.restore("monday")
-    async with place.opened() as lake:
-        assert await lake.log(await lake.find()) == first
-        await lose_time(lake)  # the objects of Tuesday are orphans to this store
-
-    await place.restore("tuesday")
-
-    async with place.opened() as lake:
-        view = await lake.find()
-        assert await lake.log(view) == second
-        await lake.compact(view)
-        assert await lake.table(view) == second
 
 
 async def test_tables_come_and_go_with_their_streams(place: Place) -> None:
@@ -270,23 +192,6 @@ async def test_tables_come_and_go_with_their_streams(place: Place) -> None:
         await lake.write(young, "new")
         await lake.compact(young)
         assert await lake.table(young) == await lake.log(young) == {GAP: "new"}
-
-
-async def test_a_store_that_a_restore_has_replaced_deletes_nothing(tmp_path: Path) -> None:
-    old = Place(tmp_path, f"sqlite://{tmp_path}/metadata.db")
-    new = Place(tmp_path, f"sqlite://{tmp_path}/restored.db")
-    async with old.opened() as lake:
-        await write_parts(lake)
-        await old.back_up()
-    await new.restore(may_replace=False)
-    async with new.opened() as lake:
-        await lake.write(await lake.find(), "new")
-        kept = await lake.keys("wal/")
-        await lake.sweep()
-    async with old.opened() as lake:
-        with pytest.raises(Fenced, match="has replaced this metadata store"):
-            await lake.sweep()
-        assert await lake.keys("wal/") >= kept
 
 
 async def test_a_store_is_replaced_only_on_request(place: Place) -> None:

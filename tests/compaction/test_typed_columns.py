@@ -1,35 +1,17 @@
 """Values with schemas become typed columns, and consumers get the same bytes before and after compaction."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.types import LongType
 
-from bearlake.compaction.settings import ColumnSettings
-from bearlake.metadata.compaction import TaskState
-from bearlake.streams.catalog import StreamView
-from bearlake.streams.schemas.model import SchemaType
-from bearlake.table.query import query
 from bearlake.telemetry import metrics
 from fixtures.avro_cases import number, text
-from fixtures.cleaned_stream import Life
-from fixtures.typed_lake import TypedLake, settings, typed_lake
+from fixtures.typed_lake import TypedLake, typed_lake
+from fixtures.typed_orders import ORDER, order, value
 from fixtures.typed_values import framed
-
-
-def order(*fields: tuple[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": "Order", "fields": [{"name": name, "type": type_} for name, type_ in fields]}
-
-
-ORDER = order(("id", "int"), ("note", ["null", "string"]))
-
-
-def value(id_: int, note: str = "a") -> bytes:
-    return number(id_) + number(1) + text(note)
 
 
 @pytest.fixture
@@ -91,27 +73,6 @@ async def test_a_schema_adds_columns_when_a_record_uses_it(lake: TypedLake) -> N
     assert await lake.read(stream) == before
 
 
-async def test_an_id_that_means_another_schema_now_gets_the_columns_of_both(lake: TypedLake) -> None:
-    stream = await lake.create(table__value__subjects=":.one:orders")
-    first = await lake.register(order(("id", "int"), ("gone", "int")), ":.one:orders")
-    second = await lake.register(order(("id", "long"), ("new", "string")), ":.two:orders")
-    assert first == second
-    await lake.produce(stream, framed(first, number(1) + number(2)))
-    await lake.compact(stream)
-    found = await lake.stores.metadata.streams.get("orders")
-    await lake.stores.metadata.streams.alter(
-        found.number, set_configs={"table.value.subjects": ":.two:orders"}, unset_configs=(), version=found.version
-    )
-    await lake.produce(stream, framed(second, number(2**40) + text("x")))
-    before = await lake.read(stream)
-
-    await lake.work(lambda: is_merged(lake, stream, 2), settings(merges=True))
-
-    rows = await lake.rows(stream, "_offset", "id", "gone", "new")
-    assert [(row["id"], row["gone"], row["new"]) for row in rows] == [(1, 2, None), (2**40, None, "x")]
-    assert await lake.read(stream) == before
-
-
 async def test_values_may_name_only_schemas_of_the_streams_subjects(lake: TypedLake) -> None:
     stream = await lake.create(table__value__subjects="orders-value, refunds")
     own = await lake.register(ORDER)
@@ -163,54 +124,6 @@ async def test_a_schema_may_refer_to_schemas_of_other_subjects(lake: TypedLake) 
 
     assert [row["to"] for row in await lake.rows(stream)] == [{"city": "Bergen"}]
     assert await lake.read(stream) == before
-
-
-@pytest.mark.parametrize("cause", ["format", "missing schema"])
-async def test_a_wrong_setting_stops_its_own_stream_with_a_reason_and_no_other(lake: TypedLake, cause: str) -> None:
-    configs = {
-        "format": {},
-        "missing schema": {"table__value__schema_id": "77"},
-    }[cause]
-    stream = await lake.create(**configs)
-    good = await lake.create("good")
-    schema_id = await lake.register({"type": "object"}, type_=SchemaType.JSON)
-    good_id = await lake.register(ORDER, "good-value")
-    await lake.produce(stream, framed(schema_id, b"{}"))
-    await lake.produce(good, framed(good_id, value(1)))
-    tasks = lake.stores.metadata.tasks
-
-    async def is_quarantined() -> bool:
-        found = await tasks.list(stream_number=stream.stream.number)
-        return [task.state for task in found] == [TaskState.QUARANTINED] and await lake.is_compacted(good)
-
-    await lake.work(is_quarantined)
-
-    (task,) = await tasks.list(stream_number=stream.stream.number)
-    reason = {"format": "is of type JSON", "missing schema": "no schema with this id"}
-    assert reason[cause] in str(task.error)
-    assert [row["id"] for row in await lake.rows(good)] == [1]
-    assert [record[2] for record in await lake.read(stream)] == [framed(schema_id, b"{}")]
-
-
-async def test_values_of_more_schemas_than_a_plan_has_keep_their_bytes_and_stop_nothing(lake: TypedLake) -> None:
-    stream = await lake.create()
-    ids = [await lake.register(order((f"f{at}", "int"))) for at in range(5)]
-    await lake.produce(stream, *(framed(id_, number(id_)) for id_ in ids), *(framed(id_, b"") for id_ in ids))
-    before = await lake.read(stream)
-
-    async def is_over() -> bool:
-        found = await lake.stores.metadata.tasks.list(stream_number=stream.stream.number)
-        return any(task.error for task in found) or await lake.is_compacted(stream)
-
-    await lake.work(is_over, replace(settings(), columns=ColumnSettings(schema_count_max=2)))
-    assert await lake.is_compacted(stream)
-
-    assert await lake.read(stream) == before
-    rows = await lake.rows(stream, "_error", "_value")
-    assert [(row["_error"] or "").partition(":")[0] for row in rows] == [
-        *("", "", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA"),
-        *("TRUNCATED", "TRUNCATED", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA", "UNSUPPORTED_SCHEMA"),
-    ]
 
 
 async def test_a_batch_of_many_tombstones_does_not_fill_wide_columns_with_nulls(lake: TypedLake) -> None:
@@ -273,132 +186,3 @@ async def test_a_column_that_a_user_dropped_stays_dropped(lake: TypedLake) -> No
     rows = await lake.rows(stream)
     assert [name for name in rows[0] if not name.startswith("_")] == ["id", "more"]
     assert await lake.read(stream) == before
-
-
-async def test_merges_keep_columns_and_bytes_of_all_eras_of_a_stream(lake: TypedLake) -> None:
-    stream = await lake.create(table__value__mode="raw")
-    await lake.produce(stream, b"raw", None)
-    await lake.compact(stream)
-    first = await lake.register(ORDER)
-    await alter(lake, "keep")
-    await lake.produce(stream, framed(first, value(1)), b"?")
-    await lake.compact(stream)
-    await alter(lake, "elide")
-    await lake.produce(stream, framed(first, value(2)), None)
-    await lake.compact(stream)
-    second = await lake.register(order(("id", "long"), ("note", "int")))
-    await lake.produce(stream, framed(second, number(2**40) + number(7)), framed(first, value(3)))
-    before = await lake.read(stream)
-
-    by_own_engine = await query(lake.tables, [stream.stream], "select id, note from orders order by _offset")
-    await lake.work(lambda: is_merged(lake, stream, 3), settings(merges=True))
-
-    assert await lake.read(stream) == before
-    assert list(by_own_engine.rows) == [(None, None), (None, None), (1, "a"), (None, None), (2, "a"), (None, None)]
-    rows = await lake.rows(stream)
-    assert [(row["id"], row["note"], row["note__int"], row["_value"]) for row in rows] == [
-        (None, None, None, b"raw"),
-        (None, None, None, None),
-        (1, "a", None, framed(first, value(1))),
-        (None, None, None, b"?"),
-        (2, "a", None, None),
-        (None, None, None, None),
-        (2**40, None, 7, None),
-        (3, "a", None, None),
-    ]
-
-
-async def test_a_merge_tells_values_with_a_header_from_those_without(lake: TypedLake) -> None:
-    schema_id = await lake.register(ORDER)
-    stream = await lake.create(table__value__schema_id=str(schema_id))
-    await lake.produce(stream, value(1))
-    await lake.compact(stream)
-    await alter(lake, "elide", "table.value.schema_id")
-    await lake.produce(stream, framed(schema_id, value(2)))
-    before = await lake.read(stream)
-
-    await lake.work(lambda: is_merged(lake, stream, 2), settings(merges=True))
-
-    assert await lake.read(stream) == before
-    assert [(row["id"], row["_schema_id"]) for row in await lake.rows(stream)] == [(1, schema_id), (2, schema_id)]
-
-
-async def is_merged(lake: TypedLake, stream: StreamView, file_count: int) -> bool:
-    state = await lake.tables.summary(stream.stream)
-    is_replaced = state is not None and state.snapshots[-1].deleted_files >= file_count
-    return is_replaced and await lake.is_compacted(stream)
-
-
-async def alter(lake: TypedLake, mode: str, *unset: str) -> None:
-    found = await lake.stores.metadata.streams.get("orders")
-    await lake.stores.metadata.streams.alter(
-        found.number, set_configs={"table.value.mode": mode}, unset_configs=unset, version=found.version
-    )
-
-
-async def test_key_compaction_tells_elided_values_from_tombstones(lake: TypedLake) -> None:
-    stream = await lake.create(
-        cleanup__policy="compact", min__cleanable__dirty__ratio="0.01", table__on_compaction="latest"
-    )
-    schema_id = await lake.register(ORDER)
-    for key in (b"a", b"b", b"c"):
-        await lake.produce(stream, framed(schema_id, value(1)), framed(schema_id, value(2)), key=key)
-    await lake.produce(stream, None, key=b"c")
-    newest = [(1, b"a", framed(schema_id, value(2))), (3, b"b", framed(schema_id, value(2))), (6, b"c", None)]
-
-    async def is_cleaned() -> bool:
-        return await lake.is_compacted(stream) and await lake.read(stream) == newest
-
-    await lake.work(is_cleaned, settings(cleans=True))
-
-    rows = await lake.rows(stream)
-    assert [(row["_offset"], row["id"], row["_value"], row["_schema_id"]) for row in rows] == [
-        (1, 2, None, schema_id),
-        (3, 2, None, schema_id),
-        (6, None, None, None),
-    ]
-
-
-async def test_two_workers_give_each_field_one_id(lake: TypedLake) -> None:
-    stream = await lake.create()
-    ids = [await lake.register(order((f"f{at}", "int"))) for at in range(6)]
-    for schema_id in ids:
-        await lake.produce(stream, framed(schema_id, number(schema_id)))
-        await lake.produce(stream, *(framed(other, number(other)) for other in reversed(ids)))
-
-    async with asyncio.TaskGroup() as group:
-        for name in ("one", "two"):
-            group.create_task(
-                lake.work(lambda: lake.is_compacted(stream), settings(claim_bytes_max=1, item_bytes_max=1), name=name)
-            )
-
-    rows = await lake.rows(stream)
-    assert sum(row["_value"] is None for row in rows) == len(rows) == 42
-    assert all([row[f"f{at}"] for at in range(6)].count(row["_schema_id"]) == 1 for row in rows)
-    stored = await lake.stores.metadata.table_columns.get(stream.stream.number)
-    assert stored.version >= 1
-
-
-@pytest.mark.slow
-async def test_a_worker_may_die_at_any_call_while_schemas_change(lake: TypedLake) -> None:
-    stream = await lake.create()
-    deaths, names = 0, []
-    for dies_at in range(1, 200, 6):
-        names.append(f"f{dies_at}")
-        schema_id = await lake.register(order((names[-1], "int")))
-        await lake.produce(stream, framed(schema_id, number(dies_at)))
-        life = Life(dies_at)
-
-        await lake.work(lambda: lake.is_compacted(stream), life=life)
-
-        deaths += life.death.is_set()
-        if not life.death.is_set():
-            break
-    await lake.compact(stream)
-
-    assert deaths > 4
-    rows = await lake.rows(stream)
-    assert [row["_offset"] for row in rows] == list(range(len(names)))
-    assert [[name for name in names if row[name] is not None] for row in rows] == [[name] for name in names]
-    assert all(row["_value"] is None for row in rows)
-    assert [len(record[2] or b"") > 5 for record in await lake.read(stream)] == [True] * len(names)

@@ -19,7 +19,8 @@ from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.shares import Shares
 from bearlake.streams.subscriptions.model import NotHolder
-from bearlake.streams.subscriptions.share.in_flight import Acquired, InvalidRecordState, ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import InvalidRecordState, ShareAck
+from bearlake.streams.subscriptions.share.acquiring import Acquired
 from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk
 from bearlake.streams.subscriptions.share_dispatch import ShareDispatch
 from fixtures.deployment import append, batch_of
@@ -146,6 +147,31 @@ async def test_records_of_an_answer_that_is_lost_stay_locked_until_their_member_
     await there.release("g/ö", partition, "m")
     (again,) = await there.acquire(replace(ask(partition), member="n"))
     assert again.acquired == [Acquired(0, 5, 2)]
+
+
+async def test_a_request_that_its_server_has_given_up_keeps_no_records(
+    closing: AsyncExitStack, pair: Pair, partition: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here, has_arrived = await remote(closing, pair), pair.nodes[0].streams.local_shares, asyncio.Event()
+    everything = replace(ask(partition), record_count_max=6)
+    await here.acquire(replace(everything, member="holder"))
+    acquire = here.acquire
+
+    async def arrived(ask: ShareAsk) -> list[ShareAnswer]:
+        has_arrived.set()
+        return await acquire(ask)
+
+    monkeypatch.setattr(here, "acquire", arrived)
+    waiting = asyncio.create_task(there.acquire(replace(everything, wait_ms=60_000)))
+    await has_arrived.wait()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await there.release("g/ö", partition, "m")
+
+    await here.release("g/ö", partition, "holder")
+
+    (found,) = await there.acquire(replace(everything, member="n", wait_ms=60_000))
+    assert found.acquired == [Acquired(0, 6, 2)]
 
 
 async def test_a_request_for_records_waits_for_a_limited_time_at_the_other_server(

@@ -15,7 +15,7 @@ from bearlake.metadata.sqlite import task_objects
 from bearlake.metadata.sqlite import tasks as sqlite_tasks
 from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.table import applied_tasks
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 from simulator import lake_truth, simulate, table_rows, tables
 from simulator.lake_scenario import draw_lake_settings
 from simulator.scenario import Report, ScenarioSettings, run_seed
@@ -172,10 +172,10 @@ def forget_every_ban(patch: pytest.MonkeyPatch) -> None:
 
 def let_one_fault_end_the_round(patch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
-    async def of(self: Isolation, subject: str) -> AsyncIterator[None]:
+    async def of(self: FaultIsolation, subject: str) -> AsyncIterator[None]:
         yield
 
-    patch.setattr(Isolation, "of", of)
+    patch.setattr(FaultIsolation, "of", of)
 
 
 def look_at_numbers_up_to_the_first_gap(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import pytest
 from bearlake.streams.subscriptions.held import HeldPartition
 from bearlake.streams.subscriptions.saving import SavedCursor
 from bearlake.streams.subscriptions.share import in_flight
-from bearlake.streams.subscriptions.share.in_flight import AckType, InFlight
+from bearlake.streams.subscriptions.share.acknowledgements import AckType
+from bearlake.streams.subscriptions.share.in_flight import InFlight
 from bearlake.streams.subscriptions.share.runs import Run
 from simulator import scenario, simulate
 from simulator.scenario import Report, run_seed
@@ -117,12 +118,12 @@ def test_deliveries_without_a_limit_are_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_records_that_are_given_up_too_early_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    acknowledged = in_flight._acknowledged
+    acknowledged = in_flight.acknowledged
 
     def early(piece: Run, kind: AckType, delivery_count_max: int, renewed_until: float | None) -> Run:
         return acknowledged(piece, kind, delivery_count_max - 1, renewed_until)
 
-    monkeypatch.setattr(in_flight, "_acknowledged", early)
+    monkeypatch.setattr(in_flight, "acknowledged", early)
 
     assert_found("no record is lost to a group")
 

@@ -4,6 +4,7 @@ import asyncio
 
 from bearlake import __version__
 from bearlake.metadata import Membership
+from bearlake.metadata.formats import registered_version
 from bearlake.metadata.model import Registration, Server
 from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.tenure import Tenure
@@ -19,7 +20,7 @@ class Heartbeats:
             name="",
             zone=None,
             endpoints={},
-            version=__version__,
+            version=registered_version(__version__),
             is_draining=False,
             heartbeat_count=0,
             timeout_ms=timeout_ms,

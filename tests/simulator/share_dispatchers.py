@@ -13,7 +13,7 @@ from bearlake.metadata.model import PartitionKey, ServerRef
 from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.service import Streams
 from bearlake.streams.shares import ShareReach, Shares
-from bearlake.streams.subscriptions.share.in_flight import ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import ShareAck
 from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk
 from bearlake.streams.subscriptions.share_dispatch import LocalShares, ShareDispatch
 from simulator.nodes import Connection, Node

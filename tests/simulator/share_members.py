@@ -12,7 +12,9 @@ from bearlake.metadata.model import PartitionKey, stream_number
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.service import Streams
 from bearlake.streams.shares import Shares
-from bearlake.streams.subscriptions.share.in_flight import AckType, Acquired, InFlight, ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import AckType, ShareAck
+from bearlake.streams.subscriptions.share.acquiring import Acquired
+from bearlake.streams.subscriptions.share.in_flight import InFlight
 from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk, cursor_name
 from simulator.clients import Client
 from simulator.network import run_in

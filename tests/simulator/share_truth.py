@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from bearlake import kernel
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import dispatch_lease
-from bearlake.streams.subscriptions.share.in_flight import AckType, Acquired, ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import AckType, ShareAck
+from bearlake.streams.subscriptions.share.acquiring import Acquired
 from simulator.batch_comparison import is_same_batch
 from simulator.nodes import Node
 

@@ -12,7 +12,8 @@ from bearlake.errors import Fenced, Invalid, Overloaded, Unavailable
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
-from bearlake.streams.subscriptions.share.in_flight import AckType, InFlight, ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import AckType, ShareAck
+from bearlake.streams.subscriptions.share.in_flight import InFlight
 from bearlake.streams.subscriptions.share.terms import NoState, ShareAnswer
 from bearlake.streams.subscriptions.share_dispatch import LocalShares
 from fixtures.deployment import append, batch_of

@@ -9,15 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearlake.errors import BearlakeError, Corrupt, Invalid
-from bearlake.streams.subscriptions.share.in_flight import (
-    AckType,
-    Acquired,
-    Batch,
-    InFlight,
-    InvalidRecordState,
-    RecordState,
-    ShareAck,
-)
+from bearlake.streams.subscriptions.share.acknowledgements import AckType, InvalidRecordState, ShareAck
+from bearlake.streams.subscriptions.share.acquiring import Acquired, Batch
+from bearlake.streams.subscriptions.share.in_flight import InFlight
+from bearlake.streams.subscriptions.share.runs import RecordState
 
 LIMIT = 3
 FOREVER = 1e9
@@ -118,6 +113,46 @@ def test_a_released_record_is_delivered_again_until_its_limit_and_is_then_done()
         acknowledge(state, ShareAck(0, 1, [AckType.RELEASE]))
 
     assert state.mark_delete == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "parts"),
+    [
+        (2, [[8]] * 2),
+        (3, [[8]] * 2 + [[1] * 8]),
+        (5, [[8]] * 3 + [[4, 4], [1] * 8]),
+        (8, [[8]] * 4 + [[4, 4], [2] * 4, [1] * 8, [1] * 8]),
+    ],
+)
+def test_a_batch_near_its_limit_is_delivered_in_parts_and_at_last_record_by_record(
+    limit: int, parts: list[list[int]]
+) -> None:
+    """KAFKA-17541: a record that makes its consumers fail does not use up the deliveries of its whole batch."""
+    state, batches = InFlight(0), [Batch(0, 8), Batch(8, 16)]
+    terms: dict[str, Any] = {"record_count_max": 1, "is_strict": False, "count_max": 100, "delivery_count_max": limit}
+    for delivery, sizes in enumerate(parts, start=1):
+        start = 0
+        for size in sizes:  # other members hold what is before
+            taken = state.acquire(batches, start, "a", FOREVER, **terms)
+            assert [tuple(item) for item in taken] == [(start, start + size, delivery)]
+            start += size
+        state.release("a", delivery_count_max=limit)
+
+    assert state.mark_delete == 8
+
+
+def test_a_request_ends_before_a_batch_near_its_limit_and_behind_a_part_of_it() -> None:
+    state, batches = InFlight(0), [Batch(0, 4), Batch(4, 8), Batch(8, 12)]
+    acquired(state, batches[0], member="b")
+    for _ in range(LIMIT - 1):
+        acquired(state, batches[1])
+        state.release("a", delivery_count_max=LIMIT)
+    state.release("b", delivery_count_max=LIMIT)
+
+    assert acquired(state, *batches) == [Acquired(0, 4, 2)]
+    assert acquired(state, *batches[1:]) == [Acquired(4, 5, LIMIT)]
+    state.acknowledge([ShareAck(4, 5, [AckType.REJECT])], "a", delivery_count_max=LIMIT, renewed_until=None)
+    assert acquired(state, *batches[1:]) == [Acquired(5, 6, LIMIT)]
 
 
 def test_an_expired_lock_releases_its_records_only() -> None:
@@ -254,16 +289,18 @@ def test_damaged_stored_forms_are_refused(packed: bytes) -> None:
 
 def test_records_that_were_locked_for_the_last_time_when_their_dispatcher_died_are_given_up() -> None:
     state = InFlight(0)
-    for _ in range(LIMIT):
-        assert acquired(state, Batch(0, 3))
-        acknowledge(state, ShareAck(0, 1, [AckType.RELEASE]))
-        if state.runs[-1].delivery_count < LIMIT:
-            acknowledge(state, ShareAck(1, 3, [AckType.RELEASE]))
+    for delivery in range(1, LIMIT + 1):
+        locked = sum(run.end - run.start for run in acquired(state, Batch(0, 3)))
+        if delivery < LIMIT:
+            acknowledge(state, ShareAck(0, 3, [AckType.RELEASE]))
+    acquired(state, Batch(1, 3))
 
     heir = InFlight.unpack(state.mark_delete, state.pack()[0])
 
+    assert locked == 1
+    assert acquired(heir, Batch(0, 3), Batch(3, 4)) == [Acquired(2, 3, LIMIT)]
     assert acquired(heir, Batch(0, 3), Batch(3, 4)) == [Acquired(3, 4, 1)]
-    assert heir.mark_delete == 3
+    assert heir.mark_delete == 2
 
 
 # -- a model with one state per offset --------------------------------------------------------------------------------
@@ -281,6 +318,7 @@ class Cell:
 class Model:
     """One cell per offset."""
 
+    limit: int
     start: int = 0
     cells: dict[int, Cell] = field(default_factory=dict)
 
@@ -294,16 +332,44 @@ class Model:
             self.start += 1
 
     def acquire(self, batch: Batch, member: str, deadline: float) -> None:
-        for offset in range(max(batch.start, self.start), batch.end):
+        offsets = range(max(batch.start, self.start), batch.end)
+        near = max(2, -(-self.limit // 2))
+        present = [self.cells[at] for at in offsets if at in self.cells and self.cells[at].state is RecordState.AVAILABLE]
+        if not batch.is_empty and any(near <= cell.count < self.limit for cell in present):
+            self.acquire_few(present, batch.end - batch.start, member, deadline)
+            return
+        for offset in offsets:
             cell = self.cells.setdefault(offset, Cell())
             if cell.state is not RecordState.AVAILABLE:
                 continue
-            if batch.is_empty or cell.count >= LIMIT:
+            if batch.is_empty or cell.count >= self.limit:
                 cell.state, cell.count = RecordState.DONE, 0
             else:
-                cell.state, cell.member, cell.deadline = RecordState.ACQUIRED, member, deadline
-                cell.count += 1
+                self.lock(cell, member, deadline)
         self.settle()
+
+    def acquire_few(self, available: list[Cell], size: int, member: str, deadline: float) -> None:
+        near = max(2, -(-self.limit // 2))
+        taken, part = 0, size
+        for cell in available:
+            is_last = cell.count == self.limit - 1
+            if part == size and cell.count >= near and not is_last:
+                part = max(1, size // 2 ** (cell.count - near + 1))
+            if taken >= part or (is_last and taken):
+                break
+            if cell.count >= self.limit:
+                cell.state, cell.count = RecordState.DONE, 0
+                continue
+            self.lock(cell, member, deadline)
+            taken += 1
+            if is_last:
+                break
+        self.settle()
+
+    @staticmethod
+    def lock(cell: Cell, member: str, deadline: float) -> None:
+        cell.state, cell.member, cell.deadline = RecordState.ACQUIRED, member, deadline
+        cell.count += 1
 
     def acknowledge(self, start: int, end: int, kind: AckType, member: str, deadline: float) -> bool:
         offsets = range(max(start, self.start), end)
@@ -321,9 +387,8 @@ class Model:
         self.settle()
         return True
 
-    @staticmethod
-    def release(cell: Cell) -> None:
-        cell.state = RecordState.DONE if cell.count >= LIMIT else RecordState.AVAILABLE
+    def release(self, cell: Cell) -> None:
+        cell.state = RecordState.DONE if cell.count >= self.limit else RecordState.AVAILABLE
         cell.count = 0 if cell.state is RecordState.DONE else cell.count
         cell.member, cell.deadline = "", 0.0
 
@@ -354,9 +419,9 @@ STEP = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(STEP, max_size=25))
-def test_every_sequence_of_requests_gives_the_states_of_a_model_with_one_state_per_offset(steps: list[Any]) -> None:
-    state, model, now = InFlight(0), Model(), 0.0
+@given(st.lists(STEP, max_size=25), st.sampled_from([3, 4, 8]))
+def test_every_sequence_of_requests_gives_the_states_of_a_model_with_one_state_per_offset(steps: list[Any], limit: int) -> None:
+    state, model, now = InFlight(0), Model(limit), 0.0
     for step in steps:
         now += 1.0
         match step:
@@ -372,23 +437,23 @@ def test_every_sequence_of_requests_gives_the_states_of_a_model_with_one_state_p
                     record_count_max=1_000,
                     is_strict=False,
                     count_max=1_000,
-                    delivery_count_max=LIMIT,
+                    delivery_count_max=limit,
                 )
                 model.acquire(batch, member, now + lock_s)
             case ("acknowledge", member, start, size, kind):
                 ack = ShareAck(start, start + size, [kind])
                 expected = model.acknowledge(start, start + size, kind, member, now + 9)
                 try:
-                    state.acknowledge([ack], member, delivery_count_max=LIMIT, renewed_until=now + 9)
+                    state.acknowledge([ack], member, delivery_count_max=limit, renewed_until=now + 9)
                 except BearlakeError:
                     assert not expected
                 else:
                     assert expected
             case ("release", member):
-                state.release(member, delivery_count_max=LIMIT)
+                state.release(member, delivery_count_max=limit)
                 model.release_if(lambda cell, member=member: cell.member == member)
             case ("expire",):
-                state.expire(now, delivery_count_max=LIMIT)
+                state.expire(now, delivery_count_max=limit)
                 model.release_if(lambda cell, now=now: cell.deadline <= now)
             case ("restart",):
                 state = InFlight.unpack(state.mark_delete, state.pack()[0])

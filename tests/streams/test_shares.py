@@ -11,7 +11,8 @@ from bearlake.metadata.model import PartitionKey, ServerRef
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.shares import BEHIND_MS, ShareReach, Shares
 from bearlake.streams.subscriptions.model import NotHolder
-from bearlake.streams.subscriptions.share.in_flight import Acquired, ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import ShareAck
+from bearlake.streams.subscriptions.share.acquiring import Acquired
 from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk
 from bearlake.streams.subscriptions.share_dispatch import ShareDispatch
 from fixtures.deployment import batch_of

@@ -12,11 +12,13 @@ from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
 from bearlake.streams import configs
 from bearlake.streams.checking import BadRecord, Checked, Checks, CheckSettings, check_records, needs_check
+from bearlake.streams.value_rules import schema_rules
 
 MIB = 1024 * 1024
 DEFAULT = configs.rules({})
 HEADER_ONLY = configs.rules({"record.validation": "header"})
 KEYED = configs.rules({"cleanup.policy": "compact"})
+VALIDATED = configs.rules({}, schema_rules("t", {"schema.validation": "id"}))
 COMPRESSED = [codec for codec in Compression if codec is not Compression.NONE]
 
 
@@ -90,9 +92,10 @@ def test_a_batch_that_claims_other_records_than_it_has_is_refused_by_default(com
 
 
 def test_a_checked_batch_is_not_checked_again() -> None:
-    assert [needs_check(DEFAULT, known) for known in Checked] == [True, False, False]
-    assert [needs_check(HEADER_ONLY, known) for known in Checked] == [False, False, False]
-    assert [needs_check(KEYED, known) for known in Checked] == [True, True, False]
+    assert [needs_check(DEFAULT, known) for known in Checked] == [True, False, False, False]
+    assert [needs_check(HEADER_ONLY, known) for known in Checked] == [False, False, False, False]
+    assert [needs_check(VALIDATED, known) for known in Checked] == [True, True, False, False]
+    assert [needs_check(KEYED, known) for known in Checked] == [True, True, True, False]
 
 
 async def test_small_batches_are_checked_at_once() -> None:

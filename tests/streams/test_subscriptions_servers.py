@@ -128,7 +128,7 @@ async def test_non_durable_subscriptions_need_no_lease_and_leave_nothing() -> No
         attachment(reader).detach()
 
         assert await first.names(made.partition) == ["readers"]
-        assert not second._local  # noqa: SLF001 - memory that nothing else shows
+        assert not second._local.all()  # noqa: SLF001 - memory that nothing else shows
 
 
 @virtual_time

@@ -266,7 +266,7 @@ async def test_a_reader_that_seeks_continues_where_it_sought() -> None:
 
         assert await again.got(2) == [1, 2]
         await attachment(again).seek(0)
-        await again.until(lambda: not service._local, wait_s=100)  # noqa: SLF001 - memory that nothing else shows
+        await again.until(lambda: not service._local.all(), wait_s=100)  # noqa: SLF001 - memory that nothing else shows
 
 
 @virtual_time

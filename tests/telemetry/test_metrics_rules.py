@@ -33,6 +33,7 @@ PARTS = (
     "rest",
     "transactions",
     "key_compaction",
+    "import",
 )
 NAME = re.compile(rf"bearlake_({'|'.join(PARTS)})(_[a-z]+)+")
 LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"} | {

@@ -50,13 +50,21 @@ def words_for(data_dir: Path, config: Path | None) -> str:
     return folder if config is None else f"{folder} --config {shlex.quote(str(config.absolute()))}"
 
 
-def chosen(given: Mapping[str, Any], extra: str = "sql", *, may_be_absent: bool = False) -> Any:
-    """Return the settings (`Settings`; the module is imported when it is needed) that the options name.
+def chosen(
+    given: Mapping[str, Any],
+    extra: str = "sql",
+    more: Mapping[str, tuple[object, str]] | None = None,
+    *,
+    may_be_absent: bool = False,
+) -> Any:  # Settings; the module is imported when it is needed
+    """Return the settings that the options name. Raises `Invalid`, also when the extra that the command needs is not installed.
 
-    `may_be_absent`: the command makes the metadata store. Raises `Invalid`, also when the extra that the command needs is not installed.
+    `more`: settings that other options of the command name, by dotted path: (value, option). `may_be_absent`: the command makes the
+    metadata store.
     """
     module = server_module("bearlake.app.lake_settings", extra=extra)
     settings = {path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None}
+    settings.update(more or {})
     data_dir, config = given["data_dir"], given["config"]
     is_cluster = config is not None and data_dir == DATA_DIR
     options = module.LakeOptions(

@@ -17,6 +17,7 @@ from bearlake.cli.completion import COMPLETION_VARIABLE, completion
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
 from bearlake.cli.doctor import doctor
+from bearlake.cli.importing import import_
 from bearlake.cli.output import say
 from bearlake.cli.produce import produce
 from bearlake.cli.quota import quota
@@ -51,6 +52,7 @@ for command in (
     sql,
     table,
     compaction,
+    import_,
     transaction,
     server,
     user,

@@ -18,7 +18,7 @@ from bearlake.metadata.model import Stream
 from bearlake.streams.config import LONG_MAX
 from bearlake.streams.key_compaction_rules import KeyCompactionRules, key_compaction_rules
 from bearlake.telemetry import metrics
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 
 TRY_COUNT_MAX = 3
 """Cleanings of the same files after which a stream waits for another file (another engine may have removed one from the table)."""
@@ -50,7 +50,9 @@ class _Watched:
 class Cleanings:
     """Offers cleanings; see the module docstring."""
 
-    def __init__(self, metadata: Metadata, settings: KeyCompactionSettings, isolation: Isolation, clock: Clock) -> None:
+    def __init__(
+        self, metadata: Metadata, settings: KeyCompactionSettings, isolation: FaultIsolation, clock: Clock
+    ) -> None:
         """`clock` is compared with the timestamps of records."""
         self._metadata = metadata
         self._settings = settings

@@ -137,7 +137,7 @@ class Converter:
         self._read_bytes += len(view)
         run = _Run(view)
         for frame, header in _frames(located, view):
-            if self._aborted.has(frame.span.partition, header, frame.span.start):
+            if header.record_count == 0 or self._aborted.has(frame.span.partition, header, frame.span.start):
                 yield from self._decode(run)
                 run = _Run(view)
                 self._add_gap(frame, view)
@@ -229,7 +229,7 @@ class Converter:
         self._kept_batches.add(span, batch, reason)
 
     def _add_gap(self, frame: _Frame, view: memoryview) -> None:
-        """Cover a batch without rows: a control batch, or one of an aborted transaction."""
+        """Cover a batch without rows: a control batch, an empty one, or one of an aborted transaction."""
         span = frame.span
         self._controls[span.partition, span.start] = bytes(view[frame.position : frame.position + span.length])
         self._keep_controls(self._segments.add_gap(span))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bearlake.compaction.cleaned_files import is_cleaned
 from bearlake.compaction.settings import MergeSettings
 from bearlake.metadata.compaction import ObjectRegister, Task, TaskKind, TaskOffer
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 
 STREAM_COUNT_MAX = 1_000
 """Number of streams whose small files are cached: those that changed last."""
@@ -81,7 +81,7 @@ class _Files:
 class Merges:
     """Offers merges for streams passed to `swapped`. Used by the planner."""
 
-    def __init__(self, objects: ObjectRegister, settings: MergeSettings, isolation: Isolation) -> None:
+    def __init__(self, objects: ObjectRegister, settings: MergeSettings, isolation: FaultIsolation) -> None:
         self._isolation = isolation
         self._objects = objects
         self._settings = settings

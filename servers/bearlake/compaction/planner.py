@@ -29,7 +29,7 @@ from bearlake.metadata.compaction import Task, TaskKind, TaskOffer, TaskState
 from bearlake.metadata.model import Entry, EntryKind, Lease, PartitionKey, ServerRef, Slice, Stream, stream_number
 from bearlake.streams import configs as stream_configs
 from bearlake.telemetry import metrics
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Planner:
         self._lease_name = lease_name(settings.streams)
         self._on_offered = on_offered
         self._on_fenced = on_fenced
-        self._isolation = Isolation(log, "plan", metadata.log.head)
+        self._isolation = FaultIsolation(log, "plan", metadata.log.head)
         self._merges = Merges(metadata.objects, settings.merge, self._isolation)
         self._cleanings = Cleanings(metadata, settings.key_compaction, self._isolation, clock or SystemClock())
         self._backlog = Backlog(settings.planner)

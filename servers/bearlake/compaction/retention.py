@@ -12,7 +12,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
 from bearlake.telemetry import metrics
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Retention:
     def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
         self._metadata = metadata
         self._settings = settings
-        self._isolation = Isolation(log, "retention", metadata.log.head)
+        self._isolation = FaultIsolation(log, "retention", metadata.log.head)
 
     async def run_once(self) -> None:
         """Run one round over all streams. Raises `Unavailable`; any other error affects only its stream (I11)."""

@@ -26,7 +26,7 @@ from bearlake.objects import ObjectStore
 from bearlake.table import Tables
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Compactor:
             metadata, tables, settings.sweep, table_settings or TableSettings(), clock, self._sweeper.look
         )
         self._quarantine = QuarantineUpkeep(metadata, settings.sweep)
-        self._isolation = Isolation(log, "measure", metadata.log.head)
+        self._isolation = FaultIsolation(log, "measure", metadata.log.head)
         metrics.COMPACTION_PLANNING.set_function(lambda: float(self.planner.is_planning))
 
     async def run(self) -> None:

@@ -33,7 +33,7 @@ from bearlake.objects import ObjectInfo, ObjectStore
 from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
 from bearlake.telemetry import metrics
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
@@ -59,10 +59,10 @@ class Sweeper:
         self._holds = Holds(store)
         self._known_restore = ""
         self._cursors: dict[str, str] = {}
-        self._unused_isolation = Isolation(log, "sweep-wal", metadata.log.head)
-        self._file_isolation = Isolation(log, "sweep-files", metadata.log.head)
-        self._orphan_isolation = Isolation(log, "sweep-orphans", metadata.log.head)
-        self._orphan_table_isolation = Isolation(log, "sweep-orphans-of-tables", metadata.log.head)
+        self._unused_isolation = FaultIsolation(log, "sweep-wal", metadata.log.head)
+        self._file_isolation = FaultIsolation(log, "sweep-files", metadata.log.head)
+        self._orphan_isolation = FaultIsolation(log, "sweep-orphans", metadata.log.head)
+        self._orphan_table_isolation = FaultIsolation(log, "sweep-orphans-of-tables", metadata.log.head)
 
     async def look(self) -> Held:
         """Return the valid holds. Look after reading what may be deleted: what a later backup needs is not among it.

@@ -23,7 +23,7 @@ from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 
 log = logging.getLogger(__name__)
 QUIET_ROUND_COUNT = 3
@@ -58,7 +58,7 @@ class TableUpkeep:
         self._clock = clock
         self._quiet_counts: dict[int, int] = {}
         self._last_checked = self._checks_left = 0
-        self._isolation = Isolation(log, "tables", metadata.log.head)
+        self._isolation = FaultIsolation(log, "tables", metadata.log.head)
 
     async def run_once(self) -> None:
         """Run one round. Raises `Unavailable` of the metadata store; a table that cannot be read or written stops only its stream (I11)."""
@@ -127,7 +127,7 @@ class QuarantineUpkeep:
     def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
         self._metadata = metadata
         self._settings = settings
-        self._isolation = Isolation(log, "quarantine", metadata.log.head)
+        self._isolation = FaultIsolation(log, "quarantine", metadata.log.head)
 
     async def run_once(self) -> None:
         """Run one round. Raises `Unavailable`."""

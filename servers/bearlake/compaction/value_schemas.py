@@ -5,10 +5,13 @@ knows every schema that the records may name. The plan has the texts of the sche
 another known schema ends and asks for it (`MissingSchemas`); then the worker adds the schema to the column book, and runs the item again.
 So a schema that no record uses adds no columns.
 
+Values are left out only if all live processes read such files (`metadata/formats.py`); else they are kept beside their columns.
+
 Everything is read from the metadata store, which is also this deployment's registry. If it does not answer, the task waits and no attempt
 is counted. A setting that names no usable schema fails the task, whose error says why, and no other stream's.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +22,12 @@ from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.errors import Conflict, Invalid, Unsupported
 from bearlake.metadata import Metadata
+from bearlake.metadata.formats import ELIDED_VALUES, too_old
 from bearlake.metadata.model import Stream
-from bearlake.metadata.schemas import VersionKey
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.library import schema_of
 from bearlake.streams.schemas.model import Schema
+from bearlake.streams.schemas.references import referenced_texts
 from bearlake.streams.value_rules import ValueMode, ValueRules, value_rules
 from bearlake.table import Tables
 from bearlake.table.column_book import ColumnBook, decode_book, new_book, with_schema
@@ -31,11 +35,13 @@ from bearlake.table.schema import FIELD_IDS
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX
 from bearlake.table.value_codecs import TYPES, SchemaUnusable, codec_of
 from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
 
 _ATTEMPT_COUNT_MAX = 20
 """Attempts to change a column book that other workers change, too."""
 _REASON_LENGTH_MAX = 256
-_REFERENCE_COUNT_MAX = 256
 _TOO_MANY = "UNSUPPORTED_SCHEMA: records that were compacted together name more schemas than"
 _STREAM_COUNT_MAX = 1_000
 """Streams whose refused schemas are remembered."""
@@ -49,6 +55,8 @@ class ValueSchemas:
         self._tables = tables
         self._settings = settings
         self._refused: OrderedDict[int, set[int]] = OrderedDict()
+        self._keeps_for: list[str] = []
+        """Names of live processes for which values are kept."""
 
     async def plan(self, stream: Stream, requested: Sequence[int] = ()) -> ValuePlan | None:
         """Return how values become columns; None: they do not. The columns of the `requested` schemas are stored when this returns.
@@ -64,6 +72,7 @@ class ValueSchemas:
         if rules.mode is ValueMode.RAW:
             return None
         context = names.parse(rules.subjects[0]).context  # all have the same (`check_subjects`)
+        elides = rules.mode is ValueMode.ELIDE and await self._may_elide()
         known = await self._known(rules)
         remembered = self._refused.get(stream.number, ())
         wanted = dict.fromkeys([*requested, *(known if rules.schema_id is not None else ()), *remembered])
@@ -84,7 +93,7 @@ class ValueSchemas:
             self._remember(stream, refused)
             refused |= dict.fromkeys(set(requested).difference(ids), f"{_TOO_MANY} {self._settings.schema_count_max}")
             return ValuePlan(
-                elides=rules.mode is ValueMode.ELIDE,
+                elides=elides,
                 columns=FileColumns(book=book, schemas={id_: texts[id_] for id_ in texts if id_ in book.schema_ids}),
                 known=known,
                 refused=refused,
@@ -117,6 +126,15 @@ class ValueSchemas:
             for at, result in zip(again, await runner.run([flat[at] for at in again]), strict=True):
                 results[at] = result
         raise Conflict(f"work items ask for more than {self._settings.schema_count_max} schemas, one after the other")
+
+    async def _may_elide(self) -> bool:
+        """Whether all live processes read files that leave values out. Raises `Unavailable`."""
+        old = [server.name for server in too_old(await self._metadata.servers.live(), ELIDED_VALUES)]
+        metrics.COMPACTION_TOO_OLD.set(len(old))
+        if old and old != self._keeps_for:
+            log.warning("values are kept beside their columns: some processes are too old", extra={"servers": old})
+        self._keeps_for = old
+        return not old
 
     def _remember(self, stream: Stream, refused: Collection[int]) -> None:
         """Remember refused schemas, so that the next plan names them, and no item has to ask for them."""
@@ -169,32 +187,14 @@ class ValueSchemas:
         return replace(found, version=stored.version), refused
 
     async def _written(self, schema: Schema, rules: ValueRules) -> WriterSchema:
-        """Return the schema for its codec. Raises `FormatUnsupported`."""
+        """Return the schema for its codec. Raises `FormatUnsupported`, `SchemaTooLarge`."""
         if schema.type.value not in TYPES:
             raise FormatUnsupported(
                 f"schema {schema.id} is of type {schema.type.value}: only values of {', '.join(TYPES)} become columns yet"
             )
-        references: dict[VersionKey, str] = {}
-        await self._add_references(schema, references)
+        references = await referenced_texts(self._metadata.schemas, schema)
         is_framed = rules.schema_id is None
-        return WriterSchema(
-            schema.type.value, schema.text, tuple(references.values()), is_framed, LEVELS_MAX, COLUMNS_MAX
-        )
-
-    async def _add_references(self, schema: Schema, found: dict[VersionKey, str]) -> None:
-        """Add the texts of the schemas to which a schema refers, each after those to which it refers itself."""
-        for reference in schema.references:
-            if reference.version in found:
-                continue
-            if len(found) >= _REFERENCE_COUNT_MAX:
-                raise FormatUnsupported(f"schema {schema.id} refers to more than {_REFERENCE_COUNT_MAX} schemas")
-            subject, number = reference.version
-            state = await self._metadata.schemas.subject(subject)
-            ids = [version.schema_id for version in state.versions if version.number == number]
-            for row in await self._metadata.schemas.schemas(subject.context, ids):
-                referred = schema_of(row)
-                await self._add_references(referred, found)
-                found[reference.version] = referred.text
+        return WriterSchema(schema.type.value, schema.text, references, is_framed, LEVELS_MAX, COLUMNS_MAX)
 
 
 class FormatUnsupported(Invalid):

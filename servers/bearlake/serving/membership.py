@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from bearlake import __version__, clock
 from bearlake.errors import Fenced, Overloaded, Unavailable
 from bearlake.metadata import Membership
+from bearlake.metadata.formats import registered_version
 from bearlake.metadata.model import Registration, Server, ServerRef
 from bearlake.metadata.registering import register
 from bearlake.serving.watching import Watcher
@@ -105,17 +106,17 @@ class RegisteredServer:
 
         `boot_time_s` is a clock that includes the time in which the machine is suspended.
         """
-        name = settings.name or default_name(endpoints)
+        name, version = settings.name or default_name(endpoints), registered_version(__version__)
         registered_at = asyncio.get_running_loop().time(), boot_time_s()
         registration = await register(
-            store, name, zone=settings.zone, endpoints=endpoints, version=__version__, timeout_ms=settings.timeout_ms
+            store, name, zone=settings.zone, endpoints=endpoints, version=version, timeout_ms=settings.timeout_ms
         )
         own = Server(
             ref=registration.server,
             name=name,
             zone=settings.zone,
             endpoints=endpoints,
-            version=__version__,
+            version=version,
             is_draining=False,
             heartbeat_count=0,
             timeout_ms=settings.timeout_ms,

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import Invalid
+from bearlake.importing.settings import ImportSettings
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.open import ObjectStoreSettings
@@ -106,6 +107,7 @@ class Settings:
     admin: AdminSettings = field(default_factory=AdminSettings)
     logs: LogSettings = field(default_factory=LogSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
+    imports: ImportSettings = field(default_factory=ImportSettings)
 
     def __post_init__(self) -> None:
         for listener in self.listeners.all():

@@ -8,14 +8,14 @@ Source: Apache Kafka, LogValidator (timestamps, sizes, KIP-467 record errors), K
 
 from typing import NamedTuple
 
-from bearlake.errors import BearlakeError, Invalid, TooLarge
+from bearlake.errors import BearlakeError, Denied, Invalid, TooLarge
 from bearlake.metadata.model import BATCH_CONTROL, BATCH_TRANSACTIONAL
 from bearlake.objects import Buffer
 from bearlake.records import batch as record_batch
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Append, Hold
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.checking import Checked, check_records, needs_check
+from bearlake.streams.checking import Checked, check_records, needs_check, needs_schemas
 from bearlake.streams.configs import TimestampSource
 
 NO_TIMESTAMP = -1
@@ -25,6 +25,10 @@ UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 
 class BadTimestamp(Invalid):
     """A record's timestamp is too far from the server's clock."""
+
+
+class Importing(Denied):
+    """The stream takes batches only from its import, until the import is promoted (decision 227)."""
 
 
 class Header(NamedTuple):
@@ -50,10 +54,13 @@ def admit(
 ) -> Append | BearlakeError:
     """Return the batch as an `Append` to partition `index` (which exists), or the error for its producer.
 
-    `known` says which checks of single records the caller has made (`checking.Checks`); this function makes the others, whatever they take.
-    Returned errors: `TooLarge`, `BadTimestamp`, `BadRecord`.
+    `known` says which checks of single records the caller has made (`checking.Checks`); this function makes the others, whatever they take,
+    except those that may need a look-up: the caller has validated the records by their schemas.
+    Returned errors: `Importing`, `TooLarge`, `BadTimestamp`, `BadRecord`.
     """
     rules = view.rules
+    if rules.is_imported:
+        return Importing(f"stream {view.name!r} is being imported: it takes no other records until it is promoted")
     max_timestamp = header.max_timestamp
     if len(batch) > rules.batch_bytes_max:
         return TooLarge("record batch", len(batch), rules.batch_bytes_max)
@@ -63,6 +70,7 @@ def admit(
             return BadTimestamp(
                 f"timestamps {header.base_timestamp} to {max_timestamp}: expected {max(earliest, 0)} to {latest}"
             )
+    assert not needs_schemas(rules, known), "the caller has validated the records by their schemas"
     if needs_check(rules, known):
         try:
             check_records(batch, rules, known, UNCOMPRESSED_BYTES_MAX)

@@ -21,6 +21,7 @@ from bearlake.streams import config_changes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catching_up import CatchingUp
 from bearlake.streams.turns import in_turns
+from bearlake.streams.value_rules import schema_rules
 from bearlake.telemetry.containment import contained
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class StreamView:
         self.id_bytes = stream.id.bytes
         self.partition_count = stream.partition_count
         self.first_key = stream.number << PARTITION_BITS
-        self.rules = stream_configs.rules(stream.configs)
+        self.rules = stream_configs.rules(stream.configs, schema_rules(stream.name, stream.configs))
         self._is_plain = self.rules.is_plain
 
     def plain_rules(self, now_ms: int) -> PlainRules | None:

@@ -3,6 +3,7 @@
 A batch that cannot be read would stop its partition's consumers for good, so every batch is checked unless the stream says otherwise
 (`record.validation=header`). A small batch is checked at once, on the event loop, within a budget per turn of the loop. A larger one is
 checked by a thread, which leaves the interpreter's lock free while it decompresses. Both are bounded in memory: see `CheckSettings`.
+If the stream asks for it, keys and values are also validated by their schemas (`validation/`), which may need a look-up.
 
 Source: Apache Kafka, LogValidator (validates the records of every batch, compressed or not).
 """
@@ -18,18 +19,30 @@ from typing import ParamSpec, TypeVar
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError, Invalid, TooLarge
+from bearlake.metadata.schemas import SchemaStore
 from bearlake.objects import Buffer
 from bearlake.records import codec as record_codec
 from bearlake.records.batch import COMPRESSION_MASK
 from bearlake.records.compression import Scratch
 from bearlake.streams.configs import StreamRules
+from bearlake.streams.schema_rules import SchemaRules
 from bearlake.streams.turns import TurnBudget
+from bearlake.streams.validation.examining import Examination, Missing, TooManySchemas, Views
+from bearlake.streams.validation.known import KnownSchemas
+from bearlake.streams.validation.settings import ValidationSettings
+from bearlake.telemetry import metrics
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _AT_ONCE_BATCH_BYTES_MAX = 64 * 1024
 """Larger batches are always checked by a thread."""
+_VALIDATED_AT_ONCE_BYTES_MAX = 256 * 1024
+"""Uncompressed bytes of a batch that is validated by schemas on the event loop: 15 ms if its records are tiny."""
+_AT_ONCE_SCHEMA_COUNT_MAX = 8
+"""Schemas of such a batch: 4 ms if they are large."""
+_PROBLEM_COUNT_MAX = 100
+"""Records with problems that are listed for the client of a batch."""
 _SCRATCH = Scratch()
 
 
@@ -44,14 +57,20 @@ class CheckSettings:
     loop_bytes_max: int = field(default=1024 * 1024, metadata={"min": 0})
     """Uncompressed bytes that are checked, or read for Pulsar clients, on the event loop per turn. A larger budget
     costs other clients latency, a smaller budget needs more switches to threads."""
+    schemas: ValidationSettings = field(default_factory=ValidationSettings)
+    """How keys and values are validated by their schemas."""
 
 
 class BadRecord(Invalid):
-    """Records of the batch are malformed or break the stream's rules; `indexes` lists them for the client."""
+    """Records of the batch are malformed or break the stream's rules; `indexes` lists them for the client.
 
-    def __init__(self, indexes: Sequence[int], reason: str) -> None:
+    `reasons` has what is wrong with each, in the same order, if that differs.
+    """
+
+    def __init__(self, indexes: Sequence[int], reason: str, reasons: Sequence[str] = ()) -> None:
         super().__init__(reason)
         self.indexes = indexes
+        self.reasons = reasons or [reason] * len(indexes)
 
 
 class Checked(IntEnum):
@@ -61,28 +80,45 @@ class Checked(IntEnum):
     """A client encoded the batch."""
     RECORDS = 1
     """Its records are good: this server encoded the batch."""
-    ALL = 2
-    """Its records are good, and they have keys if the stream requires keys."""
+    SCHEMAS = 2
+    """Its records are good, and they have the schemas that the stream requires."""
+    ALL = 3
+    """Its records are good, they have those schemas, and keys if the stream requires keys."""
 
 
 def needs_check(rules: StreamRules, known: Checked) -> bool:
     """Whether the records must be looked at."""
-    return (rules.requires_keys and known < Checked.ALL) or (rules.validates_records and known < Checked.RECORDS)
+    return (
+        (rules.requires_keys and known < Checked.ALL)
+        or (rules.validates_records and known < Checked.RECORDS)
+        or needs_schemas(rules, known)
+    )
 
 
-def check_records(batch: Buffer, rules: StreamRules, known: Checked, bytes_max: int) -> int:
+def needs_schemas(rules: StreamRules, known: Checked) -> bool:
+    """Whether the records must be validated by their schemas."""
+    return rules.schemas is not None and known < Checked.SCHEMAS
+
+
+def check_records(
+    batch: Buffer, rules: StreamRules, known: Checked, bytes_max: int, examination: Examination | None = None
+) -> int:
     """Decompress the batch and check every record, and that keys exist where key compaction needs them.
 
-    Returns the uncompressed size in bytes.
+    With an `examination`, also validate the records by their schemas. Returns the uncompressed size in bytes.
 
     Raises:
-        BadRecord: a record is malformed, or has no key although `cleanup.policy` contains `compact`.
+        BadRecord: a record is malformed, has no key although `cleanup.policy` contains `compact`, or does not have the schema that it
+            must have.
         TooLarge: the batch decompresses to more than `bytes_max`.
         Corrupt: the compressed bytes are damaged, or in a form that Kafka's Java client does not read.
+        Missing: schemas must be looked up first.
+        TooManySchemas: the records name more schemas than a batch may.
     """
     if (
         known < Checked.RECORDS
         and not rules.requires_keys
+        and examination is None
         and (size_bytes := kernel.check_batch(batch, bytes_max)) >= 0
     ):
         return size_bytes
@@ -98,15 +134,38 @@ def check_records(batch: Buffer, rules: StreamRules, known: Checked, bytes_max: 
             raise BadRecord(
                 keyless, "Compacted topic cannot accept message without key."
             )  # Kafka: LogValidator.validateKey
+    if examination is not None:
+        _validate(opened, examination)
     return opened.size_bytes
+
+
+def _validate(opened: record_codec.Opened, examination: Examination) -> None:
+    """Validate the records of a batch by their schemas. Raises as `check_records`."""
+    start = 0
+    for part in opened.parts():
+        try:
+            examination.add(start, [record[2] for record in part], [record[3] for record in part])
+        except TooManySchemas as error:
+            raise BadRecord((), str(error)) from error
+        start += len(part)
+        if examination.is_over:
+            break
+    if problems := examination.problems():
+        metrics.APPEND_SCHEMA_REFUSALS.inc()
+        index, reason = next(iter(problems.items()))
+        count = f"{len(problems)} or more" if examination.is_over else len(problems)
+        summary = f"{count} records of the batch do not have the schemas that the stream requires, the first is record"
+        raise BadRecord([*problems], f"{summary} {index}: {reason}", [*problems.values()])
 
 
 class Checks:
     """Checks batches for one server. Use it from the event loop's thread only."""
 
-    def __init__(self, settings: CheckSettings) -> None:
+    def __init__(self, settings: CheckSettings, schemas: SchemaStore | None = None) -> None:
+        """`schemas`: the registry, for streams whose records are validated by their schemas. None: there are no such streams."""
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="check-records")
+        self._known = None if schemas is None else KnownSchemas(schemas, settings.schemas, self.off_loop)
         self.budget = TurnBudget(settings.loop_bytes_max)
         """Uncompressed bytes of batches that may be checked and read on the event loop."""
 
@@ -121,31 +180,77 @@ class Checks:
         """
         if not needs_check(rules, known):
             return True
-        is_light = not attributes & COMPRESSION_MASK and not rules.requires_keys
+        examination = self._examination_at_once(rules, known)
+        is_light = not attributes & COMPRESSION_MASK and not rules.requires_keys and examination is None
         if is_light:
             return self._outcome(batch, rules, known)
         budget = self.budget
         if len(batch) > _AT_ONCE_BATCH_BYTES_MAX or budget.left <= 0:
             return False
         bytes_max = min(budget.left, self._settings.uncompressed_bytes_max)
+        if examination is not None:
+            bytes_max = min(bytes_max, _VALIDATED_AT_ONCE_BYTES_MAX)
         budget.spend(len(batch))
         try:
-            budget.spend(check_records(batch, rules, known, bytes_max))
+            budget.spend(check_records(batch, rules, known, bytes_max, examination))
         except TooLarge:
             budget.spend(bytes_max)
             return False
+        except Missing:
+            return False
         except BearlakeError as error:
-            return error
+            return False if examination is not None else error
         return True
 
-    async def check(self, batch: Buffer, attributes: int, rules: StreamRules, known: Checked) -> BearlakeError | None:
-        """Check a batch, in a thread if it is much work; returns the error for its producer. `batch` must not change meanwhile."""
-        outcome = self.at_once(batch, attributes, rules, known)
-        if outcome is False:
-            outcome = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._outcome, batch, rules, known
-            )
+    async def check(
+        self, batch: Buffer, attributes: int, rules: StreamRules, known: Checked, since: float | None = None
+    ) -> BearlakeError | None:
+        """Check a batch, in a thread if it is much work; returns the error for its producer. `batch` must not change meanwhile.
+
+        Schemas are found that were registered at `since`, a time of the event loop (None: now). Batches that arrived together share it, and
+        so a look-up.
+        """
+        since = asyncio.get_running_loop().time() if since is None else since
+        outcome: BearlakeError | Missing | bool = self.at_once(batch, attributes, rules, known)
+        if outcome is not False:
+            return None if isinstance(outcome, bool) else outcome
+        schemas = rules.schemas if needs_schemas(rules, known) else None
+        examination = None if schemas is None else self._examination(schemas, self._views(schemas))
+        outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
+        if isinstance(outcome, Missing):
+            assert schemas is not None
+            try:
+                views = await self._found(schemas, outcome, since)
+            except BearlakeError as error:
+                return error
+            outcome = await self.off_loop(self._outcome, batch, rules, known, self._examination(schemas, views))
+        assert not isinstance(outcome, Missing), "a final view is complete"
         return None if isinstance(outcome, bool) else outcome
+
+    async def problems(
+        self, rules: SchemaRules, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> dict[int, str]:
+        """Validate records by their schemas, in a thread; returns what is wrong with which, by index. No record depends on another one.
+
+        Raises:
+            Invalid: they name too many schemas.
+            Unavailable, Overloaded: the registry did not answer in time.
+        """
+        since = asyncio.get_running_loop().time()
+
+        def work(views: Views) -> dict[int, str] | Missing:
+            examination = Examination(rules, views, self._settings.schemas.batch_schema_count_max, len(values))
+            try:
+                examination.add(0, keys, values)
+                return examination.problems()
+            except Missing as missing:
+                return missing
+
+        found = await self.off_loop(work, self._views(rules))
+        if isinstance(found, Missing):
+            found = await self.off_loop(work, await self._found(rules, found, since))
+        assert not isinstance(found, Missing), "a final view is complete"
+        return found
 
     async def off_loop(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Return what `work` returns, or raise what it raises; it runs in a thread of the checks, so it must not use the event loop.
@@ -156,9 +261,35 @@ class Checks:
         called = partial(work, *arguments, **options)
         return await asyncio.get_running_loop().run_in_executor(self._threads, called)
 
-    def _outcome(self, batch: Buffer, rules: StreamRules, known: Checked) -> BearlakeError | bool:
+    def _outcome(
+        self, batch: Buffer, rules: StreamRules, known: Checked, examination: Examination | None = None
+    ) -> BearlakeError | Missing | bool:
         try:
-            check_records(batch, rules, known, self._settings.uncompressed_bytes_max)
-        except BearlakeError as error:
+            check_records(batch, rules, known, self._settings.uncompressed_bytes_max, examination)
+        except (BearlakeError, Missing) as error:
             return error
         return True
+
+    def _examination_at_once(self, rules: StreamRules, known: Checked) -> Examination | None:
+        """Return an examination that ends early: with too much work for the event loop, or a problem, whose reason a thread finds."""
+        if rules.schemas is None or not needs_schemas(rules, known):
+            return None
+        return Examination(rules.schemas, self._views(rules.schemas), _AT_ONCE_SCHEMA_COUNT_MAX, 1, has_reasons=False)
+
+    def _examination(self, schemas: SchemaRules, views: Views) -> Examination:
+        return Examination(schemas, views, self._settings.schemas.batch_schema_count_max, _PROBLEM_COUNT_MAX)
+
+    def _views(self, schemas: SchemaRules) -> Views:
+        """Return what this server knows now."""
+        known = self._known
+        assert known is not None, "records are validated with a registry only"
+        key, value = (None if part is None else known.view(part) for part in (schemas.key, schemas.value))
+        return Views(key=key, value=value)
+
+    async def _found(self, schemas: SchemaRules, missing: Missing, since: float) -> Views:
+        """Return views that are complete for the ids of a batch. Raises `Unavailable`, `Overloaded`."""
+        known = self._known
+        assert known is not None
+        key = None if schemas.key is None else await known.find(schemas.key, missing.key_ids, since)
+        value = None if schemas.value is None else await known.find(schemas.value, missing.value_ids, since)
+        return Views(key=key, value=value, is_final=True)

@@ -13,6 +13,7 @@ from enum import Enum
 
 from bearlake.errors import Invalid
 from bearlake.streams.config import LONG_MAX, TABLE_NAME_LENGTH_MAX, Config, ConfigType
+from bearlake.streams.schema_rules import SchemaRules
 
 _TABLE_NAME = f"[A-Za-z0-9_-]{{1,{TABLE_NAME_LENGTH_MAX}}}"
 _NO_DISK = "Accepted for compatibility; without effect, since Bearlake has no broker disks."
@@ -108,6 +109,12 @@ ALL: tuple[Config, ...] = (
         "Approximate time (ms) of the last HTTP use of the stream; used for http.ttl.seconds.",
         0,
     ),
+    Config(
+        "import.source",
+        _S,
+        "",
+        "Cluster and topic that an import copies to this stream, which takes no other batches meanwhile; empty: none.",
+    ),
     Config("index.interval.bytes", _I, "4096", _NO_DISK, 0),
     Config("leader.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("local.retention.bytes", _L, "-2", _NO_DISK, -2),
@@ -186,6 +193,21 @@ ALL: tuple[Config, ...] = (
         -1,
     ),
     Config("retention.ms", _L, "604800000", "Age (ms) at which records may be deleted; -1: no limit.", -1),
+    Config(
+        "schema.key.subjects",
+        _LIST,
+        "",
+        "Subjects of the registry whose schemas keys may have; empty: the stream's name with '-key'.",
+    ),
+    Config("schema.key.validation", _S, "none", "As schema.validation, for keys.", choices=("none", "id", "value")),
+    Config(
+        "schema.validation",
+        _S,
+        "none",
+        "What servers check of a value before they store it. id: it begins with the id of a schema of table.value.subjects. value: it can"
+        " also be decoded with that schema (Avro only).",
+        choices=("none", "id", "value"),
+    ),
     Config("segment.bytes", _I, "1073741824", _NO_DISK, 14),
     Config("segment.index.bytes", _I, "10485760", _NO_DISK, 4),
     Config("segment.jitter.ms", _L, "0", _NO_DISK, 0),
@@ -262,6 +284,9 @@ ALL: tuple[Config, ...] = (
 
 BY_NAME: dict[str, Config] = {config.name: config for config in ALL}
 
+IMPORT_SOURCE = "import.source"
+"""The config that an import sets when it creates a stream, and that its promotion unsets."""
+
 ENDING = frozenset({"http.deleted", "http.expires.at", "http.incomplete", "http.ttl.seconds", "http.used.at"})
 """Configs by which servers delete a stream. A caller who changes one also needs the right to delete the stream."""
 
@@ -302,6 +327,8 @@ class StreamRules:
     """Rules that the append path checks: largest batch (bytes), timestamp bounds (ms), and checks of single records.
 
     `validates_records`: the records of batches that clients encoded are checked. `requires_keys`: every record must have a key.
+    `schemas`: which schemas keys and values must have; None: any bytes are good.
+    `is_imported`: only the import appends (decision 227).
     """
 
     batch_bytes_max: int
@@ -310,23 +337,28 @@ class StreamRules:
     timestamp_after_max_ms: int
     validates_records: bool
     requires_keys: bool
+    schemas: SchemaRules | None = None
+    is_imported: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Whether `kernel.admit_plain` can decide: the server neither stamps batches nor requires keys."""
-        return self.timestamp_source is TimestampSource.CREATE and not self.requires_keys
+        """Whether `kernel.admit_plain` can decide: the server neither stamps nor refuses all batches, nor requires keys or schemas."""
+        is_stamped = self.timestamp_source is not TimestampSource.CREATE
+        return not (is_stamped or self.requires_keys or self.is_imported or self.schemas is not None)
 
 
-def rules(configs: Mapping[str, str]) -> StreamRules:
-    """Parse the append path's rules from a stream's configs, which must be checked already."""
+def rules(configs: Mapping[str, str], schemas: SchemaRules | None = None) -> StreamRules:
+    """Parse the append path's rules from a stream's configs, which must be checked already; `schemas` are its rules for schemas."""
     is_compacted = has_key_compaction(configs)
     return StreamRules(
         batch_bytes_max=int(value(configs, "max.message.bytes")),
         timestamp_source=TimestampSource(value(configs, "message.timestamp.type")),
         timestamp_before_max_ms=int(value(configs, "message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(value(configs, "message.timestamp.after.max.ms")),
-        validates_records=is_compacted or value(configs, "record.validation") == "full",
+        validates_records=is_compacted or schemas is not None or value(configs, "record.validation") == "full",
         requires_keys=is_compacted,
+        schemas=schemas,
+        is_imported=bool(value(configs, IMPORT_SOURCE)),
     )
 
 

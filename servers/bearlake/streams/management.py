@@ -7,11 +7,12 @@ Creations and deletions that are not refused count against the caller's quota of
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from bearlake.errors import Denied
+from bearlake.errors import Denied, Invalid
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import PartitionBounds, Stream
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.admission import Importing
 from bearlake.streams.audit import Audit
 from bearlake.streams.catalog import Catalog, ConfigChanges, ConfigDecision, StreamView
 from bearlake.streams.internal_topics import InternalTopic, is_reserved
@@ -56,6 +57,7 @@ class Management:
             raise Denied(f"{who} may not Create Topic {name!r}")
         if is_reserved(self.catalog, name):
             raise InternalTopic(name)
+        _require_no_mark({}, configs)
         details = f"partitions={partition_count} configs={','.join(configs)}"
         noted = self.audit.change(who, Operation.CREATE, Resource.STREAM.value, name, details)
         with self._admitted(who, partition_count), noted:
@@ -75,6 +77,7 @@ class Management:
         """
         self._require_change(who, stream.name)
         self._require_end(who, stream.name, stream.configs, set_configs)
+        _require_no_mark(stream.configs, set_configs)
         details = _configs(set_configs, unset_configs)
         with self.audit.change(who, Operation.ALTER_CONFIGS, Resource.STREAM.value, stream.name, details):
             return await self.catalog.alter(stream, set_configs, unset_configs)
@@ -90,14 +93,19 @@ class Management:
             changed, unset = decide(present)
             details[:] = [_configs(changed, unset)]
             self._require_end(who, stream.name, present, changed)
+            _require_no_mark(present, changed)
             return changed, unset
 
         with self.audit.change(who, Operation.ALTER_CONFIGS, Resource.STREAM.value, stream.name) as details:
             return await self.catalog.change(stream, permitted)
 
     async def add_partitions(self, who: Principal, stream: Stream, partition_count: int) -> StreamView:
-        """Grow a stream to `partition_count` partitions. Raises `Denied`, `Throttled`, `Invalid`, `NotFound`, `Unavailable`."""
+        """Grow a stream to `partition_count` partitions.
+
+        Raises `Denied`, `Importing`, `Throttled`, `Invalid`, `NotFound`, `Unavailable`.
+        """
         self._require(who, Operation.ALTER, stream.name)
+        _require_promoted(stream)
         noted = self.audit.change(
             who, Operation.ALTER, Resource.STREAM.value, stream.name, f"partitions={partition_count}"
         )
@@ -107,9 +115,10 @@ class Management:
     async def terminate(self, who: Principal, stream: Stream) -> StreamView:
         """Make every server refuse new batches of a stream; its end offsets are final when this returns. Idempotent.
 
-        Raises `Denied`, `NotFound`, `Unavailable`.
+        Raises `Denied`, `Importing`, `NotFound`, `Unavailable`.
         """
         self._require(who, Operation.ALTER, stream.name)
+        _require_promoted(stream)
         with self.audit.change(who, Operation.ALTER, Resource.STREAM.value, stream.name, "terminate"):
             return await self.catalog.terminate(stream)
 
@@ -128,9 +137,10 @@ class Management:
         return deleted
 
     async def trim(self, who: Principal, name: str, index: int, start: int) -> PartitionBounds:
-        """Move the start offset of a partition forward. Raises `Denied`, `NotFound`, `OutOfRange`, `Unavailable`."""
+        """Move the start offset of a partition forward. Raises `Denied`, `Importing`, `NotFound`, `OutOfRange`, `Unavailable`."""
         self._require(who, Operation.DELETE, name)
         view = await self.catalog.find(name)
+        _require_promoted(view.stream)
         details = f"records of partition {index} before {start}"
         with self.audit.change(who, Operation.DELETE, Resource.STREAM.value, name, details):
             return await self.metadata.log.trim(view.partition(index), start)
@@ -163,3 +173,16 @@ class Management:
 def _configs(set_configs: Mapping[str, str], unset_configs: Collection[str]) -> str:
     """Name the changed configs, without their values."""
     return f"set={','.join(set_configs)} unset={','.join(unset_configs)}"
+
+
+def _require_promoted(stream: Stream) -> None:
+    """Raise `Importing` if only an import may change the stream's records and partitions (decision 227)."""
+    if stream_configs.value(stream.configs, stream_configs.IMPORT_SOURCE):
+        raise Importing(f"stream {stream.name!r} is being imported: only its import changes it until it is promoted")
+
+
+def _require_no_mark(present: Mapping[str, str], set_configs: Mapping[str, str]) -> None:
+    """Raise `Invalid` if the change marks a stream as imported. Callers may only remove the mark."""
+    name = stream_configs.IMPORT_SOURCE
+    if set_configs.get(name) and set_configs[name] != present.get(name):
+        raise Invalid(f"Topic config {name} is set by imports only; it can be unset, which promotes the topic")

@@ -31,6 +31,7 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.objects import ObjectStore
+from bearlake.streams import gauges
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Appended, Call
 from bearlake.streams.audit import Audit, AuditSettings
@@ -146,57 +147,72 @@ class Streams(Management):
         self.access = AccessControl(metadata.access, access, audit)
         quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
         super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
-        self.checks = Checks(settings.checks)
+        self.checks = Checks(settings.checks, metadata.schemas)
+        self.seen = Seen(metadata.log)
+        """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
+        self._open_reads(store)
+        self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
+        self._owns_tenure = tenure is None
+        self.tenure = tenure or Tenure(metadata.servers, server)
+        self.transactions = TransactionService(metadata, settings.transactions)
+        self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
+        """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
+        self._open_groups(peers or Alone(server))
+        self._open_subscriptions()
+        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
+        gauges.expose_writes(self._writer, settings.writer)
+        gauges.expose_reads(self._tail, settings.tail_slice_count_max, self._cache, settings.cache)
+        gauges.expose_history(self._history, settings.history)
+
+    def _open_reads(self, store: ObjectStore) -> None:
+        """Wire up what follows the commit log, and what reads."""
+        metadata, settings = self.metadata, self.settings
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(
             store, settings.cache, lambda is_hit: (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
         )
-        index = SegmentIndex(settings.history.piece_count_max)
-        self.seen = Seen(metadata.log)
-        """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        policies, isolation = (self.access, self.quotas), IsolationIndex()
+        index, isolation = SegmentIndex(settings.history.piece_count_max), IsolationIndex()
+        policies = (self.access, self.quotas)
         self._follower = Follower(
             metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance, isolation
         )
-        self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
         self._history = _history(metadata, store, self._tail, index, settings)
         views = CommittedViews(metadata.transactions, isolation, self._tail)
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, views, settings.reader)
         self.at_tail = self._reader.at_tail
         """Reads that need neither the store nor a task. The caller must check `sees(…, READ, …)` for every stream first."""
         self._offsets = Offsets(metadata.log, self._history, self._cache)
-        peers = peers or Alone(server)
-        self._owns_tenure = tenure is None
-        tenure = self.tenure = tenure or Tenure(metadata.servers, server)
-        self.transactions = TransactionService(metadata, settings.transactions)
-        self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
-        """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
-        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure, self.topics)
-        self.group_configs = GroupConfigs(metadata.defaults, settings.groups)
+
+    def _open_groups(self, peers: Peers) -> None:
+        """Wire up the groups."""
+        metadata, settings = self.metadata, self.settings.groups
+        ownership = Ownership(metadata, self.server, settings, peers.may_coordinate, self.tenure, self.topics)
+        self.group_configs = GroupConfigs(metadata.defaults, settings)
         ownership.protocols.configured = self.group_configs.of
         ownership.protocols.configured_share = self.group_configs.share_of
         self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
-        self.groups = Groups(self.coordinator, server, peers)
+        self.groups = Groups(self.coordinator, self.server, peers)
         """All consumer groups: for members that run inside this server."""
+
+    def _open_subscriptions(self) -> None:
+        """Wire up the subscriptions and the records of share groups."""
         self._subscriptions = SubscriptionService(
-            metadata,
-            metadata.cursors,
-            server,
+            self.metadata,
+            self.metadata.cursors,
+            self.server,
             self,
             self._knows,
             self.clock,
-            settings.subscriptions,
-            tenure,
+            self.settings.subscriptions,
+            self.tenure,
             self._is_terminated,
-            ConfiguredTerms(self.group_configs, metadata.groups),
+            ConfiguredTerms(self.group_configs, self.metadata.groups),
         )
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
         self.local_shares = self._subscriptions.shares
-        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
-        self._expose()
 
     def _open_writer(
         self,
@@ -365,24 +381,6 @@ class Streams(Management):
     def _on_gap(self, partition: PartitionKey) -> None:
         metrics.INDEX_GAPS.inc()
         log.error("the followed log has a gap; reloading the partition", extra={"partition": partition})
-
-    def _expose(self) -> None:
-        settings = self.settings
-        metrics.APPEND_BUDGET_BYTES.set(settings.writer.bytes_max)
-        metrics.APPEND_IN_FLIGHT_BYTES.set_function(lambda: self._writer.pending_bytes)
-        metrics.APPEND_BUDGET_BATCHES.set(settings.writer.batch_count_max)
-        metrics.APPEND_IN_FLIGHT_BATCHES.set_function(lambda: self._writer.pending_count)
-        metrics.APPEND_OPEN_PUTS.set_function(lambda: self._writer.put_count)
-        metrics.INDEX_SLICES_MAX.set(settings.tail_slice_count_max)
-        metrics.INDEX_SLICES.set_function(lambda: self._tail.slice_count)
-        metrics.CACHE_BYTES_MAX.set(settings.cache.bytes_max)
-        metrics.CACHE_BYTES.set_function(lambda: self._cache.size_bytes)
-        metrics.HISTORY_BYTES_MAX.set(settings.history.block_bytes_max)
-        metrics.HISTORY_BYTES.set_function(lambda: self._history.block_bytes)
-        metrics.HISTORY_AHEAD_BYTES_MAX.set(settings.history.read_ahead_bytes_max)
-        metrics.HISTORY_AHEAD_BYTES.set_function(lambda: self._history.ahead_bytes)
-        metrics.HISTORY_PIECES_MAX.set(settings.history.piece_count_max)
-        metrics.HISTORY_PIECES.set_function(lambda: self._history.piece_count)
 
 
 def _history(

@@ -23,11 +23,13 @@ from bearlake.streams.fetched import FetchRange
 from bearlake.streams.groups.configs import GroupConfigs
 from bearlake.streams.groups.share import snapshot
 from bearlake.streams.groups.share.configs import parse_reset
+from bearlake.streams.groups.share.model import ShareGroup
 from bearlake.streams.groups.share.settings import ShareGroupSettings
 from bearlake.streams.subscriptions.consumers import StoredEntry
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, NotHolder
 from bearlake.streams.subscriptions.reading import Records, entries_of
-from bearlake.streams.subscriptions.share.in_flight import InFlight, ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import ShareAck
+from bearlake.streams.subscriptions.share.in_flight import InFlight
 from bearlake.streams.subscriptions.share.partition import batches_of
 from bearlake.streams.subscriptions.share.terms import (
     BY_DURATION,
@@ -219,6 +221,19 @@ class Shares:
             offset = read[-1].end
         return entries, last, None
 
+    async def give_back(self, ask: ShareAsk, answers: Sequence[ShareAnswer]) -> None:
+        """Make what `acquire` returned available as before, because the member does not get it. Raises nothing."""
+        await asyncio.gather(*(self._give_back(ask, answer) for answer in answers if answer.acquired))
+
+    async def _give_back(self, ask: ShareAsk, answer: ShareAnswer) -> None:
+        ranges = [(run.start, run.end) for run in answer.acquired]
+        try:
+            await self._at_dispatcher(
+                answer.partition, lambda dispatch: dispatch.give_back(ask.group, answer.partition, ask.member, ranges)
+            )
+        except BearlakeError as error:  # then it is available again when its lock has expired
+            log.info("cannot give back records of a share group", extra={"error": repr(error)})
+
     async def acknowledge(self, group: str, partition: PartitionKey, member: str, acks: Sequence[ShareAck]) -> None:
         """Apply a member's acknowledgements; they are saved when this returns.
 
@@ -295,7 +310,7 @@ class ConfiguredTerms(TermsSource):
     @override
     async def check_state(self, group: str, partition: PartitionKey) -> None:
         stored = await self._groups.load(group)
-        is_share = stored is not None and stored.protocol_type == snapshot.PROTOCOL_TYPE
+        is_share = stored is not None and stored.protocol_type == ShareGroup.protocol_type
         if stored is None or not is_share or stream_number(partition) not in snapshot.known_in(group, stored.state):
             raise NoState(
                 f"share group {group!r} has no state in partition {partition}: no member has subscribed to it"

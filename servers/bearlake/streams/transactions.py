@@ -20,7 +20,7 @@ from bearlake.metadata.model import CommittedOffset, Lease, PartitionKey
 from bearlake.metadata.transaction_rules import NO_PRODUCER, End, Problem, Put, Step
 from bearlake.metadata.transactions import EPOCH_MAX, Transaction, is_transactional_id
 from bearlake.telemetry import metrics
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class TransactionService:
         self.settings = settings
         self.is_used = False
         """Whether this server knows that the deployment has, or had, a transactional id."""
-        self._isolation = Isolation(log, "expire transactions", metadata.log.head)
+        self._fault_isolation = FaultIsolation(log, "expire transactions", metadata.log.head)
         self._seen: dict[tuple[str, Began], float] = {}
         """When this server first saw each ongoing transaction, by the event loop's clock (s)."""
         self._owners: dict[int, str] = {}
@@ -254,9 +254,9 @@ class TransactionService:
                 age_ms = max(now_ms - row.started_ms, int((watched_s - seen[key]) * 1000))
                 oldest_ms = max(oldest_ms, age_ms)
                 if age_ms > row.timeout_ms:
-                    async with self._isolation.of(f"transactional id {row.transactional_id}"):
+                    async with self._fault_isolation.of(f"transactional id {row.transactional_id}"):
                         await self._expire(row)
-        self._isolation.end_round()
+        self._fault_isolation.end_round()
         self._seen = seen
         metrics.TRANSACTIONS_OPEN_AGE.set(oldest_ms)
 

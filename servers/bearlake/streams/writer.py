@@ -15,8 +15,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable
 
 from bearlake import kernel
 from bearlake.clock import Clock
@@ -26,15 +25,15 @@ from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, Ou
 from bearlake.metadata.tokens import surely_not_stored
 from bearlake.objects import ObjectStore
 from bearlake.streams import outcomes
-from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Call, Result
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Call
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import OpenBuffer, Sealed, seal
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
 from bearlake.streams.relief import ReliefLine
 from bearlake.streams.reservations import Reservations
-from bearlake.streams.turns import AT_ONCE
 from bearlake.streams.unstored_batches import UnstoredBatches
+from bearlake.streams.waiting_calls import WaitingCalls
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
@@ -80,10 +79,7 @@ class Writer:
         """Full buffers, which wait for an upload slot; bounded by `bytes_max` and `batch_count_max`."""
         self._in_flight: dict[asyncio.Task[None], None] = {}
         self._last_commit: asyncio.Future[None] | None = None
-        self._calls: dict[Call, float] = {}
-        """Calls without an answer, and the loop time at which the writer gives up on them."""
-        self._decided: deque[Call] = deque()
-        """Calls with all their outcomes, which are answered in the next turns of the event loop."""
+        self._calls = WaitingCalls(settings.deadline_ms)
         self._closed_bytes = self._closed_count = 0
         """Bytes of the batches that are not in the open buffer, and the number of these batches."""
         self.relief = ReliefLine(self._used)
@@ -98,7 +94,6 @@ class Writer:
         self._policy = FlushPolicy(settings)
         self._linger_timer: asyncio.TimerHandle | None = None
         self._linger_at = 0.0  # due time of `_linger_timer`; a uvloop handle cannot report it within the last 0.5 ms
-        self._deadline_timer: asyncio.TimerHandle | None = None
 
     def submit(self, call: AppendCall) -> None:
         """Queue the call's batches, in order; the callback runs when their outcomes are known, or after the deadline.
@@ -127,9 +122,7 @@ class Writer:
 
     def added(self, call: Call) -> None:
         """Answer `call`, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
-        deadline = self._calls[call] = self._loop.time() + self._settings.deadline_ms / 1000
-        if self._deadline_timer is None:
-            self._deadline_timer = self._loop.call_at(deadline, self._expire)
+        self._calls.add(call)
         self._kick_soon()
 
     def close_buffer(self) -> None:
@@ -179,23 +172,17 @@ class Writer:
         while self._in_flight:
             await asyncio.wait(list(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)  # let the callbacks flush buffers that were waiting for a slot
-        while self._decided:  # noqa: ASYNC110 - each turn of the event loop answers some
-            await asyncio.sleep(0)
+        await self._calls.answered()
 
     async def close(self) -> None:
         """Stop without flushing; pending calls are answered UNAVAILABLE, and later calls are refused."""
         self._is_closed = True
-        for timer in (self._linger_timer, self._deadline_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         for task in (tasks := list(self._in_flight)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        while self._decided:
-            self._answer()
-        for call in list(self._calls):
-            call.expire()
-        self._calls.clear()
+        self._calls.close()
 
     def _kick(self) -> None:
         """Flush the buffers that the policy allows now; a full one alone, because sealing copies it."""
@@ -256,7 +243,7 @@ class Writer:
         queued, buffer, batches, size = sealed.queued, sealed.buffer, sealed.batches, sealed.queued.size
         try:
             if self._is_fenced:
-                self._resolve(queued, [SERVER_FENCED] * len(batches))
+                self._calls.resolve(queued, [SERVER_FENCED] * len(batches))
                 return
             key = self._keys.next()
             commit = sealed.commit(key, self._server)
@@ -270,7 +257,7 @@ class Writer:
                         await before
                     results = await self._unstored.outcomes(commit)
                     last = self._flush_count + len(self._full) + 1  # the open buffer's
-                    self._resolve(queued, self._unstored.answers_not_stored(number, batches, results, last))
+                    self._calls.resolve(queued, self._unstored.answers_not_stored(number, batches, results, last))
                     return
             if before is not None:
                 await before
@@ -283,10 +270,10 @@ class Writer:
                     result = await self._commit(commit)
             except (Conflict, Unavailable) as error:
                 log.warning("commit outcome unknown; giving up", extra={"key": key, "error": repr(error)})
-                self._resolve(queued, [UNAVAILABLE] * len(batches))
+                self._calls.resolve(queued, [UNAVAILABLE] * len(batches))
                 return
             if result is None:
-                self._resolve(queued, [SERVER_FENCED] * len(batches))
+                self._calls.resolve(queued, [SERVER_FENCED] * len(batches))
                 return
             others = outcomes.count(result, size)
             if result.position:
@@ -296,7 +283,7 @@ class Writer:
             if OutcomeKind.UNSURE in others:
                 await self._seen.read_head()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
-            self._resolve(queued, self._unstored.answers_committed(number, batches, result.outcomes))
+            self._calls.resolve(queued, self._unstored.answers_committed(number, batches, result.outcomes))
         except Exception as error:  # noqa: BLE001 - boundary: fence before the next commit may begin (I3)
             self._failed(error)
         finally:
@@ -369,32 +356,3 @@ class Writer:
         self._closed_bytes -= written.size
         self._closed_count -= written.count
         self.reservations.freed()
-
-    def _expire(self) -> None:
-        """Answer calls whose deadline has passed, in turns; `_calls` is in order of arrival, hence of deadlines."""
-        now = self._loop.time()
-        self._deadline_timer = None
-        for _ in range(AT_ONCE):
-            call, deadline = next(iter(self._calls.items()), (None, 0.0))
-            if call is None or deadline > now:
-                break
-            del self._calls[call]
-            call.expire()
-        if self._calls and self._deadline_timer is None:
-            self._deadline_timer = self._loop.call_at(max(now, next(iter(self._calls.values()))), self._expire)
-
-    def _resolve(self, queued: kernel.WriteBuffer, results: Sequence[Result]) -> None:
-        calls = cast("list[Call]", queued.resolve(results))
-        for call in calls:
-            self._calls.pop(call, None)
-        is_waiting = bool(self._decided)
-        self._decided += calls
-        if not is_waiting:
-            self._answer()
-
-    def _answer(self) -> None:
-        """Answer decided calls in order, as many as one turn of the event loop has time for."""
-        for _ in range(min(len(self._decided), AT_ONCE)):
-            self._decided.popleft().done()
-        if self._decided and not self._is_closed:
-            self._loop.call_soon(self._answer)

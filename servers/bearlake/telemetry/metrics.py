@@ -108,9 +108,7 @@ REGISTRY_REQUESTS = counters("bearlake_registry_requests_total", "Schema registr
 REGISTRY_ERRORS = counters("bearlake_registry_errors_total", "Error responses, by the registry's error code.", "error")
 REGISTRY_REQUEST_SECONDS = latency("bearlake_registry_request_seconds", "Time from request head to response.")
 REGISTRY_OPEN_REQUESTS = gauge("bearlake_registry_open_requests", "Schema registry requests in progress.")
-REGISTRY_OPEN_REQUESTS_MAX = gauge(
-    "bearlake_registry_open_requests_limit", "Limit of schema registry requests in progress."
-)
+REGISTRY_OPEN_REQUESTS_MAX = gauge("bearlake_registry_open_requests_limit", "Limit of open schema registry requests.")
 REGISTRY_CACHE_BYTES = gauge("bearlake_registry_cache_bytes", "Bytes of schema texts in the cache.")
 REGISTRY_CACHE_BYTES_MAX = gauge("bearlake_registry_cache_bytes_limit", "Limit of the bytes of cached texts.")
 REGISTRY_CACHE_HITS = counter("bearlake_registry_cache_hits_total", "Cache hits of schemas by id.")
@@ -135,9 +133,7 @@ LOGINS = counters("bearlake_server_logins_total", "Logins, by mechanism and outc
 QUOTA_THROTTLED = counters("bearlake_server_throttled_total", "Clients that had to wait, by kind of quota.", "kind")
 QUOTA_BUCKETS = gauge("bearlake_server_quota_buckets", "Clients whose use of quotas this server remembers.")
 QUOTA_BUCKETS_MAX = gauge("bearlake_server_quota_buckets_max", "Limit of remembered clients.")
-AUDIT_DENIALS = counters(
-    "bearlake_server_denials_total", "Denied operations, by kind of resource.", "operation", "kind"
-)
+AUDIT_DENIALS = counters("bearlake_server_denials_total", "Denied operations, by kind.", "operation", "kind")
 AUDIT_SUPPRESSED = counter("bearlake_server_suppressed_audit_lines_total", "Denials that the audit log left out.")
 ACCESS_UNKNOWN_RULES = gauge(
     "bearlake_server_unknown_access_rules", "Access rules of a later version, which this server only lets restrict."
@@ -229,6 +225,10 @@ LOG_FOLLOW_LAG = gauge("bearlake_log_follow_lag_entries", "Log entries that this
 LOG_FOLLOW_ERRORS = counters("bearlake_log_follow_errors_total", "Failed reads of the log, by error kind.", "error")
 
 # Append
+APPEND_SCHEMAS = gauges("bearlake_append_schemas", "What validation by schemas keeps: ids, and bytes of texts.", "kind")
+APPEND_SCHEMAS_MAX = gauges("bearlake_append_schemas_limit", "Limits of what validation by schemas keeps.", "kind")
+APPEND_SCHEMA_LOOKUPS = counter("bearlake_append_schema_lookups_total", "Look-ups of subjects to validate records.")
+APPEND_SCHEMA_REFUSALS = counter("bearlake_append_schema_refusals_total", "Batches refused because of their schemas.")
 APPEND_BYTES = counter(
     "bearlake_append_bytes_total", "Bytes of batches in commits, including duplicate and rejected batches."
 )
@@ -272,9 +272,7 @@ HISTORY_PIECES = gauge("bearlake_history_located_pieces", "Slices and segments i
 HISTORY_PIECES_MAX = gauge("bearlake_history_located_limit_pieces", "Limit of the segment index.")
 
 # Subscriptions
-SUBSCRIPTION_PARTITIONS = gauge(
-    "bearlake_subscription_partitions", "Partitions whose subscriptions this server dispatches."
-)
+SUBSCRIPTION_PARTITIONS = gauge("bearlake_subscription_partitions", "Partitions that this server dispatches.")
 SUBSCRIPTION_CONSUMERS = gauge("bearlake_subscription_consumers", "Consumers attached to subscriptions on this server.")
 SUBSCRIPTION_PARTITIONS_LOST = counter(
     "bearlake_subscription_partitions_lost_total",
@@ -350,6 +348,7 @@ KEY_COMPACTION_FILE_BYTES = gauges("bearlake_key_compaction_file_bytes", "Bytes 
 KEY_COMPACTION_TOO_LARGE = gauge("bearlake_key_compaction_too_large_streams", "Streams too large for a cleaning.")
 COMPACTION_KEPT = counters("bearlake_compaction_kept_batches_total", "Batches kept as they are.", "reason")
 VALUE_ERRORS = counters("bearlake_compaction_value_errors_total", "Values without columns.", "stream", "code")
+COMPACTION_TOO_OLD = gauge("bearlake_compaction_old_processes", "Live processes for which values are not left out.")
 COMPACTION_MENDED = counter(
     "bearlake_compaction_mended_objects_total", "Missing kept objects that were rewritten from the WAL."
 )
@@ -398,3 +397,12 @@ UPKEEP_FAILING = gauges(
 SWEEP_ERRORS = counters("bearlake_sweep_errors_total", "Failed rounds of upkeep.", "job", "error")
 
 ProcessCollector(registry=REGISTRY)
+
+# Imports (`bearlake import`)
+IMPORT_LAG = gauge("bearlake_import_lag_offsets", "Offsets that the source has and the streams do not, all partitions.")
+IMPORT_PARTITIONS = gauge("bearlake_import_partitions", "Partitions that the import copies.")
+IMPORT_ENDED = gauge("bearlake_import_ended_topics", "Topics that the import cannot copy any further.")
+IMPORT_BYTES = counter("bearlake_import_bytes_total", "Bytes of record batches that were copied.")
+IMPORT_BATCHES = counter("bearlake_import_batches_total", "Record batches that were copied.")
+IMPORT_FAILURES = counters("bearlake_import_failures_total", "Failures of an import, by error kind.", "error")
+IMPORT_BYTES_PER_S_MAX = gauge("bearlake_import_bytes_per_second_limit", "Limit of an import's speed; 0: none.")

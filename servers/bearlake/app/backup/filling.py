@@ -2,7 +2,8 @@
 
 *Offsets.* The lost store may have given offsets after the backup, which clients remember: positions outside of Bearlake, caches, logs.
 Those offsets must not name other records. So each partition gets an empty batch that covers far more offsets than can have been given.
-Consumers skip it, as they skip what key compaction removed (decision 27), and new records come after it.
+Consumers skip it, as they skip what key compaction removed (decision 27), and new records come after it. A stream that is being imported
+has the offsets of its source: the import brings the lost records again.
 
 *Transactions.* A transaction that was open may lack batches that were acknowledged after the backup, so it is aborted. Each transactional
 id gets a new producer id, so that no producer of the lost store can go on: producers begin anew, with InitProducerId.
@@ -18,6 +19,7 @@ from bearlake.metadata import Metadata, transaction_rules
 from bearlake.metadata.model import BatchCommit, ObjectCommit, OutcomeKind, ServerRef, Stream
 from bearlake.metadata.transactions import TransactionState
 from bearlake.objects import ObjectStore
+from bearlake.streams import configs as stream_configs
 from bearlake.streams.history import empty_batch
 from bearlake.wal import writer as wal_writer
 from bearlake.wal.format import Part
@@ -51,7 +53,8 @@ async def skip_offsets(
     keys = KeySource(clock, random.SystemRandom().getrandbits)
     pending: list[tuple[Stream, int]] = []
     async for stream in all_streams(metadata.streams, PAGE_COUNT):
-        if stream.is_deleted or stream.is_terminated:
+        is_imported = bool(stream_configs.value(stream.configs, stream_configs.IMPORT_SOURCE))
+        if stream.is_deleted or stream.is_terminated or is_imported:
             continue
         for index in range(stream.partition_count):
             pending.append((stream, index))

@@ -22,6 +22,7 @@ from bearlake.compaction.holds import Holds, server_name
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
 from bearlake.metadata import backup as metadata_backup
+from bearlake.metadata.formats import registered_version
 from bearlake.metadata.model import Stream
 from bearlake.metadata.store_copy import OBJECTS
 from bearlake.objects import ObjectStore
@@ -124,7 +125,7 @@ async def _skip_offsets(metadata: Metadata, store: ObjectStore, name: str, gap: 
         name,
         zone=None,
         endpoints={},
-        version=__version__,
+        version=registered_version(__version__),
         timeout_ms=REGISTRATION_MS,
         after=await metadata.servers.last_epoch(name),
     )

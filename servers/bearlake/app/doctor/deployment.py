@@ -13,6 +13,7 @@ from bearlake.app.doctor.clocks import Clocks, now_ms
 from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskState
+from bearlake.metadata.formats import ELIDED_VALUES, registered_version, too_old
 from bearlake.metadata.inspection import Finding, failure, ok, skipped, warning
 from bearlake.metadata.model import Server
 
@@ -41,17 +42,27 @@ async def examine_servers(
 
 
 def _of_versions(servers: Sequence[Server]) -> Sequence[Finding]:
-    versions = sorted({server.version for server in servers})
-    if versions == [__version__]:
-        return [ok("versions", f"all servers have {__version__}")]
-    others = [f"{server.name}: {server.version}" for server in servers if server.version != __version__]
-    return [
+    own = registered_version(__version__)
+    others = [f"{server.name}: {server.version}" for server in servers if server.version != own]
+    if not others:
+        return [ok("versions", f"all servers have {own}")]
+    findings = [
         warning(
             "versions",
-            f"this program has {__version__}; {', '.join(others)}",
+            f"this program has {own}; {', '.join(others)}",
             "finish the upgrade: versions side by side are meant for its time only",
         )
     ]
+    if old := too_old(servers, ELIDED_VALUES):
+        findings.append(
+            warning(
+                "left out values",
+                f"{', '.join(server.name for server in old)} cannot read files that leave values out: streams with"
+                " table.value.mode=elide keep their values until then",
+                "upgrade these servers and workers",
+            )
+        )
+    return findings
 
 
 async def _health(server: Server, clocks: Clocks, timeout_s: float, tls: ssl.SSLContext | None) -> Finding:

@@ -68,36 +68,58 @@ def take_produces(
         raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
     call.check_unused()
     batches = _Batches(view, admission, check_max)
-    requests: list[tuple[int, int]] = []
-    places: list[ProducePlace] = []
-    taken: list[Append] = []
-    at, size, is_full = start, 0, False
-    while len(requests) < count_max and len(taken) < ELEMENTS_MAX:
+    taken = _Taken(buffer)
+    at = start
+    while taken.request_count < count_max and len(taken.appends) < ELEMENTS_MAX:
         found = _request(view, at, end, version, bytes(lead), size_max)
         appends = None if found is None else batches.admit(found[2])
-        if found is None or appends is None:
+        if found is None or appends is None or not taken.add(found[1], found[2], appends):
             break
-        request_bytes = sum(len(item.batch) for item in appends)
-        if request_bytes > buffer.size_max - buffer.size - size or len(appends) > buffer.count_max - buffer.count - len(
-            taken
-        ):
-            is_full = request_bytes <= buffer.size_max and len(appends) <= buffer.count_max
-            break
-        size += request_bytes
-        at, correlation_id, entries = found
-        requests.append((correlation_id, len(entries)))
-        places += [(entry[0], entry[1]) for entry in entries]
-        taken += appends
-    if requests:
-        call.set_requests(version, requests, places)
+        at = found[0]
+    if taken.request_count:
+        taken.put_into(call, version, hold, seen)
+    return at, taken.is_full, batches.checked_bytes
+
+
+class _Taken:
+    """The requests that are taken, which all go into one buffer."""
+
+    def __init__(self, buffer: WriteBuffer) -> None:
+        self._buffer = buffer
+        self._size = 0
+        self._requests: list[tuple[int, int]] = []
+        self._places: list[ProducePlace] = []
+        self.appends: list[Append] = []
+        self.is_full = False
+        """Whether the next request needs another buffer."""
+
+    @property
+    def request_count(self) -> int:
+        return len(self._requests)
+
+    def add(self, correlation_id: int, entries: Sequence[ProduceEntry], appends: Sequence[Append]) -> bool:
+        """Take a request; returns False if the buffer lacks the room."""
+        buffer, size, count = self._buffer, sum(len(item.batch) for item in appends), len(appends)
+        size_left = buffer.size_max - buffer.size - self._size
+        if size > size_left or count > buffer.count_max - buffer.count - len(self.appends):
+            self.is_full = size <= buffer.size_max and count <= buffer.count_max
+            return False
+        self._size += size
+        self._requests.append((correlation_id, len(entries)))
+        self._places += [(entry[0], entry[1]) for entry in entries]
+        self.appends += appends
+        return True
+
+    def put_into(self, call: ProduceResults, version: int, hold: Hold | None, seen: int) -> None:
+        """Put the batches of all requests into the buffer, as one call."""
+        call.set_requests(version, self._requests, self._places)
         try:
-            buffer.keep(hold, len(taken))
+            self._buffer.keep(hold, len(self.appends))
         except BaseException:
             call.clear_requests()
             raise
-        for place, item in enumerate(taken):
-            buffer.push(call, place, item, seen)
-    return at, is_full, batches.checked_bytes
+        for place, item in enumerate(self.appends):
+            self._buffer.push(call, place, item, seen)
 
 
 def _request(

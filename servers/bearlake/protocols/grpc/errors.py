@@ -2,13 +2,13 @@
 
     ErrorInfo    domain "bearlake", the reason, and numbers that the client needs (start and end offset, batch index)
     RetryInfo    only if a retry can succeed: the pause before it
-    BadRequest   the invalid field of the request
+    BadRequest   the invalid field of the request, or the records of a batch that the stream does not accept
 
 Source: google/rpc/error_details.proto; AIP-193.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import grpc
@@ -20,10 +20,13 @@ from google.rpc.status_pb2 import Status
 
 from bearlake import errors
 from bearlake.streams.append import Result, Verdict
+from bearlake.streams.checking import BadRecord
 
 DOMAIN = "bearlake"
 DETAILS_KEY = "grpc-status-details-bin"
 RETRY_MS = 100
+_RECORDS_SHOWN_MAX = 10
+"""Records that a status names: it is a header of HTTP/2, for which clients have 8 KiB."""
 
 
 class BadField(errors.Invalid):
@@ -47,15 +50,16 @@ class Failure(Exception):
         is_retriable: bool = False,
         retry_ms: int = RETRY_MS,
         metadata: Mapping[str, str] | None = None,
-        field: BadField | None = None,
+        violations: Sequence[tuple[str, str]] = (),
     ) -> None:
+        """`violations`: paths of invalid fields, and what was expected of each."""
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.is_retriable = is_retriable
         self.retry_ms = retry_ms
         self.metadata = dict(metadata or {})
-        self.field = field
+        self.violations = violations
 
     def status(self) -> Status:
         """Return the status message with details."""
@@ -65,9 +69,9 @@ class Failure(Exception):
             pause = Duration()
             pause.FromMilliseconds(self.retry_ms)
             details.append(RetryInfo(retry_delay=pause))
-        if self.field is not None:
-            violation = BadRequest.FieldViolation(field=self.field.field, description=self.field.expectation)
-            details.append(BadRequest(field_violations=[violation]))
+        if self.violations:
+            found = [BadRequest.FieldViolation(field=path, description=text) for path, text in self.violations]
+            details.append(BadRequest(field_violations=found))
         return Status(code=number, message=str(self), details=[_pack(detail) for detail in details])
 
 
@@ -79,6 +83,7 @@ class _Answer(NamedTuple):
 
 _Code = grpc.StatusCode
 _BY_KIND: tuple[tuple[type[errors.BearlakeError], _Answer], ...] = (
+    (BadRecord, _Answer(_Code.INVALID_ARGUMENT, "INVALID_RECORD")),
     (errors.TooLarge, _Answer(_Code.INVALID_ARGUMENT, "TOO_LARGE")),
     (errors.Corrupt, _Answer(_Code.INVALID_ARGUMENT, "CORRUPT")),
     (errors.Unsupported, _Answer(_Code.UNIMPLEMENTED, "UNSUPPORTED")),
@@ -133,11 +138,27 @@ def failure_of(error: errors.BearlakeError) -> Failure:
     """Return the status for an error kind."""
     code, reason, is_retriable = next(answer for kind, answer in _BY_KIND if isinstance(error, kind))
     metadata = {"start": str(error.start), "end": str(error.end)} if isinstance(error, errors.OutOfRange) else {}
-    field = error if isinstance(error, BadField) else None
     retry_ms = max(RETRY_MS, math.ceil(error.wait_s * 1000)) if isinstance(error, errors.Throttled) else RETRY_MS
     return Failure(
-        code, reason, str(error), is_retriable=is_retriable, retry_ms=retry_ms, metadata=metadata, field=field
+        code,
+        reason,
+        str(error),
+        is_retriable=is_retriable,
+        retry_ms=retry_ms,
+        metadata=metadata,
+        violations=_violations(error),
     )
+
+
+def _violations(error: errors.BearlakeError) -> Sequence[tuple[str, str]]:
+    if isinstance(error, BadField):
+        return [(error.field, error.expectation)]
+    if isinstance(error, BadRecord):
+        return [
+            (f"payload.records[{index}]", reason)
+            for index, reason in zip(error.indexes[:_RECORDS_SHOWN_MAX], error.reasons, strict=False)
+        ]
+    return ()
 
 
 def failure_of_result(result: Result) -> Failure:

@@ -29,7 +29,7 @@ from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
 from bearlake.protocols.kafka.fetch_lane import FetchLane
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
-from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined, share_fetch
+from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined, share_requests
 from bearlake.protocols.kafka.lane import Lane
 from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.rendered import Rendered
@@ -122,7 +122,7 @@ class Connection(PacedConnection):
             self._login_timer.cancel()
         self._fetches.close()
         self._slots.clear()
-        for work in share_fetch.disconnected(self.context, self.peer):
+        for work in share_requests.disconnected(self.context, self.peer):
             self.start(work, is_cancelled_on_close=False)
         self._others.start_next()  # requests that were held
 

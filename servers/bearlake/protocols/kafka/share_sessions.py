@@ -92,6 +92,10 @@ class ShareSessions:
             session.epoch = session.epoch + 1 if session.epoch < _EPOCH_MAX else 1
         return session
 
+    def has(self, key: SessionKey, session: ShareSession) -> bool:
+        """Whether the session is still open."""
+        return self._sessions.get(key) is session
+
     def change(
         self, session: ShareSession, added: Collection[TopicPartition], forgotten: Collection[TopicPartition]
     ) -> None:

@@ -19,10 +19,11 @@ from enum import Enum
 from struct import Struct
 from typing import Any, Protocol
 
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.kernel import SendEntry, SendIds
 from bearlake.metadata.model import BATCH_NAMED, NamedProducer, PartitionKey
-from bearlake.protocols.pulsar import commands, entries, framing
+from bearlake.protocols.pulsar import commands, entries
+from bearlake.protocols.pulsar.accepting import ValidationLine, accepted, attributes_of
 from bearlake.protocols.pulsar.entries import Buffer, StoredEntry
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import BadChecksum
@@ -41,8 +42,6 @@ from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-_ATTRIBUTES = Struct(">h")
-_ATTRIBUTES_AT = 21
 _BASE_TIMESTAMP = Struct(">q")
 _BASE_TIMESTAMP_AT = 27
 _NO_PRODUCER = (-1, -1, -1)
@@ -158,6 +157,7 @@ class Producer:
         self._line: deque[Sends] = deque()
         self._held: deque[tuple[Sends, AppendCall, bool]] = deque()
         """SENDs that are not submitted yet, and whether they are a chunk; all are in `_line` too."""
+        self._validation = ValidationLine(self, connection.context.streams.checks, connection.start)
         self._close_request_id: int | None = None
         self._move_url: str | None = None
 
@@ -200,24 +200,53 @@ class Producer:
     def take(self, command: CommandSend, message: memoryview, prepared: entries.Prepared | None = None) -> None:
         """Handle a SEND: append its entry, or queue its error."""
         highest_id = command.highest_sequence_id if command.HasField("highest_sequence_id") else None
-        send = self._queue([(command.sequence_id, highest_id)])
+        send, view = self._queue([(command.sequence_id, highest_id)]), self._view()
+        if view is None:
+            send.fail(Verdict.NOT_FOUND)
+            return
+        sequence_id = max(command.sequence_id, command.highest_sequence_id)
         try:
-            append = self._append(command, message, prepared)
+            entry, is_partial = accepted(view, command, message, prepared, self.connection.context.settings)
+            if sequence_id > _SEQUENCE_MAX and self._stored is not None and not is_partial:
+                raise Refused("NotAllowedError", f"sequence id {sequence_id}: expected at most {_SEQUENCE_MAX}")
+            if self._validation.takes(view):
+                self._validation.add(send, view, entry, sequence_id, is_chunk=command.is_chunk)
+                return
+            head = self._admit(view, entry, self.connection.context.streams.clock.now_ms())
         except BadChecksum as error:
             send.refuse(error, ServerError.Value("ChecksumError"))
         except BearlakeError as error:
             send.refuse(error)
         else:
-            if append is None:
-                send.fail(Verdict.NOT_FOUND)
+            # Only the last chunk of a message has its sequence id.
+            names = _NO_NAMES if is_partial else self._names(sequence_id)
+            self._hold(send, (Append(*head, *names),), command.is_chunk)
+
+    def validated(self, send: Sends, entry: StoredEntry, sequence_id: int, error: BearlakeError | None) -> None:
+        """Append the entry of a SEND whose records were validated, or answer it with the error."""
+        view = self._view()
+        if view is None or isinstance(error, Unavailable | Overloaded):
+            send.fail(Verdict.NOT_FOUND if view is None else Verdict.UNAVAILABLE)
+        elif error is not None:
+            send.refuse(error)
+        else:
+            try:
+                head = self._admit(view, entry, self.connection.context.streams.clock.now_ms())
+            except BearlakeError as refusal:
+                send.refuse(refusal)
             else:
-                self._hold(send, (append,), command.is_chunk)
+                self._hold(send, (Append(*head, *self._names(sequence_id)),))
 
     def take_parsed(self, parsed: Sequence[SendEntry]) -> None:
         """Handle SENDs that the kernel has converted to batches. A rejected SEND splits the SENDs that are appended together."""
         view = self._view()
         if view is None:
             self._queue([(entry[1], entry[2]) for entry in parsed]).fail(Verdict.NOT_FOUND)
+            return
+        if self._validation.takes(view):
+            for _, sequence_id, highest_id, _, batch, record_count, _, max_timestamp in parsed:
+                send, entry = self._queue([(sequence_id, highest_id)]), StoredEntry(batch, record_count, max_timestamp)
+                self._validation.add(send, view, entry, max(sequence_id, highest_id or 0))
             return
         now_ms = self.connection.context.streams.clock.now_ms()
         rules = view.plain_rules(now_ms)
@@ -272,42 +301,11 @@ class Producer:
             self._held.popleft()
             self.connection.context.streams.submit(call)
 
-    def _append(self, command: CommandSend, message: memoryview, prepared: entries.Prepared | None) -> Append | None:
-        """The entry as an `Append`; None as `_view`. Raises the error for the answer."""
-        context = self.connection.context
-        view = self._view()
-        if view is None:
-            return None
-        limit = context.settings.message_bytes_max
-        if command.txnid_least_bits or command.txnid_most_bits or command.marker:
-            raise Refused("NotAllowedError", "transactions and markers are not supported")
-        metadata, payload = framing.read_message(message)
-        if view.rules.requires_keys and metadata.num_chunks_from_msg > 1:  # each would supersede the last one
-            raise Refused("NotAllowedError", "a topic with key compaction takes no messages in chunks")
-        if len(payload) > limit:
-            raise Refused("NotAllowedError", f"a message of {len(payload)} bytes: expected at most {limit}")
-        # A larger chunk, which is stored unchanged, would not fit into a frame to a consumer.
-        entry_limit = framing.entry_bytes_max(limit)
-        if len(message) > entry_limit:
-            raise Refused(
-                "NotAllowedError",
-                f"a message of {len(message)} bytes with its metadata: expected at most {entry_limit}",
-            )
-        entry = prepared() if prepared else entries.to_batch(metadata, payload, context.settings.uncompressed_bytes_max)
-        head = self._admit(view, entry, context.streams.clock.now_ms())
-        if command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
-            return Append(*head, *_NO_NAMES)  # only the last chunk of a message has its sequence id
-        sequence_id = max(command.sequence_id, command.highest_sequence_id)
-        if sequence_id > _SEQUENCE_MAX and self._stored is not None:
-            raise Refused("NotAllowedError", f"sequence id {sequence_id}: expected at most {_SEQUENCE_MAX}")
-        return Append(*head, *self._names(sequence_id))
-
     def _admit(self, view: StreamView, entry: StoredEntry, now_ms: int) -> _Head:
-        """Validate the entry for the stream. Raises the error for the answer."""
-        (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
+        """Admit an entry whose records were validated by their schemas. Raises the error for the answer."""
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
-        header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)
-        admitted = admit(view, self.topic.index, entry.batch, None, header, now_ms, Checked.RECORDS)
+        header = Header(attributes_of(entry), entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)
+        admitted = admit(view, self.topic.index, entry.batch, None, header, now_ms, Checked.SCHEMAS)
         if not isinstance(admitted, Append):
             raise admitted
         return admitted[:6]
@@ -396,5 +394,6 @@ class Producer:
         dropped = sum(len(sends.ids) for sends in self._line)
         self._line.clear()
         self._held.clear()
+        self._validation.clear()
         if dropped:
             self.connection.sent(dropped)

@@ -4,7 +4,7 @@ The records of one request for one partition form one batch, or several if they 
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from bearlake import kernel
@@ -25,7 +25,7 @@ from bearlake.records.codec import Record
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, Result, Verdict
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.checking import Checked
+from bearlake.streams.checking import BadRecord, Checked
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.reservations import Reservation
 from bearlake.streams.service import Streams
@@ -124,18 +124,30 @@ class Writing:
             raise Denied(f"{who} may not write to {name[:249]!r}")
 
     async def write(
-        self, who: Principal, view: StreamView, placed: Sequence[tuple[int, Record]], *, is_all: bool = False
+        self,
+        who: Principal,
+        view: StreamView,
+        placed: Sequence[tuple[int, Record]],
+        *,
+        is_all: bool = False,
+        is_whole: bool = False,
     ) -> list[Written]:
         """Append records, each with its partition; return one result per record, in order. Records without an error are durable.
 
         `is_all`: nothing of the request was done before, so it can be refused if other requests have used up the client's quota.
+        `is_whole`: if a record does not have the schema that the stream requires, no record is stored.
 
         Raises:
+            Invalid: with `is_whole`; nothing was stored.
             Throttled: with `is_all`; nothing was stored.
             Denied: `who` may not write to the stream.
+            Unavailable: the schema registry, by which the records must be validated, did not answer in time; nothing was stored.
         """
         self.require(who, view.name)
-        prepared = await self.worked(len(placed), _prepared, view, placed, self.now_ms())
+        refused = await self._refused(view, [record for _, record in placed])
+        if refused and is_whole:
+            raise _bad(refused)
+        prepared = await self.worked(len(placed), _prepared, view, placed, refused, self.now_ms())
         if is_all:
             self.check_quota(who)
         self._charge(who, prepared.appends)
@@ -160,9 +172,12 @@ class Writing:
         Raises:
             Denied: `who` may not write to the stream.
             TooLarge: the records exceed the stream's batch limit.
-            Invalid: the records cannot be encoded, or the stream does not accept them.
+            Invalid: the records cannot be encoded, or the stream does not accept one of them.
+            Unavailable: the schema registry, by which the records must be validated, did not answer in time.
         """
         self.require(who, view.name)
+        if refused := await self._refused(view, records):
+            raise _bad(refused)
         admitted = await self.worked(len(records), _admitted, view, partition, records, self.now_ms())
         if not isinstance(admitted, Append):
             raise admitted
@@ -170,6 +185,17 @@ class Writing:
         (result,) = await self._streams.append([sign(admitted)], seen)
         metrics.REST_RECORDS.labels("in").inc(len(records))
         return result
+
+    async def _refused(self, view: StreamView, records: Sequence[Record]) -> Mapping[int, str]:
+        """Validate records by their schemas, if the stream asks for it; returns what is wrong with which, by index.
+
+        Raises `Invalid`, `Unavailable`, `Overloaded`.
+        """
+        schemas = view.rules.schemas
+        if schemas is None:
+            return {}
+        keys, values = [record.key for record in records], [record.value for record in records]
+        return await self._streams.checks.problems(schemas, keys, values)
 
     async def worked(self, count: int, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Do work on this many records, in a thread if they are many; it must not use the event loop. Raises what `work` raises."""
@@ -179,6 +205,12 @@ class Writing:
 
     def _charge(self, who: Principal, appends: Sequence[Append]) -> None:
         self._streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, sum(len(append.batch) for append in appends))
+
+
+def _bad(refused: Mapping[int, str]) -> BadRecord:
+    """Return the error for records of which some do not have their schema."""
+    index, reason = next(iter(refused.items()))
+    return BadRecord([*refused], f"record {index}: {reason}", [*refused.values()])
 
 
 def error_of(verdict: int) -> BearlakeError | None:
@@ -200,12 +232,17 @@ _ERRORS: dict[int, Callable[[], BearlakeError]] = {
 }
 
 
-def _prepared(view: StreamView, placed: Sequence[tuple[int, Record]], now_ms: int) -> _Prepared:
-    """Encode records, each with its partition."""
+def _prepared(
+    view: StreamView, placed: Sequence[tuple[int, Record]], refused: Mapping[int, str], now_ms: int
+) -> _Prepared:
+    """Encode records, each with its partition, without the `refused` ones."""
     by_partition: dict[int, list[int]] = {}
-    for at, (partition, _) in enumerate(placed):
-        by_partition.setdefault(partition, []).append(at)
     prepared = _Prepared([], [], [None] * len(placed))
+    for at, (partition, _) in enumerate(placed):
+        if at in refused:
+            prepared.results[at] = Written(partition, -1, BadRecord([at], refused[at]))
+        else:
+            by_partition.setdefault(partition, []).append(at)
     for partition, places in by_partition.items():
         for chunk in _chunks(places, placed, view.rules.batch_bytes_max):
             admitted = _admitted(view, partition, [placed[at][1] for at in chunk], now_ms)
@@ -238,6 +275,7 @@ def _size(record: Record) -> int:
 
 
 def _admitted(view: StreamView, partition: int, records: Sequence[Record], now_ms: int) -> Append | BearlakeError:
+    """Encode records that have been validated by their schemas."""
     try:
         batch = record_codec.encode(records)
     except (Invalid, TooLarge) as error:
@@ -253,4 +291,4 @@ def _admitted(view: StreamView, partition: int, records: Sequence[Record], now_m
         header.producer_epoch,
         header.base_sequence,
     )
-    return admit(view, partition, batch, None, fields, now_ms, Checked.RECORDS)
+    return admit(view, partition, batch, None, fields, now_ms, Checked.SCHEMAS)

@@ -22,7 +22,7 @@ from bearlake.serving.shares.packing import WAIT_MS_MAX, Document
 from bearlake.serving.trust import PeerTrust
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.shares import ShareReach
-from bearlake.streams.subscriptions.share.in_flight import ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import ShareAck
 from bearlake.streams.subscriptions.share.terms import ShareAnswer, ShareAsk
 from bearlake.streams.subscriptions.share_dispatch import ShareDispatch
 

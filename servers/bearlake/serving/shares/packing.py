@@ -19,7 +19,8 @@ from bearlake.errors import BearlakeError, Fenced, Invalid, NotFound, Overloaded
 from bearlake.metadata.model import PartitionKey, ServerRef
 from bearlake.serving.http.models import Meta, OpenModel, Reader
 from bearlake.streams.subscriptions.model import NotHolder
-from bearlake.streams.subscriptions.share.in_flight import Acquired, InvalidRecordState, ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import InvalidRecordState, ShareAck
+from bearlake.streams.subscriptions.share.acquiring import Acquired
 from bearlake.streams.subscriptions.share.terms import NoState, ShareAnswer, ShareAsk
 
 _Int64 = Annotated[int, Meta(ge=0, le=2**63 - 1)]

@@ -29,19 +29,33 @@ class ShareRoutes:
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
-        self._add(router, packing.ACQUIRE, self.acquire)
+        self._add(router, packing.ACQUIRE, self.acquire, self._take_back)
         self._add(router, packing.ACKNOWLEDGE, self.acknowledge)
         self._add(router, packing.RELEASE, self.release)
         self._add(router, packing.GIVE_BACK, self.give_back)
         self._add(router, packing.RESET, self.reset)
         self._add(router, packing.FORGET, self.forget)
 
-    def _add(self, router: web.UrlDispatcher, reader: Reader[T], run: Callable[[T], Awaitable[Document]]) -> None:
-        router.add_post(f"/v1/shares/{run.__name__}", own_limits(self._guarded(reader, run)))
+    def _add(
+        self,
+        router: web.UrlDispatcher,
+        reader: Reader[T],
+        run: Callable[[T], Awaitable[Document]],
+        undo: Callable[[T, Document], Awaitable[None]] | None = None,
+    ) -> None:
+        """`undo` runs if nobody can be sent the answer."""
+        router.add_post(f"/v1/shares/{run.__name__}", own_limits(self._guarded(reader, run, undo)))
 
     async def acquire(self, asked: packing.Acquire) -> Document:
         """Acquire records for a member."""
         return packing.pack_answers(await self._dispatch.acquire(asked.ask()))
+
+    async def _take_back(self, asked: packing.Acquire, document: Document) -> None:
+        """The server that asked has gone, and perhaps has released the member's locks already: nobody was sent the records."""
+        for answer in packing.unpack_answers(document):
+            ranges = [(run.start, run.end) for run in answer.acquired]
+            if ranges:
+                await self._dispatch.give_back(asked.group, answer.partition, asked.member, ranges)
 
     async def acknowledge(self, asked: packing.Acknowledge) -> Document:
         """Acknowledge records."""
@@ -69,7 +83,10 @@ class ShareRoutes:
         return {}
 
     def _guarded(
-        self, reader: Reader[T], run: Callable[[T], Awaitable[Document]]
+        self,
+        reader: Reader[T],
+        run: Callable[[T], Awaitable[Document]],
+        undo: Callable[[T, Document], Awaitable[None]] | None,
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def guarded(request: web.Request) -> web.Response:
             if self._open_count >= REQUEST_COUNT_MAX:
@@ -78,7 +95,10 @@ class ShareRoutes:
             try:
                 asked = reader.read(await _body(request))
                 try:
-                    return web.json_response(await run(asked))
+                    document = await run(asked)
+                    if undo is not None and request.transport is None:
+                        await undo(asked, document)
+                    return web.json_response(document)
                 except BearlakeError as error:
                     return web.json_response(packing.pack_problem(error), status=409)
             finally:

@@ -1,18 +1,16 @@
 """A group that this server coordinates: its lease, and its state machine."""
 
 import asyncio
-from dataclasses import replace
 
 from bearlake.metadata.model import GroupSnapshot
 from bearlake.streams.groups.consumer import snapshot as consumer_snapshot
 from bearlake.streams.groups.consumer import view
 from bearlake.streams.groups.consumer.model import ConsumerGroup
 from bearlake.streams.groups.machines import GroupMachine
-from bearlake.streams.groups.model import Group, GroupKind
+from bearlake.streams.groups.model import Group
 from bearlake.streams.groups.revisions import Revisions
 from bearlake.streams.groups.share import snapshot as share_snapshot
 from bearlake.streams.groups.share.model import ShareGroup
-from bearlake.streams.groups.share.snapshot import PROTOCOL_TYPE as SHARE
 from bearlake.streams.tenure import HeldLease
 
 
@@ -42,7 +40,7 @@ def restore(name: str, snapshot: GroupSnapshot | None) -> Group | ConsumerGroup:
     """Restore a group from its snapshot, also a share group; a new classic group if there is no snapshot. Raises `Corrupt`."""
     if snapshot is None:
         return Group(name=name)
-    if snapshot.protocol_type == SHARE:
+    if snapshot.protocol_type == ShareGroup.protocol_type:
         return share_snapshot.decode(name, snapshot.state)
     if consumer_snapshot.is_consumer(snapshot.state):
         return consumer_snapshot.decode(name, snapshot.state)
@@ -52,6 +50,4 @@ def restore(name: str, snapshot: GroupSnapshot | None) -> Group | ConsumerGroup:
 def viewed(name: str, snapshot: GroupSnapshot | None, session_timeout_ms: int) -> Group:
     """Return a stored group as a classic one, for readers; `session_timeout_ms` as in `classic_view`. Raises `Corrupt`."""
     group = restore(name, snapshot)
-    if isinstance(group, ShareGroup):
-        return replace(view.classic_view(group, session_timeout_ms), kind=GroupKind.SHARE, protocol_type=SHARE)
     return view.classic_view(group, session_timeout_ms) if isinstance(group, ConsumerGroup) else group

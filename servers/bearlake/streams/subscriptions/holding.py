@@ -27,7 +27,7 @@ from bearlake.streams.subscriptions.subscription import Subscription
 from bearlake.streams.tenure import HeldLease, Tenure
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import noticed
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Holdings:
         surroundings: Surroundings,
         saver: Saver,
         tenure: Tenure,
-        isolation: Isolation,
+        isolation: FaultIsolation,
     ) -> None:
         self._tenure = tenure
         self._isolation = isolation

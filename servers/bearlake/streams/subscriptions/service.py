@@ -1,6 +1,6 @@
 """Implements `Subscriptions` for one server: attaches consumers, describes and changes subscriptions, runs the background tasks.
 
-Durable subscriptions belong to held partitions (`holding.py`); this module keeps non-durable ones in memory while they have consumers.
+Durable subscriptions belong to held partitions (`holding.py`), non-durable ones to `non_durable.py`.
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.attachment import Attached
-from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.ending import Endings
 from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.held import HeldPartition
@@ -36,6 +35,7 @@ from bearlake.streams.subscriptions.model import (
     SubscriptionStats,
     SubscriptionType,
 )
+from bearlake.streams.subscriptions.non_durable import NonDurable, clamped
 from bearlake.streams.subscriptions.reading import Records
 from bearlake.streams.subscriptions.saving import Saver
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -45,7 +45,7 @@ from bearlake.streams.subscriptions.subscription import Subscription, stored_sta
 from bearlake.streams.tenure import Tenure
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 from bearlake.telemetry.outage import Outage
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class SubscriptionService(Subscriptions):
         self._leases = metadata.leases
         self._cursors, self._records = cursor_store, records
         self._is_known = is_known
-        self._around = Surroundings(records, clock, settings, self._start, lambda partition: True)
-        held = self._around._replace(may_deliver=lambda partition: self._holdings.may_deliver(partition))
+        around = Surroundings(records, clock, settings, self._start, lambda partition: True)
+        held = around._replace(may_deliver=lambda partition: self._holdings.may_deliver(partition))
         self._saver = Saver(
             cursor_store,
             lambda partition, lease: self._holdings.overtaken(partition, lease),
@@ -93,10 +93,10 @@ class SubscriptionService(Subscriptions):
             save_ms=settings.save_ms,
             retry_pause_ms=settings.retry_pause_ms,
         )
-        self._isolation = Isolation(log, "subscriptions", metadata.log.head)
+        self._isolation = FaultIsolation(log, "subscriptions", metadata.log.head)
         self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._isolation)
         self.shares = LocalShares(self._holdings, self._saver, records, clock, share_terms or NoTerms())
-        self._local: dict[tuple[PartitionKey, str], Subscription] = {}
+        self._local = NonDurable(around)
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._group: asyncio.TaskGroup | None = None
         self._is_draining = False
@@ -122,12 +122,12 @@ class SubscriptionService(Subscriptions):
         """Release all partitions, then close all consumers with `closed(MOVED)`: other servers may take over by then."""
         self._is_draining = True
         await self._holdings.drain()
-        self._close_local(Closed.MOVED)
+        self._local.close(Closed.MOVED)
 
     async def close(self) -> None:
         """Stop; entries with unsaved acknowledgements are redelivered elsewhere."""
         await self._holdings.close()
-        self._close_local(Closed.MOVED)
+        self._local.close(Closed.MOVED)
 
     # -- consumers -----------------------------------------------------------------------------------------------
 
@@ -146,11 +146,11 @@ class SubscriptionService(Subscriptions):
             raise Overloaded(f"this server has reached its limit of {self._attached_count} consumers")
         if not spec.is_durable:
             found = await self._open_local(partition, subscription, spec)
-            await self._check_readable(found, lambda: self._local.get((partition, subscription)))
+            await self._check_readable(found, lambda: self._local.get(partition, subscription))
             try:
                 return self._attach(found, spec, consumer, reader)
             finally:
-                self._local_moved(found)
+                self._local.forget_if_unused(found)
         held = await self._holdings.open(partition)
         try:
             found = held.subscriptions.get(subscription) or await self._create(
@@ -194,37 +194,17 @@ class SubscriptionService(Subscriptions):
         bounds = await self._bounds(partition)
         if self._is_draining:
             raise NotHolder("this server is draining", None)
-        known = self._local.get((partition, name))
-        if known is not None:
-            return known
-        made = Subscription(
-            partition,
-            name,
-            AckCursor(_clamp(spec.position, bounds)),
-            self._around,
-            properties=spec.subscription_properties,
-            on_moved=self._local_moved,
+        return self._local.get(partition, name) or self._local.create(
+            partition, name, clamped(spec.position, bounds), spec.subscription_properties
         )
-        self._local[partition, name] = made
-        return made
-
-    def _local_moved(self, subscription: Subscription) -> None:
-        is_awaited = subscription.retained_until_s > asyncio.get_running_loop().time()
-        if not subscription.consumer_count and not is_awaited:
-            self._local.pop((subscription.partition, subscription.name), None)
-
-    def _close_local(self, reason: Closed) -> None:
-        for subscription in list(self._local.values()):
-            subscription.close(reason)
-        self._local.clear()
 
     @property
     def _consumer_count(self) -> int:
         held = sum(item.consumer_count for item in self._holdings.all())
-        return held + sum(item.consumer_count for item in self._local.values())
+        return held + sum(item.consumer_count for item in self._local.all())
 
     def _all(self) -> list[Subscription]:
-        return [*(held for item in self._holdings.all() for held in item.subscriptions.values()), *self._local.values()]
+        return [*(held for item in self._holdings.all() for held in item.subscriptions.values()), *self._local.all()]
 
     # -- for attachments -----------------------------------------------------------------------------------------
 
@@ -236,7 +216,7 @@ class SubscriptionService(Subscriptions):
 
     async def move(self, subscription: Subscription, offset: int) -> None:
         """Move the subscription to an offset, as `Attachment.seek` does."""
-        offset = _clamp(offset, await self._bounds(subscription.partition))
+        offset = clamped(offset, await self._bounds(subscription.partition))
         if subscription.saved is not None and subscription.saved.is_over:
             raise Fenced(f"partition {subscription.partition} is no longer held by this server")
         subscription.reset(offset)
@@ -290,7 +270,7 @@ class SubscriptionService(Subscriptions):
             if holder not in (None, self._server):
                 raise NotHolder(f"another server dispatches partition {partition}", holder)
             shown = [stored_stats(cursor, bounds) for cursor in without_shares(await self._cursors.load(partition))]
-        shown += [item.stats(bounds.last_stable) for item in self._local.values() if item.partition == partition]
+        shown += [item.stats(bounds.last_stable) for item in self._local.of(partition)]
         return sorted(shown, key=lambda item: item.name)
 
     @override
@@ -359,8 +339,8 @@ class SubscriptionService(Subscriptions):
         while True:
             await asyncio.sleep(min(self.settings.idle_ms / 4000, CHECK_S_MAX))
             self._attached_count = self._consumer_count
-            for subscription in list(self._local.values()):
-                contained(log, "look after a subscription", partial(self._local_moved, subscription))
+            for subscription in self._local.all():
+                contained(log, "look after a subscription", partial(self._local.forget_if_unused, subscription))
             try:
                 await self._holdings.give_up_idle()
                 await self._holdings.verify()
@@ -375,7 +355,7 @@ class SubscriptionService(Subscriptions):
 
     async def _close_deleted(self) -> None:
         """Close the consumers of partitions whose stream was deleted."""
-        touched = {held.partition for held in self._holdings.all()} | {partition for partition, _ in self._local}
+        touched = {held.partition for held in self._holdings.all()} | {item.partition for item in self._local.all()}
         unknown = [partition for partition in touched if not self._is_known(partition)]
         if not unknown:
             return
@@ -389,12 +369,5 @@ class SubscriptionService(Subscriptions):
         held = self._holdings.get(partition)
         if held is not None:
             await self._holdings.leave(held, Closed.DELETED)
-        for subscription in [item for item in self._local.values() if item.partition == partition]:
+        for subscription in self._local.of(partition):
             contained(log, "close a subscription", partial(subscription.close, Closed.DELETED))
-
-
-def _clamp(offset: int, bounds: PartitionBounds) -> int:
-    """Clamp an offset, also `EARLIEST`, to `[start, end]`. `LATEST` is the last stable offset: open transactions are yet to come."""
-    if offset == LATEST:
-        return bounds.last_stable
-    return min(max(offset, bounds.start), bounds.end)

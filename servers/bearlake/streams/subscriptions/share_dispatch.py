@@ -23,7 +23,7 @@ from bearlake.streams.subscriptions.holding import Holdings
 from bearlake.streams.subscriptions.model import EARLIEST
 from bearlake.streams.subscriptions.reading import Records, each_entry
 from bearlake.streams.subscriptions.saving import Saver
-from bearlake.streams.subscriptions.share.in_flight import ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import ShareAck
 from bearlake.streams.subscriptions.share.partition import SharePartition
 from bearlake.streams.subscriptions.share.terms import BY_DURATION, ShareAnswer, ShareAsk, ShareTerms, TermsSource
 from bearlake.streams.subscriptions.share_states import ShareStates

@@ -84,6 +84,25 @@ def columns_of(
     return columns
 
 
+def value_nodes(text: str, references: Sequence[str] = ()) -> tuple[TypedNode, ...]:
+    """Return a schema with one OPAQUE column for whole values: `kernel.decode_avro` checks values, and makes no columns of their fields.
+
+    Empty if every sequence of bytes is a value: for the schema `bytes`, Confluent's serializers write the bytes alone.
+
+    Raises:
+        SchemaError: the schema is malformed, or too large.
+    """
+    schema = avro_types.parse(text, references)
+    if schema.kind == "bytes":
+        return ()
+    try:
+        return _Mapper(LEVELS_MAX, COLUMNS_MAX).whole(schema)
+    except _TooWide as error:
+        raise SchemaError(f"the schema has more than {NODES_MAX} types") from error
+    except RecursionError as error:
+        raise SchemaError("the schema is nested too deeply") from error
+
+
 def _mapped(schema: AvroType, levels_max: int, columns_max: int) -> TypedColumns | None:
     """Return the typed columns, None if there are too many."""
     try:
@@ -125,6 +144,8 @@ class _Mapper:
         """Nodes outside of the tree, by the identity of their type or the name of a primitive type."""
         self._opaque: list[tuple[int, AvroType]] = []
         """OPAQUE nodes, whose types are added when the tree is complete."""
+        self._has_bytes: dict[int, bool] = {}
+        """Whether a type's values have bytes, by the type's identity."""
 
     def columns(self, schema: AvroType) -> TypedColumns:
         """Map the whole schema."""
@@ -135,12 +156,23 @@ class _Mapper:
             made = self._any(schema, "", 2)
             indices, fields = (made.index,), (_field(Names(RESERVED).unique("value"), "", made),)
         self._nodes[root] = TypedNode(TypedKind.RECORD, children=indices)
-        self._nodes_max = NODES_MAX
-        for index, avro in self._opaque:
-            self._nodes[index] = self._nodes[index]._replace(children=(self._outside(avro),))
+        self._add_outside()
         return TypedColumns(
             schema_type=SchemaType.AVRO, fields=fields, nodes=tuple(self._nodes), paths=tuple(self._paths)
         )
+
+    def whole(self, schema: AvroType) -> tuple[TypedNode, ...]:
+        """Map the whole schema to one column of its encoding."""
+        root = self._add("")
+        self._nodes[root] = TypedNode(TypedKind.RECORD, children=(self._binary(schema, "", -1).index,))
+        self._add_outside()
+        return tuple(self._nodes)
+
+    def _add_outside(self) -> None:
+        """Add the types below OPAQUE nodes, when the tree is complete."""
+        self._nodes_max = NODES_MAX
+        for index, avro in self._opaque:
+            self._nodes[index] = self._nodes[index]._replace(children=(self._outside(avro),))
 
     def _add(self, path: str) -> int:
         if len(self._nodes) >= self._nodes_max:
@@ -300,8 +332,23 @@ class _Mapper:
         self._opaque.append((made.index, avro))
         return made
 
+    def _takes_bytes(self, avro: AvroType) -> bool:
+        """Whether a value of the type has any bytes. A record inside of itself, without a union in between, has no values."""
+        key = id(avro)
+        if key not in self._has_bytes:
+            self._has_bytes[key] = True
+            self._has_bytes[key] = (
+                any(self._takes_bytes(item.type) for item in avro.fields)
+                if avro.kind == "record"
+                else avro.kind != "null" and not (avro.kind == "fixed" and avro.size == 0)
+            )
+        return self._has_bytes[key]
+
     def _outside(self, avro: AvroType) -> int:
-        """Add a type outside of the tree, once."""
+        """Add a type outside of the tree, once.
+
+        Fields without bytes are left out: records of such records, two at each level, would take 2^64 steps for a value of no bytes.
+        """
         key = avro.kind if avro.kind in PRIMITIVES else id(avro)
         if key in self._below:
             return self._below[key]
@@ -310,7 +357,8 @@ class _Mapper:
         if avro.kind == "null":
             return index
         if avro.kind == "record":
-            node = TypedNode(TypedKind.RECORD, children=tuple(self._outside(item.type) for item in avro.fields))
+            fields = [item.type for item in avro.fields if self._takes_bytes(item.type)]
+            node = TypedNode(TypedKind.RECORD, children=tuple(map(self._outside, fields)))
             node = node if node.children else TypedNode(TypedKind.PRESENT)
         elif avro.kind == "enum":
             node = TypedNode(TypedKind.ENUM, symbols=tuple(symbol.encode() for symbol in avro.symbols))

@@ -9,7 +9,7 @@ from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from fixtures.kafka_server import batch_of, produce_request
 from fixtures.share_groups import ACCEPT, REJECT, RELEASE, RENEW, member_of, share_settings
-from fixtures.waiting import WAIT_S
+from fixtures.waiting import WAIT_S, until
 
 
 @pytest.fixture
@@ -126,6 +126,21 @@ async def test_a_connection_that_ends_releases_what_its_member_holds(node, topic
 
     acquired, _ = await b.take(wait_ms=60_000)
     assert acquired == [(0, 5, 2)]
+
+
+async def test_a_fetch_gets_nothing_after_its_member_has_opened_a_session_on_another_connection(node, topic_id):
+    former, a, b, c = [await member_of(node, topic_id) for _ in range(4)]
+    await b.take()
+    waiting = asyncio.create_task(former.fetch(wait_ms=60_000))
+    sessions = node.server.context.share_sessions
+    await until(lambda: len(sessions) == 2)
+    a.id, a.joins = former.id, False
+    assert (await a.fetch()).error_code == 0
+
+    await b.acknowledge((0, 5, [RELEASE]))
+
+    assert (await asyncio.wait_for(waiting, WAIT_S)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert await c.take(wait_ms=60_000) == ([(0, 5, 2)], [b"0", b"1", b"2", b"3", b"4", b"5"])
 
 
 async def test_a_member_id_is_a_uuid(node, topic_id):

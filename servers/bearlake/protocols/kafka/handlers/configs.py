@@ -245,8 +245,8 @@ async def incremental_alter(
 
 
 def _replacement(desired: Mapping[str, str], present: Mapping[str, str]) -> ConfigChanges:
-    """The configs to set and to unset so that only `desired` remains."""
-    return desired, set(present) - set(desired)
+    """The configs to set and to unset so that only `desired` remains, and the mark of an import: to remove it is to promote the stream."""
+    return desired, set(present) - set(desired) - {stream_configs.IMPORT_SOURCE}
 
 
 def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: Mapping[str, str]) -> ConfigChanges:

@@ -4,21 +4,20 @@ Source: KIP-848, KIP-1082 (clients choose member ids), KIP-1099 (member types); 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import PARTITION_COUNT_MAX, PartitionKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers.coordinated_groups import Refused, check_topics, describe_into, invalid
 from bearlake.protocols.kafka.handlers.group_codes import code_of
-from bearlake.protocols.kafka.handlers.group_membership import by_topic, may_describe, may_read
+from bearlake.protocols.kafka.handlers.group_membership import by_topic, may_read
 from bearlake.protocols.kafka.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from bearlake.protocols.kafka.rights import NO_OPERATIONS, group_operations
 from bearlake.streams.groups.consumer.model import (
     LEAVES,
     LEAVES_FOR_A_WHILE,
@@ -28,7 +27,6 @@ from bearlake.streams.groups.consumer.model import (
     HeartbeatAnswer,
 )
 from bearlake.streams.groups.problems import GroupRefusal
-from bearlake.streams.principal import Operation
 from bearlake.streams.turns import in_turns
 
 _OWN_ID_FROM = 1
@@ -39,27 +37,18 @@ _CONSUMER, _CLASSIC = 1, 0
 """Member types."""
 
 
-class _Refused(Exception):
-    """The request is refused before a coordinator sees it."""
-
-    def __init__(self, code: ErrorCode, message: str | None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
 async def heartbeat(
     context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """Join a group, stay in it, leave it; answers with the member's partitions if they changed."""
     try:
         if not may_read(context, caller, request.group_id):
-            raise _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
-        await _check_topics(context, caller, request)
+            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        await check_topics(context, caller, request.subscribed_topic_names)
         _check(caller, request, context.groups.settings.consumer.topic_count_max)
         asked = await _asked(context, caller, request)
         return _answer(context, await context.groups.beat(request.group_id, asked))
-    except _Refused as refused:
+    except Refused as refused:
         return ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
     except GroupRefusal as refusal:
         return ConsumerGroupHeartbeatResponse(error_code=code_of(refusal), error_message=str(refusal))
@@ -67,17 +56,10 @@ async def heartbeat(
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=str(error))
 
 
-async def _check_topics(context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
-    async for part in in_turns(request.subscribed_topic_names or ()):
-        for name in part:
-            if not context.streams.may(caller.who, Operation.DESCRIBE, name):
-                raise _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-
-
 def _check(caller: Caller, request: ConsumerGroupHeartbeatRequest, topic_count_max: int) -> None:
-    """Raise `_Refused` unless the request is well-formed."""
+    """Raise `Refused` unless the request is well-formed."""
     if len(request.subscribed_topic_names or ()) > topic_count_max:
-        _invalid(
+        invalid(
             f"SubscribedTopicNames has {len(request.subscribed_topic_names or ())} names, the limit is {topic_count_max}."
         )
     for name, value in (
@@ -86,24 +68,20 @@ def _check(caller: Caller, request: ConsumerGroupHeartbeatRequest, topic_count_m
         ("RackId", request.rack_id),
     ):
         if value is not None and not value.strip():
-            _invalid(f"{name} can't be empty.")
+            invalid(f"{name} can't be empty.")
     if request.member_epoch < LEAVES_FOR_A_WHILE:
-        _invalid("MemberEpoch is invalid.")
+        invalid("MemberEpoch is invalid.")
     if not request.member_id.strip() and (caller.version >= _OWN_ID_FROM or request.member_epoch != 0):
-        _invalid("MemberId can't be empty.")
+        invalid("MemberId can't be empty.")
     if request.member_epoch == LEAVES_FOR_A_WHILE and request.instance_id is None:
-        _invalid("InstanceId can't be null.")
+        invalid("InstanceId can't be null.")
     if request.member_epoch == 0:
         if request.rebalance_timeout_ms == _UNCHANGED_MS:
-            _invalid("RebalanceTimeoutMs must be provided in first request.")
+            invalid("RebalanceTimeoutMs must be provided in first request.")
         if request.topic_partitions is None or request.topic_partitions:
-            _invalid("TopicPartitions must be empty when (re-)joining.")
+            invalid("TopicPartitions must be empty when (re-)joining.")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
-
-
-def _invalid(message: str) -> NoReturn:
-    raise _Refused(ErrorCode.INVALID_REQUEST, message)
+            invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
 
 
 async def _asked(context: KafkaContext, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
@@ -189,27 +167,11 @@ async def describe(
 async def _describe(
     context: KafkaContext, caller: Caller, name: str, with_operations: bool
 ) -> ConsumerGroupDescribeResponse.Group:
-    answer = ConsumerGroupDescribeResponse.Group(
-        group_id=name,
-        members=[],
-        authorized_operations=group_operations(context, caller, name) if with_operations else NO_OPERATIONS,
-    )
-    if not may_describe(context, caller, name):
-        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return answer
-    try:
-        group = await context.groups.describe_consumer(name)
-    except GroupRefusal as refusal:
-        answer.error_code, answer.error_message = code_of(refusal), str(refusal)
-        return answer
-    if not all(context.streams.sees(caller.who, Operation.DESCRIBE, topic) for topic in group.topics):
-        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        answer.error_message = "The group has described topic(s) that the client is not authorized to describe."
-        return answer
-    answer.group_state = group.state.value
-    answer.group_epoch, answer.assignment_epoch = group.epoch, group.assignment_epoch
-    answer.assignor_name = group.assignor
-    answer.members = [_member(context, group, member) for member in group.members.values()]
+    answer = ConsumerGroupDescribeResponse.Group(group_id=name, members=[])
+    ask = context.groups.describe_consumer
+    group = await describe_into(answer, context, caller, ask, with_operations=with_operations)
+    if group is not None:
+        answer.members = [_member(context, group, member) for member in group.members.values()]
     return answer
 
 

@@ -37,63 +37,76 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
     """Read all requested partitions; waits for `min_bytes`, at most `max_wait_ms`."""
     if request.session_epoch not in _FULL_SESSION_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    topics: list[FetchResponse.Topic] = []
-    ranges: list[FetchRange] = []
-    names: list[str] = []
-    answers: list[FetchResponse.Partition] = []
-    empties: list[tuple[FetchResponse.Partition, str, Fetched]] = []
-    has_errors = False
-    asked: set[PartitionKey] = set()
+    asked = _Asked()
     turns = Turns()
     for topic in request.topics:
-        partitions: list[FetchResponse.Partition] = []
-        topics.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
+        answers: list[FetchResponse.Partition] = []
+        asked.topics.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=answers))
         found = await _resolve(context, caller, topic)
-        is_empty = isinstance(found, StreamView) and is_internal(found)
         for partition in topic.partitions:
             if turns.is_over():
                 await asyncio.sleep(0)
-            answer = FetchResponse.Partition(
-                partition_index=partition.partition, high_watermark=-1, last_stable_offset=-1, records=b""
-            )
-            code = _check(found, partition)
-            if is_empty and not code and partition.fetch_offset != 0:
-                code = ErrorCode.OFFSET_OUT_OF_RANGE
-            if code:
-                has_errors = True
-                answer.error_code = code
-                metrics.KAFKA_ERRORS.labels("FETCH", code.name).inc()
-            else:
-                assert isinstance(found, StreamView)
-                key = found.partition(partition.partition)
-                if key in asked:  # as in Kafka: a partition that is repeated is answered once
-                    continue
-                asked.add(key)
-                item = FetchRange(key, partition.fetch_offset, partition.partition_max_bytes)
-                if is_empty:
-                    empties.append((answer, found.name, Fetched(item, start=0, end=0, last_stable=0)))
-                else:
-                    answers.append(answer)
-                    names.append(found.name)
-                    ranges.append(item)
-            partitions.append(answer)
-    if ranges or empties:
-        results = await context.streams.fetch(
-            ranges,
-            bytes_min=0 if has_errors else request.min_bytes,
-            bytes_max=min(request.max_bytes, room(context)),
-            wait_ms=max(request.max_wait_ms, 0),
-            is_committed=request.isolation_level == READ_COMMITTED,
+            answer = asked.add(found, partition)
+            if answer is not None:
+                answers.append(answer)
+    if asked.ranges or asked.empties:
+        await _read(context, caller, request, asked, turns)
+    return FetchResponse(responses=asked.topics)
+
+
+class _Asked:
+    """The partitions of a request, with their answers."""
+
+    def __init__(self) -> None:
+        self.topics: list[FetchResponse.Topic] = []
+        self.ranges: list[FetchRange] = []
+        self.answers: list[tuple[FetchResponse.Partition, str]] = []
+        """The answer and the topic's name for each of `ranges`."""
+        self.empties: list[tuple[FetchResponse.Partition, str, Fetched]] = []
+        """The partitions of internal topics."""
+        self.has_errors = False
+        self._keys: set[PartitionKey] = set()
+
+    def add(self, found: StreamView | ErrorCode, partition: FetchRequest.Partition) -> FetchResponse.Partition | None:
+        """Add a partition of a topic; returns its answer, None if it is already asked for: Kafka, too, answers it once."""
+        answer = FetchResponse.Partition(
+            partition_index=partition.partition, high_watermark=-1, last_stable_offset=-1, records=b""
         )
-        for answer, name, result in chain(zip(answers, names, results, strict=True), empties):
-            if turns.is_over():
-                await asyncio.sleep(0)
-            if context.streams.may(caller.who, Operation.READ, name):
-                _fill(answer, result, caller)
-            else:  # the access rules changed while the request waited
-                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                metrics.KAFKA_ERRORS.labels("FETCH", ErrorCode.TOPIC_AUTHORIZATION_FAILED.name).inc()
-    return FetchResponse(responses=topics)
+        if code := _check(found, partition):
+            self.has_errors = True
+            _refuse(answer, code)
+            return answer
+        assert isinstance(found, StreamView)
+        key = found.partition(partition.partition)
+        if key in self._keys:
+            return None
+        self._keys.add(key)
+        item = FetchRange(key, partition.fetch_offset, partition.partition_max_bytes)
+        if is_internal(found):
+            self.empties.append((answer, found.name, Fetched(item, start=0, end=0, last_stable=0)))
+        else:
+            self.ranges.append(item)
+            self.answers.append((answer, found.name))
+        return answer
+
+
+async def _read(context: KafkaContext, caller: Caller, request: FetchRequest, asked: _Asked, turns: Turns) -> None:
+    """Read what is asked for, and fill in the answers."""
+    results = await context.streams.fetch(
+        asked.ranges,
+        bytes_min=0 if asked.has_errors else request.min_bytes,
+        bytes_max=min(request.max_bytes, room(context)),
+        wait_ms=max(request.max_wait_ms, 0),
+        is_committed=request.isolation_level == READ_COMMITTED,
+    )
+    read = ((answer, name, result) for (answer, name), result in zip(asked.answers, results, strict=True))
+    for answer, name, result in chain(read, asked.empties):
+        if turns.is_over():
+            await asyncio.sleep(0)
+        if context.streams.may(caller.who, Operation.READ, name):
+            _fill(answer, result, caller)
+        else:  # the access rules changed while the request waited
+            _refuse(answer, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def size_of(response: FetchResponse | ShareFetchResponse) -> int:
@@ -137,13 +150,14 @@ def _check(found: StreamView | ErrorCode, partition: FetchRequest.Partition) -> 
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition.current_leader_epoch > EPOCH_MAX:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if partition.fetch_offset != 0 and is_internal(found):
+        return ErrorCode.OFFSET_OUT_OF_RANGE
     return ErrorCode.NONE
 
 
 def _fill(answer: FetchResponse.Partition, result: Fetched, caller: Caller) -> None:
     if result.error is not None:
-        answer.error_code = _code(result.error, caller)
-        metrics.KAFKA_ERRORS.labels("FETCH", ErrorCode(answer.error_code).name).inc()
+        _refuse(answer, _code(result.error, caller))
         return
     answer.high_watermark = result.end
     answer.last_stable_offset = result.last_stable
@@ -151,6 +165,11 @@ def _fill(answer: FetchResponse.Partition, result: Fetched, caller: Caller) -> N
     if result.views:
         answer.records = result.views
         metrics.FETCH_BYTES.inc(result.size_bytes)
+
+
+def _refuse(answer: FetchResponse.Partition, code: ErrorCode) -> None:
+    answer.error_code = code
+    metrics.KAFKA_ERRORS.labels("FETCH", code.name).inc()
 
 
 def _code(error: BearlakeError, caller: Caller) -> ErrorCode:

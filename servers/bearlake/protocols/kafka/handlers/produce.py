@@ -164,7 +164,7 @@ async def _find_owners(call: ProduceCall) -> None:
 async def _check(call: ProduceCall, frame: memoryview) -> None:
     """Check, in threads, the batches whose check takes long."""
     context = call.connection.context
-    turns = Turns()
+    turns, since = Turns(), asyncio.get_running_loop().time()
     for place, (topic, index, start, end, status, attributes, *_) in enumerate(call.entries):
         if turns.is_over(1 + (end - start) * AT_ONCE // AT_ONCE_BYTES_MAX):
             await asyncio.sleep(0)
@@ -174,7 +174,9 @@ async def _check(call: ProduceCall, frame: memoryview) -> None:
         if isinstance(found, Refusal) or not 0 <= index < found.partition_count:
             continue  # `_submit` rejects it
         if end - start <= found.rules.batch_bytes_max:
-            error = await context.streams.checks.check(frame[start:end], attributes, found.rules, Checked.NOTHING)
+            error = await context.streams.checks.check(
+                frame[start:end], attributes, found.rules, Checked.NOTHING, since
+            )
             if error is not None:
                 call.outcomes[place] = _refusal(error)
         call.checked.add(place)
@@ -336,7 +338,7 @@ def _unknown_id(context: KafkaContext, caller: Caller, topic_id: bytes) -> Refus
 
 def _refusal(error: BearlakeError) -> Refusal:
     if isinstance(error, BadRecord):
-        return Refusal(ErrorCode.INVALID_RECORD, str(error), error.indexes)
+        return Refusal(ErrorCode.INVALID_RECORD, str(error), [*zip(error.indexes, error.reasons, strict=True)])
     if isinstance(error, BadTimestamp):
         return Refusal(ErrorCode.INVALID_TIMESTAMP, str(error))
     return Refusal(code_of(error), str(error))

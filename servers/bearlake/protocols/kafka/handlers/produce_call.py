@@ -53,12 +53,15 @@ class Requester(Protocol):
 class Refusal:
     """Why one partition's batch is not appended."""
 
-    __slots__ = ("code", "message", "record_indexes")
+    __slots__ = ("code", "message", "record_errors")
 
-    def __init__(self, code: ErrorCode, message: str | None = None, record_indexes: Sequence[int] = ()) -> None:
+    def __init__(
+        self, code: ErrorCode, message: str | None = None, record_errors: Sequence[tuple[int, str]] = ()
+    ) -> None:
+        """`record_errors`: the indexes of bad records, and what is wrong with each (KIP-467)."""
         self.code = code
         self.message = message
-        self.record_indexes = record_indexes
+        self.record_errors = record_errors
 
 
 class ProduceCall:
@@ -163,8 +166,8 @@ class ProduceCall:
             if refusal is not None:
                 partition.error_message = refusal.message
                 partition.record_errors = [
-                    ProduceResponse.RecordError(batch_index=index, batch_index_error_message=refusal.message)
-                    for index in refusal.record_indexes
+                    ProduceResponse.RecordError(batch_index=index, batch_index_error_message=message)
+                    for index, message in refusal.record_errors
                 ]
             topics[-1].partition_responses.append(partition)
         return ProduceResponse(responses=topics, throttle_time_ms=throttle_ms)

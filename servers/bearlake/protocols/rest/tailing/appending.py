@@ -68,7 +68,7 @@ class Appending:
 
     async def write(self, who: Principal, view: StreamView, index: int, records: Sequence[Record]) -> int:
         """Append and return the offset after the last record in the partition's log. Raises the first error."""
-        written = await self._writing.write(who, view, [(index, record) for record in records])
+        written = await self._writing.write(who, view, [(index, record) for record in records], is_whole=True)
         for result in written:
             if result.error is not None:
                 raise result.error

@@ -23,7 +23,7 @@ from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import INTERNAL, Operation, Principal, Resource, require
 from bearlake.streams.service import Streams
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Lifetimes:
         self._streams = streams
         self._sweep_ms = sweep_ms
         self._create_ms_max = create_ms_max
-        self._isolation = Isolation(log, "expire streams", streams.metadata.log.head)
+        self._isolation = FaultIsolation(log, "expire streams", streams.metadata.log.head)
         self._ahead_ms: int | None = None
         self._version = -1
         self._mortal: list[int] = []

@@ -14,8 +14,7 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.streams.groups import assignment
 from bearlake.streams.groups.consumer import embedded, view
 from bearlake.streams.groups.consumer.engine import Engine
-from bearlake.streams.groups.consumer.model import ClassicMember, ConsumerMember, MemberState
-from bearlake.streams.groups.consumer.snapshot import PROTOCOL_TYPE
+from bearlake.streams.groups.consumer.model import ClassicMember, ConsumerGroup, ConsumerMember, MemberState
 from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
@@ -51,7 +50,7 @@ class ClassicMembers:
         return engine.answered(
             Joined(
                 generation=member.epoch,
-                protocol_type=PROTOCOL_TYPE,
+                protocol_type=ConsumerGroup.protocol_type,
                 protocol_name=request.protocols[0][0],
                 leader="",
                 member_id=member.member_id,
@@ -62,7 +61,7 @@ class ClassicMembers:
         """Return the member's partitions. Raises `GroupRefusal`."""
         member, classic = self._classic(ref)
         protocol_name = classic.protocols[0][0]
-        for given, present in zip(protocol, (PROTOCOL_TYPE, protocol_name), strict=True):
+        for given, present in zip(protocol, (ConsumerGroup.protocol_type, protocol_name), strict=True):
             if given is not None and given != present:
                 raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL)
         if self._group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
@@ -74,7 +73,7 @@ class ClassicMembers:
         partitions = view.by_name(member.assigned, names.get)
         return self._engine.answered(
             Synced(
-                protocol_type=PROTOCOL_TYPE,
+                protocol_type=ConsumerGroup.protocol_type,
                 protocol_name=protocol_name,
                 assignment=assignment.encode_assignment(partitions),
             )
@@ -136,7 +135,7 @@ class ClassicMembers:
         for member in self._group.members.values():
             if member.classic is not None and member.member_id != request.member_id:
                 names &= {name for name, _ in member.classic.protocols}
-        return request.protocol_type == PROTOCOL_TYPE and bool(names)
+        return request.protocol_type == ConsumerGroup.protocol_type and bool(names)
 
     # -- what it says --------------------------------------------------------------------------------------------
 

@@ -10,19 +10,19 @@ from collections.abc import Callable, Collection, Mapping
 from typing_extensions import override
 
 from bearlake.metadata.model import PartitionKey
-from bearlake.streams.groups.consumer import snapshot, view
+from bearlake.streams.groups.consumer import snapshot
 from bearlake.streams.groups.consumer.classic_members import ClassicMembers
 from bearlake.streams.groups.consumer.engine import Engine
+from bearlake.streams.groups.consumer.engine_machine import EngineMachine
 from bearlake.streams.groups.consumer.heartbeats import Heartbeats
 from bearlake.streams.groups.consumer.model import LEAVES, ConsumerGroup, ConsumerMember, Heartbeat, HeartbeatAnswer
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.consumer.subscriptions import Topics
-from bearlake.streams.groups.machines import GroupMachine
-from bearlake.streams.groups.model import Group, GroupKind, Joined, JoinRequest, MemberRef, Summary, Synced
+from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
 
-class ConsumerMachine(GroupMachine):
+class ConsumerMachine(EngineMachine[ConsumerGroup]):
     """Runs one group's protocol. Use it from the event loop's thread only."""
 
     def __init__(
@@ -136,50 +136,6 @@ class ConsumerMachine(GroupMachine):
             if ref.generation > member.epoch or since is None or since > ref.generation:
                 raise GroupRefusal(Problem.STALE_MEMBER_EPOCH)
 
-    # -- the group -----------------------------------------------------------------------------------------------
-
-    @override
-    def renew_session(self, member_id: str) -> None:
-        member = self.group.members.get(member_id)
-        if member is not None and not self.engine.is_closed:
-            self.engine.renew(member)
-
-    @override
-    def close(self, problem: Problem) -> None:
-        self.engine.close(problem)
-
-    @override
-    def saved(self, ticket: int) -> None:
-        self.engine.saved(ticket)
-
-    @override
-    def save_failed(self, ticket: int) -> None:
-        self.engine.save_failed(ticket)
-
     @override
     def encode(self) -> tuple[str, bytes]:
-        return snapshot.PROTOCOL_TYPE, snapshot.encode(self.group)
-
-    @override
-    def view(self) -> Group:
-        return view.classic_view(self.group, self.engine.settings.session_timeout_ms)
-
-    @override
-    def summary(self) -> Summary:
-        group = self.group
-        return Summary(
-            kind=GroupKind.CONSUMER,
-            protocol_type=snapshot.PROTOCOL_TYPE,
-            state=group.state,
-            generation=group.epoch,
-            member_count=len(group.members),
-        )
-
-    @override
-    def static_id(self, member_id: str) -> str | None:
-        member = self.group.members.get(member_id)
-        return None if member is None else member.instance_id
-
-    def _check_alive(self) -> None:
-        if self.engine.is_closed:  # released since the look-up
-            raise GroupRefusal(Problem.NOT_COORDINATOR)
+        return self.group.protocol_type, snapshot.encode(self.group)

@@ -11,7 +11,6 @@ from bearlake.metadata.model import PARTITION_BITS, PartitionKey
 from bearlake.streams.groups import assignment
 from bearlake.streams.groups.consumer import embedded, view
 from bearlake.streams.groups.consumer.model import ClassicMember, ConsumerGroup, ConsumerMember, Topic
-from bearlake.streams.groups.consumer.snapshot import PROTOCOL_TYPE
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.model import Group, GroupState, Member
 
@@ -81,7 +80,7 @@ def to_classic(group: ConsumerGroup, session_timeout_ms: int, except_id: str | N
         if member.instance_id is not None:
             found.static[member.instance_id] = member.member_id
     if found.members:
-        found.protocol_type = PROTOCOL_TYPE
+        found.protocol_type = group.protocol_type
         found.state = GroupState.STABLE
         found.leader = next(iter(found.members))
         found.protocol_name = found.elect_protocol()

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from bearlake.metadata.model import PartitionKey
-from bearlake.streams.groups.model import GroupState, Protocols
+from bearlake.streams.groups.model import GroupKind, GroupState, Protocols
 
 LEAVES = -1
 """Member epoch of a heartbeat with which a member leaves."""
@@ -135,6 +135,9 @@ class ConsumerMember:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroup:
     """One group in its coordinator's memory."""
+
+    kind: ClassVar[GroupKind] = GroupKind.CONSUMER
+    protocol_type: ClassVar[str] = "consumer"
 
     name: str
     epoch: int = 0

@@ -6,42 +6,30 @@
                   "classic": null | {"session_ms", "protocols": [[name, base64]]},
                   "epoch", "previous", "state", "assigned": [[epoch, [partition]]], "revoking": …, "target": [partition]}]}
 
-A member's "matches" is the digest of the topics that match its pattern; members with the same pattern share the list. Each member's text
-is kept until the member changes: a group is saved after each change of any member.
+A member's "matches" is the digest of the topics that match its pattern; members with the same pattern share the list.
 """
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from bearlake.errors import Corrupt
-from bearlake.metadata.model import PARTITION_BITS, PartitionKey
-from bearlake.streams.groups.consumer.model import ClassicMember, ConsumerGroup, ConsumerMember, MemberState, Topic
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.groups.consumer import snapshot_frame
+from bearlake.streams.groups.consumer.model import ClassicMember, ConsumerGroup, ConsumerMember, MemberState
+from bearlake.streams.groups.consumer.snapshot_frame import Values
 
 VERSION = 2
-PROTOCOL_TYPE = "consumer"
 
 
 def encode(group: ConsumerGroup) -> bytes:
     """Encode the group."""
-    head: dict[str, object] = {
-        "version": VERSION,
-        "epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "assignor": group.assignor,
-        "topics": {name: [topic.number, topic.partition_count] for name, topic in group.topics.items()},
-    }
-    members, matches = [], {member.matches for member in group.members.values() if member.matches}
+    matches = {member.matches for member in group.members.values() if member.matches}
     group.digests = {names: group.digests.get(names) or _digest(names) for names in matches}
-    head["matches"] = {digest: sorted(names) for names, digest in group.digests.items()}
-    for member in group.members.values():
-        if member.encoded is None:
-            target = sorted(group.target.get(member.member_id, ()))
-            member.encoded = json.dumps(_member(group, member) | {"target": target})
-        members.append(member.encoded)
-    return f'{json.dumps(head)[:-1]}, "members": [{", ".join(members)}]}}'.encode()
+    lists = {digest: sorted(names) for names, digest in group.digests.items()}
+    return snapshot_frame.encode(group, VERSION, {"matches": lists}, partial(_fields, group))
 
 
 def is_consumer(snapshot: bytes) -> bool:
@@ -54,35 +42,14 @@ def is_consumer(snapshot: bytes) -> bool:
 
 def decode(name: str, snapshot: bytes) -> ConsumerGroup:
     """Decode a snapshot. Raises `Corrupt`."""
-    try:
-        values: dict[str, Any] = json.loads(snapshot)
-        if values["version"] != VERSION:
-            raise Corrupt(f"snapshot of group {name!r} has version {values['version']}, expected {VERSION}")
-        group = ConsumerGroup(
-            name=name,
-            epoch=values["epoch"],
-            assignment_epoch=values["assignment_epoch"],
-            assignor=values["assignor"],
-            topics={
-                topic: Topic(number, count, number << PARTITION_BITS)
-                for topic, (number, count) in values["topics"].items()
-            },
-        )
-        matches = {digest: frozenset(names) for digest, names in values["matches"].items()}
-        for item in values["members"]:
-            member = _decoded(item, matches)
-            group.add(member)
-            group.target[member.member_id] = frozenset(map(PartitionKey, item["target"]))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Corrupt(f"snapshot of group {name!r} is damaged: {error}") from error
-    return group
+    return snapshot_frame.decode(ConsumerGroup(name=name), snapshot, VERSION, _members)
 
 
 def _digest(names: frozenset[str]) -> str:
     return hashlib.blake2b("\n".join(sorted(names)).encode(), digest_size=16).hexdigest()
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember) -> dict[str, object]:
+def _fields(group: ConsumerGroup, member: ConsumerMember) -> dict[str, object]:
     classic = None
     if member.classic is not None:
         protocols = [[name, base64.b64encode(metadata).decode()] for name, metadata in member.classic.protocols]
@@ -107,7 +74,12 @@ def _member(group: ConsumerGroup, member: ConsumerMember) -> dict[str, object]:
     }
 
 
-def _decoded(item: Mapping[str, Any], matches: Mapping[str, frozenset[str]]) -> ConsumerMember:
+def _members(group: ConsumerGroup, values: Values) -> Iterable[ConsumerMember]:
+    matches = {digest: frozenset(names) for digest, names in values["matches"].items()}
+    return (_member(item, matches) for item in values["members"])
+
+
+def _member(item: Values, matches: Mapping[str, frozenset[str]]) -> ConsumerMember:
     classic = None
     if item["classic"] is not None:
         protocols = [(name, base64.b64decode(text, validate=True)) for name, text in item["classic"]["protocols"]]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.streams.groups import assignment
 from bearlake.streams.groups.consumer.model import ConsumerGroup, ConsumerMember
-from bearlake.streams.groups.consumer.snapshot import PROTOCOL_TYPE
-from bearlake.streams.groups.model import Group, GroupKind, Member, Protocols
+from bearlake.streams.groups.model import Group, Member, Protocols
 
 NameOf = Callable[[int], str | None]
 """Returns the name of a stream by its number, None if it does not exist."""
@@ -24,10 +23,10 @@ def classic_view(group: ConsumerGroup, session_timeout_ms: int) -> Group:
     }
     return Group(
         name=group.name,
-        kind=GroupKind.CONSUMER,
+        kind=group.kind,
         state=group.state,
         generation=group.epoch,
-        protocol_type=PROTOCOL_TYPE,
+        protocol_type=group.protocol_type,
         protocol_name=group.assignor,
         members=members,
         static=dict(group.static),

@@ -5,16 +5,14 @@ Source: Apache Kafka 4.3, GroupMetadataManager (order of checks, texts of errors
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 
 from typing_extensions import override
 
 from bearlake.metadata.model import PartitionKey
-from bearlake.streams.groups.consumer import view
+from bearlake.streams.groups.consumer.engine_machine import EngineMachine
 from bearlake.streams.groups.consumer.model import LEAVES, ConsumerMember, Heartbeat, HeartbeatAnswer
 from bearlake.streams.groups.consumer.subscriptions import Topics
-from bearlake.streams.groups.machines import GroupMachine
-from bearlake.streams.groups.model import Group, GroupKind, Joined, JoinRequest, MemberRef, Summary, Synced
+from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.share import snapshot
 from bearlake.streams.groups.share.engine import ShareEngine, engine_settings
@@ -22,7 +20,7 @@ from bearlake.streams.groups.share.model import ShareGroup
 from bearlake.streams.groups.share.settings import ShareGroupSettings
 
 
-class ShareMachine(GroupMachine):
+class ShareMachine(EngineMachine[ShareGroup]):
     """Runs one group's protocol. Use it from the event loop's thread only."""
 
     def __init__(
@@ -159,50 +157,5 @@ class ShareMachine(GroupMachine):
         raise GroupRefusal(Problem.NOT_FOUND, f"Group {self.group.name} is not a consumer group.")
 
     @override
-    def renew_session(self, member_id: str) -> None:
-        member = self.group.members.get(member_id)
-        if member is not None and not self.engine.is_closed:
-            self.engine.renew(member)
-
-    @override
-    def close(self, problem: Problem) -> None:
-        self.engine.close(problem)
-
-    @override
-    def saved(self, ticket: int) -> None:
-        self.engine.saved(ticket)
-
-    @override
-    def save_failed(self, ticket: int) -> None:
-        self.engine.save_failed(ticket)
-
-    @override
     def encode(self) -> tuple[str, bytes]:
-        return snapshot.PROTOCOL_TYPE, snapshot.encode(self.group)
-
-    @override
-    def view(self) -> Group:
-        return replace(
-            view.classic_view(self.group, self.engine.settings.session_timeout_ms),
-            kind=GroupKind.SHARE,
-            protocol_type=snapshot.PROTOCOL_TYPE,
-        )
-
-    @override
-    def summary(self) -> Summary:
-        group = self.group
-        return Summary(
-            kind=GroupKind.SHARE,
-            protocol_type=snapshot.PROTOCOL_TYPE,
-            state=group.state,
-            generation=group.epoch,
-            member_count=len(group.members),
-        )
-
-    @override
-    def static_id(self, member_id: str) -> str | None:
-        return None
-
-    def _check_alive(self) -> None:
-        if self.engine.is_closed:  # released since the look-up
-            raise GroupRefusal(Problem.NOT_COORDINATOR)
+        return self.group.protocol_type, snapshot.encode(self.group)

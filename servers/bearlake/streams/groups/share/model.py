@@ -4,16 +4,20 @@ Source: KIP-932; Apache Kafka 4.3, whose state names clients see.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from typing_extensions import override
 
 from bearlake.streams.groups.consumer.model import ConsumerGroup, ConsumerMember
-from bearlake.streams.groups.model import GroupState
+from bearlake.streams.groups.model import GroupKind, GroupState
 
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroup(ConsumerGroup):
     """One group in its coordinator's memory. Nobody owns a partition alone."""
+
+    kind: ClassVar[GroupKind] = GroupKind.SHARE
+    protocol_type: ClassVar[str] = "share"
 
     known: set[int] = field(default_factory=set)
     """Numbers of the streams in whose partitions the group may have state: those that were ever subscribed or given offsets."""

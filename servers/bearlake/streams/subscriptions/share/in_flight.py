@@ -17,56 +17,19 @@ The stored form keeps delivery counts: a record that is ACQUIRED when its server
 Source: KIP-932, KIP-1222 (renew); Apache Kafka 4.3, SharePartition.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from enum import IntEnum
-from typing import NamedTuple
 
-from bearlake.errors import Conflict, Invalid
 from bearlake.streams.subscriptions.share import packing
+from bearlake.streams.subscriptions.share.acknowledgements import (
+    AckType,
+    InvalidRecordState,
+    ShareAck,
+    acknowledged,
+    pieces,
+)
+from bearlake.streams.subscriptions.share.acquiring import Acquired, Batch, is_near_limit, skip_gap, take_all, take_few
 from bearlake.streams.subscriptions.share.runs import Edit, RecordState, Run, index_of
-
-
-class AckType(IntEnum):
-    """What a member says about a record; the numbers are those of Kafka's protocol."""
-
-    GAP = 0
-    """There is no record at this offset."""
-    ACCEPT = 1
-    RELEASE = 2
-    """Deliver it again."""
-    REJECT = 3
-    """Deliver it never again."""
-    RENEW = 4
-    """Keep it locked (KIP-1222)."""
-
-
-class InvalidRecordState(Conflict):
-    """The member does not hold the locks of all records that it acknowledges; nothing was changed."""
-
-
-class Batch(NamedTuple):
-    """A record batch of the log, offsets `[start, end)`; `is_empty`: it has no records for consumers."""
-
-    start: int
-    end: int
-    is_empty: bool = False
-
-
-class Acquired(NamedTuple):
-    """Offsets `[start, end)` that a member has acquired; `delivery_count` is 1 the first time."""
-
-    start: int
-    end: int
-    delivery_count: int
-
-
-class ShareAck(NamedTuple):
-    """Acknowledges offsets `[start, end)`: `types` has one value for all of them, or one for each."""
-
-    start: int
-    end: int
-    types: Sequence[int]
 
 
 class InFlight:
@@ -140,7 +103,7 @@ class InFlight:
 
         `record_count_max` (>= 1): stop with the batch that reaches it, or, with `is_strict`, at it. `count_max`: offsets in flight. `via`:
         the server that the member asked. Takes no more batches than it needs. Offsets without records become DONE, and so do records that
-        were delivered `delivery_count_max` times.
+        were delivered `delivery_count_max` times. Records near that limit come alone (`acquiring.py`).
         """
         found: list[Acquired] = []
         left = record_count_max
@@ -148,51 +111,21 @@ class InFlight:
         lock = Run(0, 0, RecordState.ACQUIRED, 1, member, deadline, via=via)
         edit = Edit(self._runs, max(offset, self.mark_delete), self.end)
         for batch in batches:
-            self._skip(edit, batch.start)
+            skip_gap(edit, batch.start)
             if batch.is_empty:
-                self._skip(edit, batch.end)
+                skip_gap(edit, batch.end)
                 continue
-            count = left if is_strict else batch.end - batch.start
-            taken = self._take(edit, min(batch.end, limit), lock, count, delivery_count_max)
+            end, count = min(batch.end, limit), left if is_strict else batch.end - batch.start
+            is_apart = is_near_limit(self._runs, edit.at, min(end, self.end), delivery_count_max)
+            if is_apart and found:
+                break
+            take = take_few if is_apart else take_all
+            taken = take(edit, batch, end, lock, count, delivery_count_max)
             found += taken
             left -= sum(item.end - item.start for item in taken)
-            if left <= 0 or edit.at < batch.end:
+            if left <= 0 or edit.at < batch.end or (is_apart and taken):
                 break
         self._apply(edit)
-        return found
-
-    @staticmethod
-    def _skip(edit: Edit, end: int) -> None:
-        """There are no records from here to `end`."""
-        while (piece := edit.piece(end)) is not None:
-            if piece.state is RecordState.AVAILABLE:
-                edit.put(Run(piece.start, piece.end, RecordState.DONE))
-            else:
-                edit.skip_to(piece.end)
-        if edit.at < end:
-            edit.add(Run(edit.at, end, RecordState.DONE))
-
-    @staticmethod
-    def _take(edit: Edit, end: int, lock: Run, left: int, delivery_count_max: int) -> list[Acquired]:
-        """Lock what is available from here to `end`, at most `left` offsets, as `lock` for other offsets."""
-        found: list[Acquired] = []
-        while left > 0 and edit.at < end:
-            piece = edit.piece(end)
-            if piece is None:
-                last = min(end, edit.at + left)
-                found.append(Acquired(edit.at, last, 1))
-                edit.add(lock.at(edit.at, last))
-            elif piece.state is RecordState.AVAILABLE and piece.delivery_count >= delivery_count_max:
-                edit.put(Run(piece.start, piece.end, RecordState.DONE))
-                continue
-            elif piece.state is RecordState.AVAILABLE:
-                last, count = min(piece.end, edit.at + left), piece.delivery_count + 1
-                found.append(Acquired(edit.at, last, count))
-                edit.put(replace(lock, start=edit.at, end=last, delivery_count=count))
-            else:
-                edit.skip_to(piece.end)
-                continue
-            left -= found[-1].end - found[-1].start
         return found
 
     # -- giving back ---------------------------------------------------------------------------------------------
@@ -218,7 +151,7 @@ class InFlight:
         edit: Edit | None = None
         problem = False
         ending: list[tuple[int, int]] = []
-        for start, end, kind in self._pieces(acks, may_renew=renewed_until is not None):
+        for start, end, kind in pieces(acks, self.mark_delete, self.end, may_renew=renewed_until is not None):
             if start >= end or problem:
                 continue
             edit = edit or Edit(self._runs, start, self.end)
@@ -227,7 +160,7 @@ class InFlight:
                 if not piece.is_locked or piece.member != member:
                     problem = True  # malformed acknowledgements behind it are reported first
                     break
-                run = _acknowledged(piece, kind, delivery_count_max, renewed_until)
+                run = acknowledged(piece, kind, delivery_count_max, renewed_until)
                 if awaits_save and kind not in (AckType.RENEW, AckType.RELEASE):
                     ending.append((piece.start, piece.end))
                     run = replace(piece, is_ending=True)
@@ -259,28 +192,6 @@ class InFlight:
         if is_saved:
             self.version = version  # the stored form says the same
 
-    def _pieces(self, acks: Sequence[ShareAck], *, may_renew: bool) -> Iterator[tuple[int, int, AckType]]:
-        """Return offset ranges that are in flight, with their type, in order. Raises `Invalid`."""
-        before = 0
-        for ack in acks:
-            if not before <= ack.start < ack.end:
-                raise Invalid("The acknowledgement batches are not in order of offsets.")
-            before = ack.end
-            if len(ack.types) not in (1, ack.end - ack.start):
-                raise Invalid("The number of acknowledge types differs from the number of offsets.")
-            if ack.end > self.end:
-                raise Invalid("The last offset in the batch was never acquired.")
-            kinds = [_kind(value, may_renew=may_renew) for value in ack.types]
-            start = ack.start
-            if len(kinds) == 1:
-                yield max(start, self.mark_delete), ack.end, kinds[0]
-                continue
-            for index, kind in enumerate(kinds, start=1):
-                if index == len(kinds) or kinds[index] is not kind:
-                    end = ack.start + index
-                    yield max(start, self.mark_delete), end, kind
-                    start = end
-
     def give_back(self, ranges: Sequence[tuple[int, int]], member: str) -> bool:
         """Make what `member` acquired but was not sent available as before: that delivery does not count.
 
@@ -308,7 +219,7 @@ class InFlight:
         edit = Edit(self._runs, self.mark_delete, self.end)
         while (piece := edit.piece(self.end)) is not None:
             if piece.is_locked and is_meant(piece):
-                edit.put(_acknowledged(piece, AckType.RELEASE, delivery_count_max, None))
+                edit.put(acknowledged(piece, AckType.RELEASE, delivery_count_max, None))
             else:
                 edit.skip_to(piece.end)
         return self._apply(edit)
@@ -378,23 +289,3 @@ class InFlight:
         if self._runs and self._runs[0].state is RecordState.DONE:
             del self._runs[0]
         self.mark_delete = self._runs[0].start if self._runs else self.end
-
-
-def _acknowledged(piece: Run, kind: AckType, delivery_count_max: int, renewed_until: float | None) -> Run:
-    """Return what becomes of acquired records."""
-    if kind is AckType.RENEW:
-        assert renewed_until is not None, "renewing is allowed"
-        return replace(piece, deadline=renewed_until)
-    if kind is AckType.RELEASE and piece.delivery_count < delivery_count_max:
-        return Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count)
-    return Run(piece.start, piece.end, RecordState.DONE)
-
-
-def _kind(value: int, *, may_renew: bool) -> AckType:
-    try:
-        kind = AckType(value)
-    except ValueError as error:
-        raise Invalid(f"Unknown acknowledge type: {value}") from error
-    if kind is AckType.RENEW and not may_renew:
-        raise Invalid("Renew acknowledgements are not allowed.")
-    return kind

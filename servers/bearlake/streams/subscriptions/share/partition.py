@@ -11,7 +11,9 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.streams.subscriptions.consumers import StoredEntry
 from bearlake.streams.subscriptions.model import Closed
 from bearlake.streams.subscriptions.saving import SavedCursor
-from bearlake.streams.subscriptions.share.in_flight import Acquired, Batch, InFlight, ShareAck
+from bearlake.streams.subscriptions.share.acknowledgements import ShareAck
+from bearlake.streams.subscriptions.share.acquiring import Acquired, Batch
+from bearlake.streams.subscriptions.share.in_flight import InFlight
 from bearlake.streams.subscriptions.share.terms import ShareAsk, ShareTerms
 
 log = logging.getLogger(__name__)

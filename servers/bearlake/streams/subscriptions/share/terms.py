@@ -9,7 +9,7 @@ from typing_extensions import override
 from bearlake.errors import BearlakeError, Invalid, NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.subscriptions import Cursor
-from bearlake.streams.subscriptions.share.in_flight import Acquired
+from bearlake.streams.subscriptions.share.acquiring import Acquired
 
 CURSOR_PREFIX = "\x01share/"
 """Names of share groups' cursors begin with it; subscriptions of other protocols must not."""

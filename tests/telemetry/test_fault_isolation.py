@@ -8,7 +8,7 @@ import pytest
 
 from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.telemetry import metrics
-from bearlake.telemetry.isolation import Isolation
+from bearlake.telemetry.fault_isolation import FaultIsolation
 
 log = logging.getLogger("bearlake.isolation_test")
 
@@ -22,7 +22,7 @@ class Store:
             raise Unavailable("the metadata store is down")
 
 
-async def a_round(isolation: Isolation, faults: Mapping[str, BaseException], names: str = "abc") -> list[str]:
+async def a_round(isolation: FaultIsolation, faults: Mapping[str, BaseException], names: str = "abc") -> list[str]:
     done = []
     for name in names:
         async with isolation.of(name):
@@ -35,7 +35,7 @@ async def a_round(isolation: Isolation, faults: Mapping[str, BaseException], nam
 
 @pytest.mark.parametrize("kind", [Invalid, Corrupt, NotFound, Conflict, Fenced, Denied, Overloaded, Unavailable])
 async def test_a_failure_of_one_subject_does_not_stop_the_others(kind: type[BearlakeError]) -> None:
-    isolation = Isolation(log, "test", Store().probe)
+    isolation = FaultIsolation(log, "test", Store().probe)
 
     assert await a_round(isolation, {"a": kind("broken")}) == ["b", "c"]
     assert isolation.failing == ["a"]
@@ -43,7 +43,7 @@ async def test_a_failure_of_one_subject_does_not_stop_the_others(kind: type[Bear
 
 async def test_an_unavailable_metadata_store_ends_the_round() -> None:
     store = Store()
-    isolation = Isolation(log, "test", store.probe)
+    isolation = FaultIsolation(log, "test", store.probe)
     store.is_up = False
 
     with pytest.raises(Unavailable, match="metadata store"):
@@ -53,7 +53,7 @@ async def test_an_unavailable_metadata_store_ends_the_round() -> None:
 
 async def test_a_fault_is_logged_when_it_begins_changes_or_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "bearlake.isolation_test")
-    isolation = Isolation(log, "test", Store().probe)
+    isolation = FaultIsolation(log, "test", Store().probe)
     for faults in ({"a": Corrupt("1")}, {"a": Corrupt("2")}, {"a": Denied("3")}, {}, {}):
         await a_round(isolation, faults)
 
@@ -62,7 +62,7 @@ async def test_a_fault_is_logged_when_it_begins_changes_or_ends(caplog: pytest.L
 
 
 async def test_faults_are_counted_and_a_deleted_subject_fails_no_more() -> None:
-    isolation = Isolation(log, "counted", Store().probe)
+    isolation = FaultIsolation(log, "counted", Store().probe)
     for _ in range(2):
         await a_round(isolation, {"a": Corrupt("broken"), "b": Denied("denied")})
 
@@ -73,7 +73,7 @@ async def test_faults_are_counted_and_a_deleted_subject_fails_no_more() -> None:
 
 
 async def test_a_deleted_subject_no_longer_counts_as_failing() -> None:
-    isolation = Isolation(log, "test", Store().probe)
+    isolation = FaultIsolation(log, "test", Store().probe)
     for name in "abc":
         async with isolation.of(name):
             raise Corrupt("broken")
@@ -86,7 +86,7 @@ async def test_a_deleted_subject_no_longer_counts_as_failing() -> None:
 
 async def test_a_bug_in_one_step_is_counted_and_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "bearlake.isolation_test")
-    isolation = Isolation(log, "buggy", Store().probe)
+    isolation = FaultIsolation(log, "buggy", Store().probe)
     done = [await a_round(isolation, {"a": KeyError("a bug")}) for _ in range(3)]
 
     assert done == [["b", "c"]] * 3
@@ -98,7 +98,7 @@ async def test_a_bug_in_one_step_is_counted_and_does_not_stop_the_others(caplog:
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyboardInterrupt(), SystemExit(1)], ids=repr)
 async def test_a_cancellation_ends_the_round(error: BaseException) -> None:
-    isolation = Isolation(log, "test", Store().probe)
+    isolation = FaultIsolation(log, "test", Store().probe)
 
     with pytest.raises(type(error)):
         await a_round(isolation, {"a": error})

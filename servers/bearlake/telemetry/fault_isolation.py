@@ -22,7 +22,7 @@ FAILING_COUNT_MAX = 1_000
 """Number of failing subjects that are remembered; beyond that, the oldest are logged again."""
 
 
-class Isolation:
+class FaultIsolation:
     """Used by one job, from one thread. `probe` makes a cheap request to the metadata store; `job` is a metric's label."""
 
     def __init__(self, logger: logging.Logger, job: str, probe: Callable[[], Awaitable[object]]) -> None:

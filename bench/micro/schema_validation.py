@@ -1,0 +1,118 @@
+"""Micro benchmark of validation by schemas: what one batch of Avro orders costs a server, with and without the setting.
+
+    .venv/bin/python bench/micro/schema_validation.py
+
+"none" is the check that every batch gets (`record.validation=full`). Schemas are known: the registry is not asked. A batch of more than
+64 KiB is checked by a thread; its time is measured here without the switch of threads.
+"""
+
+import asyncio
+import json
+import timeit
+from functools import partial
+
+from bearlake.metadata.open import open_metadata
+from bearlake.metadata.schemas import Registration
+from bearlake.records.batch import Compression
+from bearlake.records.codec import Record, encode
+from bearlake.streams import configs
+from bearlake.streams.checking import Checked, Checks, CheckSettings
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.library import body_of, content_of, fingerprint_of
+from bearlake.streams.schemas.model import SchemaType
+from bearlake.streams.validation.settings import ValidationSettings
+from bearlake.streams.value_rules import schema_rules
+
+LEVELS = ("none", "id", "value")
+SIZES = (100, 1024)
+BATCH_BYTES = (16 * 1024, 60 * 1024)
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
+            {"name": "sku", "type": "string"}, {"name": "count", "type": "int"}]}}},
+    ],
+}  # fmt: skip
+
+
+def number(value):
+    """Encode an int or long that is not negative."""
+    bits, out = value << 1, bytearray()
+    while bits > 0x7F:
+        out.append(bits & 0x7F | 0x80)
+        bits >>= 7
+    return bytes([*out, bits])
+
+
+def text(value):
+    """Encode a string or bytes."""
+    return number(len(value)) + value
+
+
+def order(at, size):
+    """Return an encoded order of about `size` bytes."""
+    line = text(b"sku-%06d" % at) + number(at % 100)
+    head = number(at) + text(b"\x01\x02\x03") + number(1_700_000_000_000 + at)
+    count = max(1, (size - 60) // len(line))
+    lines = number(count) + line * count + b"\0"
+    note = number(1) + text(b"n" * max(0, size - len(head) - len(lines) - 4))
+    return head + note + lines
+
+
+async def register(metadata, schema):
+    """Register a schema for the values of the stream `orders`; return its id."""
+    key, content = names.parse("orders-value"), json.dumps(schema)
+    body = body_of(SchemaType.AVRO, content, ())
+    registration = Registration(
+        subject=key,
+        revision=0,
+        fingerprint=fingerprint_of(body, None, None),
+        body=body,
+        content=content_of(SchemaType.AVRO, content, (), None, None),
+    )
+    return (await metadata.schemas.register(registration)).schema_id
+
+
+def microseconds(call):
+    """Return the best time of one call."""
+    timer = timeit.Timer(call)
+    count, _ = timer.autorange()
+    count = max(1, count // 4)
+    return min(timer.repeat(repeat=7, number=count)) / count * 1e6
+
+
+async def main():
+    """Print a line for each batch."""
+    metadata = await open_metadata("memory:///")
+    schema_id = await register(metadata, ORDER)
+    settings = CheckSettings(loop_bytes_max=1 << 40, schemas=ValidationSettings(cached_ms=600_000))
+    checks = Checks(settings, metadata.schemas)
+    rules = {}
+    for level in LEVELS:
+        given = {"schema.validation": level}
+        rules[level] = configs.rules(given, schema_rules("orders", given))
+    head = b"\0" + schema_id.to_bytes(4, "big")
+    for compression in (Compression.NONE, Compression.LZ4):
+        for size in SIZES:
+            for batch_bytes in BATCH_BYTES:
+                values = [head + order(at, size) for at in range(batch_bytes // size)]
+                raw = sum(map(len, values))
+                batch = encode([Record(key=b"k", value=value) for value in values], codec=compression)
+                for level in LEVELS:
+                    assert await checks.check(batch, compression, rules[level], Checked.NOTHING) is None
+                    assert checks.at_once(batch, compression, rules[level], Checked.NOTHING) is True
+                    took = microseconds(partial(checks.at_once, batch, compression, rules[level], Checked.NOTHING))
+                    print(
+                        f"{compression.name:<5} {len(values):>4} orders of {raw // len(values):>5} bytes  {level:<6}"
+                        f" {took:>8.1f} us {raw / took:>7.0f} MB/s {took / len(values):>6.2f} us per record"
+                    )
+    checks.close()
+    await metadata.close()
+
+
+asyncio.run(main())

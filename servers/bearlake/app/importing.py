@@ -1,0 +1,174 @@
+"""`bearlake import kafka`: a process that joins the deployment as a server without clients, and copies topics.
+
+The registration's name follows from source and patterns: a second process for the same import fences the first one.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from bearlake.app.joining import joined
+from bearlake.errors import NotFound
+from bearlake.importing.access import AccessCopied, copy_access
+from bearlake.importing.cluster import SourceCluster
+from bearlake.importing.copying import Copy
+from bearlake.importing.groups import GroupOffsets
+from bearlake.importing.selection import Selection
+from bearlake.importing.target import Target
+from bearlake.importing.verifying import Compared, verify
+from bearlake.settings.document import Settings
+from bearlake.telemetry import metrics
+from bearlake.telemetry.logs import LogSettings, set_up
+
+if TYPE_CHECKING:
+    from bearlake.importing.schemas import SchemasCopied
+    from bearlake.streams.service import Streams
+
+SHOW_S = 0.5
+"""Time (s) between two calls of `show`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """What to import. `bootstrap`: `host:port` of brokers of the source, with commas; `patterns`: regular expressions of topics' names."""
+
+    bootstrap: str
+    patterns: Sequence[str]
+    follow: bool = False
+    verify: bool = False
+    """Compare the streams with the topics at the end; not with `follow`."""
+    access_rules: bool = False
+    """Copy access rules at the start."""
+    registry: str = ""
+    """URL of a schema registry whose schemas are copied at the start; empty: none."""
+    admin_port: int | None = None
+    """Port of the admin API, which serves health and metrics; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far an import is. `lag`: offsets that the source has and the target does not."""
+
+    copied_bytes: int
+    lag: int
+    partitions: Sequence[Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """The result: progress at the end, what could not be copied, and why."""
+
+    progress: Progress
+    left_configs: Mapping[str, Sequence[str]]
+    """By topic, the configs that cannot be used here."""
+    groups: Sequence[str]
+    """Consumer groups whose offsets the streams have."""
+    refused_groups: Mapping[str, str]
+    """Other groups, with the reason."""
+    ended: Mapping[str, str]
+    """Topics that could not be copied to the end, with the reason."""
+    access: AccessCopied | None
+    """What became of the access rules; None: not asked for."""
+    schemas: "SchemasCopied | None"
+    """What became of the schemas; None: not asked for."""
+    compared: Sequence[Compared]
+    """The comparison of each partition; empty if it was not asked for."""
+
+
+async def import_topics(
+    settings: Settings, options: ImportOptions, show: Callable[[Progress], None] = lambda _: None
+) -> Imported:
+    """Copy the topics that match now; with `follow`, until cancelled. `show` is called twice a second.
+
+    Raises as `Copy.run`, `copy_access`, `verify` and `joined`.
+    """
+    set_up(_log_settings(settings.logs))
+    cluster = SourceCluster(options.bootstrap, settings.imports.source)
+    selection = Selection(cluster, options.patterns)
+    topics = await selection.look()  # errors of the source come before those of the stores
+    if not topics:
+        raise NotFound(f"the source {options.bootstrap} has no topic that matches {' or '.join(options.patterns)}")
+    async with joined(settings, _name(options), options.admin_port) as streams:
+        access = None
+        if options.access_rules:
+            access = await copy_access(cluster, streams.access, [topic.name for topic in topics])
+        schemas = await _copy_schemas(settings, options.registry, streams) if options.registry else None
+        target, groups = Target(streams, cluster.cluster_id), GroupOffsets(cluster, streams)
+        copy = Copy(cluster, target, selection, settings.imports.copy, groups.copy)
+        await _run(copy, options, settings.imports.copy.bytes_per_s, show)
+        compared: Sequence[Compared] = ()
+        if options.verify:
+            copied = {item.topic.name: item.topic for item in copy.partitions}
+            compared = await verify(cluster, streams, target, list(copied.values()))
+        return Imported(
+            progress=progress_of(copy),
+            left_configs=selection.left,
+            groups=groups.copied.names,
+            refused_groups=groups.copied.refused,
+            ended={name: str(error) for name, error in copy.ended.items()},
+            access=access,
+            schemas=schemas,
+            compared=compared,
+        )
+
+
+async def _copy_schemas(settings: Settings, url: str, streams: Streams) -> "SchemasCopied":
+    from bearlake.importing.registry import SourceRegistry
+    from bearlake.importing.schemas import copy_schemas  # its libraries are an extra of their own
+    from bearlake.streams.schemas.service import Schemas
+
+    source = SourceRegistry(url, settings.imports.registry)
+    with closing(Schemas(streams.metadata.schemas, settings.schemas)) as schemas:
+        return await copy_schemas(source, schemas)
+
+
+async def _run(copy: Copy, options: ImportOptions, bytes_per_s_max: int, show: Callable[[Progress], None]) -> None:
+    metrics.IMPORT_LAG.set_function(lambda: sum(item.lag for item in copy.partitions))
+    metrics.IMPORT_PARTITIONS.set_function(lambda: len(copy.partitions))
+    metrics.IMPORT_ENDED.set_function(lambda: len(copy.ended))
+    metrics.IMPORT_BYTES_PER_S_MAX.set(bytes_per_s_max)
+    running = asyncio.ensure_future(copy.run(follow=options.follow))
+    try:
+        while not (await asyncio.wait({running}, timeout=SHOW_S))[0]:
+            show(progress_of(copy))
+        await running
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def _log_settings(settings: LogSettings) -> LogSettings:
+    """Return how this command logs: warnings for people, unless the settings say otherwise."""
+    level = "WARNING" if settings.level == "INFO" else settings.level
+    return replace(settings, level=level, format="text" if settings.format == "auto" else settings.format)
+
+
+async def promote(settings: Settings, names: Sequence[str]) -> None:
+    """Let everybody append to these streams; their imports end. Raises `NotFound`, `Unavailable`."""
+    async with joined(settings, "import-promote") as streams:
+        for name in names:
+            await Target(streams, "").promote(name)
+
+
+def progress_of(copy: Copy) -> Progress:
+    """Return how far a copy is."""
+    rows = [
+        {
+            "topic": item.topic.name,
+            "partition": item.index,
+            "start_offset": item.start,
+            "end_offset": item.end,
+            "source_offset": item.source_stable,
+            "lag": item.lag,
+        }
+        for item in copy.partitions
+    ]
+    return Progress(copied_bytes=copy.copied.bytes, lag=sum(item.lag for item in copy.partitions), partitions=rows)
+
+
+def _name(options: ImportOptions) -> str:
+    about = "\n".join([options.bootstrap, *sorted(options.patterns)])
+    return f"import-{crc32(about.encode()):08x}"

@@ -1,0 +1,189 @@
+"""`bearlake import`: topics of another Kafka-compatible cluster, with the same offsets."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+
+from bearlake.cli.extras import run_async, server_module
+from bearlake.cli.lake_options import chosen, lake_options
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
+from bearlake.cli.progress import Progress
+
+COLUMNS = {
+    "topic": "TOPIC",
+    "partition": "PARTITION",
+    "start_offset": "START",
+    "end_offset": "END",
+    "source_offset": "SOURCE END",
+    "lag": "LAG",
+}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group(name="import")
+def import_() -> None:
+    """Bring topics of another cluster here, with the same offsets."""
+
+
+def source_options(command: F) -> F:
+    """How the source is reached: TLS and login. Each option is a setting of `imports.source`."""
+    for option in (
+        click.option(
+            "--tls-ca-file", metavar="FILE", help="Authorities of the brokers' certificates (PEM); means TLS."
+        ),
+        click.option("--tls", is_flag=True, default=None, help="Connect to the source with TLS."),
+        click.option("--password-file", metavar="FILE", help="File with that user's password."),
+        click.option("--user", metavar="NAME", help="User at the source."),
+        click.option("--mechanism", type=click.Choice(MECHANISMS), help="How to log in at the source."),
+    ):
+        command = option(command)
+    return command
+
+
+@import_.command()
+@click.option("--from", "bootstrap", required=True, metavar="HOST:PORT", help="Brokers of the source, with commas.")
+@click.option(
+    "--topics",
+    "patterns",
+    multiple=True,
+    required=True,
+    metavar="REGEX",
+    help="Whole names of topics; may be repeated.",
+)
+@click.option("--follow", is_flag=True, help="Go on with new records and topics until interrupted.")
+@click.option("--bytes-per-s", type=click.IntRange(0), help="Limit of the speed  [default: none].")
+@click.option("--verify", is_flag=True, help="Then compare all records with the source; reads both once more.")
+@click.option(
+    "--access-rules", is_flag=True, help="Copy the access rules of topics, groups and transactional ids, too."
+)
+@click.option("--registry", metavar="URL", default="", help="Copy the schemas of this registry, too, with their ids.")
+@source_options
+@click.option("--admin-port", type=click.IntRange(0, 65535), help="Serve health and metrics on this port.")
+@lake_options
+@json_option
+def kafka(
+    bootstrap: str,
+    patterns: tuple[str, ...],
+    follow: bool,
+    verify: bool,
+    access_rules: bool,
+    registry: str,
+    admin_port: int | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Copy topics of a Kafka cluster: offsets, timestamps, headers, batches, transactions, topic configs and group offsets.
+
+    It may be interrupted and started again at any time. The streams take no other records until `bearlake import promote`.
+
+    \b
+    bearlake import kafka --from kafka:9092 --topics 'orders.*' --follow
+    """
+    if follow and verify:
+        raise click.UsageError(
+            "--verify compares at the end, and --follow has none: run the command again without --follow"
+        )
+    module = server_module("bearlake.app.importing")
+    options = module.ImportOptions(
+        bootstrap=bootstrap,
+        patterns=patterns,
+        follow=follow,
+        verify=verify,
+        access_rules=access_rules,
+        registry=registry,
+        admin_port=admin_port,
+    )
+    settings = chosen(given, extra="kafka", more=_settings(given))
+    line = Progress("imported", "bytes", is_quiet=as_json)
+    found = run_async(module.import_topics(settings, options, lambda now: _show(line, now)))
+    line.clear()
+    if as_json:
+        print_json(_as_json(found))
+    else:
+        _print(found)
+    return 1 if found.ended or any(item.different for item in found.compared) else 0
+
+
+def _as_json(found: Any) -> dict[str, object]:  # bearlake.app.importing.Imported, which is imported late
+    access = found.access
+    return {
+        "copied_bytes": found.progress.copied_bytes,
+        "lag": found.progress.lag,
+        "partitions": list(found.progress.partitions),
+        "left_configs": dict(found.left_configs),
+        "groups": list(found.groups),
+        "refused_groups": dict(found.refused_groups),
+        "ended": dict(found.ended),
+        "access": access
+        and {
+            "rule_count": len(access.rules),
+            "left": access.left,
+            "users": [dict(zip(("user", "mechanism", "iterations"), user, strict=True)) for user in access.users],
+        },
+        "schemas": found.schemas and asdict(found.schemas),
+        "compared": [asdict(item) for item in found.compared],
+    }
+
+
+def _print(found: Any) -> None:
+    print_table(found.progress.partitions, COLUMNS)
+    for topic, names in found.left_configs.items():
+        say(f"{printable(topic)}: configs that cannot be used here: {printable(', '.join(names))}", is_error=True)
+    if found.groups:
+        say(f"offsets of {len(found.groups):,} consumer groups")
+    for group, reason in found.refused_groups.items():
+        say(f"group {printable(group)}: {reason}", is_error=True)
+    if found.access is not None:
+        say(f"{len(found.access.rules):,} access rules")
+        for text in found.access.left:
+            say(f"rule not copied: {printable(text)}", is_error=True)
+        for user, mechanism, _ in found.access.users:
+            say(f"user {printable(user)} ({mechanism}) needs a password here: no cluster shows it", is_error=True)
+    if found.schemas is not None:
+        say(f"{found.schemas.registered:,} versions of schemas; {found.schemas.present:,} were here already")
+        for name, reason in found.schemas.refused.items():
+            say(f"schema {printable(name)}: {printable(reason)}", is_error=True)
+    for item in found.compared:
+        where = f"{printable(item.topic)}, partition {item.partition}, offsets {item.start} to {item.end}"
+        counts = f"{item.same_batches:,} batches with the same bytes, {item.same_records:,} records of other batches"
+        say(f"{where}: {counts}, {item.missing:,} records on one side only, {item.different:,} differences")
+        for text in item.shown:
+            say(f"  {text}", is_error=True)
+    for topic, reason in found.ended.items():
+        say(f"{printable(topic)}: not copied to the end: {printable(reason)}", is_error=True)
+
+
+@import_.command()
+@click.argument("streams", nargs=-1, required=True)
+@lake_options
+def promote(streams: tuple[str, ...], **given: Any) -> int:
+    """Let everybody append to imported streams. Their import ends; it cannot be continued."""
+    module = server_module("bearlake.app.importing")
+    run_async(module.promote(chosen(given, extra="kafka"), streams))
+    for name in streams:
+        say(f"{name}: promoted")
+    return 0
+
+
+def _settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
+    """Return the settings that this command's own options name."""
+    places = {
+        "bytes_per_s": ("imports.copy.bytes_per_s", "--bytes-per-s"),
+        "mechanism": ("imports.source.mechanism", "--mechanism"),
+        "user": ("imports.source.user", "--user"),
+        "password_file": ("imports.source.password_file", "--password-file"),
+        "tls_ca_file": ("imports.source.tls_ca_file", "--tls-ca-file"),
+    }
+    found = {path: (given[key], option) for key, (path, option) in places.items() if given[key] is not None}
+    if given["tls"] or given["tls_ca_file"]:
+        found["imports.source.tls"] = (True, "--tls")
+    return found
+
+
+def _show(line: Progress, now: Any) -> None:  # bearlake.app.importing.Progress, which is imported late
+    at = [row["end_offset"] for row in now.partitions]
+    left = now.lag
+    line.show(now.copied_bytes, sum(at) / (sum(at) + left) if at and sum(at) + left else None)

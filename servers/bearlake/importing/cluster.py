@@ -1,0 +1,182 @@
+"""The source cluster: its topics, where their partitions are, their offsets and configs.
+
+Source: Kafka protocol guide (Metadata, ListOffsets, DescribeConfigs).
+"""
+
+import re
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from bearlake.errors import Denied, Invalid, Unavailable
+from bearlake.importing.login import SourceLogin
+from bearlake.importing.settings import SourceSettings
+from bearlake.importing.source import Connection
+from bearlake.protocols.kafka import messages
+from bearlake.protocols.kafka.errors import ErrorCode
+
+LATEST, EARLIEST = -1, -2
+READ_COMMITTED = 1
+_TOPIC = 2
+_SET_ON_THE_TOPIC = 1
+_LIST_OFFSETS_NEWEST = 9
+"""The newest version of ListOffsets without a time limit of the broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """A topic of the source. `leaders`: the address of each partition's leader, by index; "" if there is none now."""
+
+    name: str
+    id: uuid.UUID
+    """Zero if the source is too old for topic ids."""
+    leaders: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBounds:
+    """A partition's first offset and its last stable offset, as of now."""
+
+    start: int
+    stable: int
+
+
+class SourceCluster:
+    """The source. Questions are rare, and brokers close idle connections: so each question, or each round of them, opens connections."""
+
+    def __init__(self, bootstrap: str, settings: SourceSettings) -> None:
+        """`bootstrap`: `host:port` of any broker, or several with commas. Raises `Invalid` if a TLS file cannot be used."""
+        self.bootstrap = bootstrap
+        self.settings = settings
+        self._login = SourceLogin(settings)
+        self.cluster_id = ""
+        """Known after `topics`."""
+        self.brokers: Sequence[str] = ()
+        """Addresses of all brokers, as of the newest `topics`."""
+
+    async def connect(self, address: str = "") -> Connection:
+        """Connect to a broker; by default to the first bootstrap address that answers. Raises as `Connection.open`."""
+        addresses = [address] if address else [item.strip() for item in self.bootstrap.split(",")]
+        for other in addresses[:-1]:
+            with suppress(Unavailable):
+                return await Connection.open(other, self.settings, self._login)
+        return await Connection.open(addresses[-1], self.settings, self._login)
+
+    async def topics(self, patterns: Sequence[str]) -> list[SourceTopic]:
+        """Return the topics whose whole name matches one of the regular expressions, by name, without internal ones.
+
+        Raises:
+            Invalid: a pattern is not a regular expression.
+            Unavailable: the source does not answer.
+        """
+        try:
+            expressions = [re.compile(pattern) for pattern in patterns]
+        except re.error as error:
+            raise Invalid(f"the pattern of topics is not a regular expression: {error}") from error
+        async with await self.connect() as connection:
+            found = await connection.ask(messages.MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        self.cluster_id = found.cluster_id or ""
+        brokers = {broker.node_id: f"{broker.host}:{broker.port}" for broker in found.brokers}
+        self.brokers = sorted(brokers.values())
+        topics = [
+            _topic(topic, brokers)
+            for topic in found.topics
+            if not topic.is_internal and any(expression.fullmatch(topic.name or "") for expression in expressions)
+        ]
+        return sorted(topics, key=lambda topic: topic.name)
+
+    async def bounds(self, topic: SourceTopic, connections: "Connections") -> list[SourceBounds]:
+        """Return the bounds of each partition of the topic. Raises `Denied`; `Unavailable`, also while a partition has no leader."""
+        found: dict[int, SourceBounds] = {}
+        for address in sorted(set(topic.leaders)):
+            if not address:
+                raise Unavailable(f"a partition of the source's topic {topic.name!r} has no leader")
+            indexes = [index for index, leader in enumerate(topic.leaders) if leader == address]
+            connection = await connections.to(address)
+            starts = await _offsets(connection, topic.name, indexes, EARLIEST)
+            ends = await _offsets(connection, topic.name, indexes, LATEST)
+            found |= {index: SourceBounds(start=starts[index], stable=ends[index]) for index in indexes}
+        return [found[index] for index in range(len(topic.leaders))]
+
+    async def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the configs that are set on each topic itself, not those that it inherits. Raises `Denied`, `Unavailable`."""
+        kind = messages.DescribeConfigsRequest
+        request = kind(
+            resources=[
+                kind.Resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names
+            ]
+        )
+        async with await self.connect() as connection:
+            answer = await connection.ask(request)
+        found: dict[str, dict[str, str]] = {}
+        for result in answer.results:
+            check(result.error_code, f"the configs of topic {result.resource_name!r}")
+            found[result.resource_name] = {
+                config.name: config.value
+                for config in result.configs
+                if config.config_source == _SET_ON_THE_TOPIC and config.value is not None
+            }
+        return found
+
+
+class Connections:
+    """One connection to each broker, for one round of questions; an asynchronous context. A connection that failed is opened again."""
+
+    def __init__(self, cluster: SourceCluster) -> None:
+        self._cluster = cluster
+        self._open: dict[str, Connection] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._open.values():
+            await connection.close()
+
+    async def to(self, address: str) -> Connection:
+        """Return a connection to the broker. Raises as `Connection.open`."""
+        found = self._open.get(address)
+        if found is None or found.is_closed:
+            found = self._open[address] = await self._cluster.connect(address)
+        return found
+
+
+async def _offsets(connection: Connection, name: str, indexes: Sequence[int], timestamp: int) -> dict[int, int]:
+    kind = messages.ListOffsetsRequest
+    partitions = [kind.Partition(partition_index=index, timestamp=timestamp) for index in indexes]
+    request = kind(replica_id=-1, isolation_level=READ_COMMITTED, topics=[kind.Topic(name=name, partitions=partitions)])
+    answer = await connection.ask(request, newest=_LIST_OFFSETS_NEWEST)
+    found = answer.topics[0].partitions
+    for partition in found:
+        check(partition.error_code, f"the offsets of topic {name!r}, partition {partition.partition_index}")
+    return {partition.partition_index: partition.offset for partition in found}
+
+
+def _topic(topic: Any, brokers: Mapping[int, str]) -> SourceTopic:
+    check(topic.error_code, f"topic {topic.name!r}")
+    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    if [partition.partition_index for partition in partitions] != list(range(len(partitions))):
+        raise Unavailable(f"the source does not list all partitions of topic {topic.name!r}")
+    leaders = [brokers.get(partition.leader_id, "") for partition in partitions]
+    return SourceTopic(name=topic.name, id=uuid.UUID(bytes=bytes(topic.topic_id or bytes(16))), leaders=leaders)
+
+
+def check(code: int, what: str) -> None:
+    """Raise the error kind of a code of the source; nothing if it is 0.
+
+    Raises:
+        Denied: the source does not let this client read it.
+        Unavailable: any other error; ask again. A topic id that a broker does not know may be too new for it, or gone.
+    """
+    if code == ErrorCode.NONE:
+        return
+    name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
+    message = f"the source refuses {what}: {name}"
+    if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+        raise Denied(message)
+    raise Unavailable(message)

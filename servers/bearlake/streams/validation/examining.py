@@ -1,0 +1,228 @@
+"""Examines the keys and values of one batch, by what a server knows of their schemas. Pure; runs in any thread.
+
+Records are added in parts, so that a batch of a million records needs no object for each at the same time. Values that have one schema are
+decoded together.
+
+    0       1           5
+    ┌───────┬───────────┬───────
+    │ magic │ schema id │ value        Source: Confluent, "Formats, Serializers, and Deserializers", wire format.
+    │ 0     │ uint32 BE │
+    └───────┴───────────┴───────
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bearlake.errors import Invalid
+from bearlake.streams.schema_rules import PartRules, SchemaRules, Validation
+from bearlake.streams.validation.known import Found, SchemaView
+
+HEAD_BYTES = 5
+_GATHERED_BYTES_MAX = 4 * 1024 * 1024
+"""Values that are held back to be decoded together, each with `_VALUE_BYTES` for its object."""
+_VALUE_BYTES = 64
+REASON_COUNT_MAX = 10
+"""Problems of a batch whose reason is told in full; it takes a second look at the value."""
+NOT_A_VALUE = "not a value of the schema that it names"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """What is known for the keys and values of one stream. `is_final`: an id that is missing here does not exist."""
+
+    key: SchemaView | None
+    value: SchemaView | None
+    is_final: bool = False
+
+
+class Missing(Exception):
+    """Schemas must be looked up before the batch can be judged: all ids that its keys, or values, name. Empty: nothing to look up."""
+
+    def __init__(self, key_ids: frozenset[int], value_ids: frozenset[int]) -> None:
+        super().__init__(len(key_ids), len(value_ids))
+        self.key_ids = key_ids
+        self.value_ids = value_ids
+
+
+class TooManySchemas(Invalid):
+    """The records of one batch name too many schemas."""
+
+    def __init__(self, count_max: int) -> None:
+        super().__init__(f"the records of a batch name more than {count_max} schemas: send fewer of them together")
+
+
+class Examination:
+    """The examination of one batch: `add` all records in order, then `problems`."""
+
+    def __init__(
+        self,
+        rules: SchemaRules,
+        views: Views,
+        schema_count_max: int,
+        problem_count_max: int,
+        *,
+        has_reasons: bool = True,
+    ) -> None:
+        """At most `problem_count_max` records are reported. Without `has_reasons`, values are looked at only once."""
+        self._found = _Problems(problem_count_max, REASON_COUNT_MAX if has_reasons else 0)
+        parts = ("key", rules.key, views.key), ("value", rules.value, views.value)
+        self._key, self._value = (
+            None
+            if part_rules is None or view is None
+            else _Part(name, part_rules, view, schema_count_max, self._found, is_final=views.is_final)
+            for name, part_rules, view in parts
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more problems are reported."""
+        return self._found.is_full
+
+    def add(self, start: int, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
+        """Examine records, the first of which has the index `start`. Raises `TooManySchemas`."""
+        if self._key:
+            self._key.add(start, keys)
+        if self._value:
+            self._value.add(start, values)
+
+    def problems(self) -> dict[int, str]:
+        """Return what is wrong with which record, by its index, ascending.
+
+        Raises:
+            Missing: not all schemas are known. The records may be good.
+        """
+        key_ids, value_ids = (part.end() if part else frozenset[int]() for part in (self._key, self._value))
+        if key_ids or value_ids:
+            raise Missing(key_ids, value_ids)
+        return dict(sorted(self._found.by_place.items()))
+
+
+class _Problems:
+    """What is wrong with which record: the first problem of each of the first records that have one."""
+
+    def __init__(self, count_max: int, reason_count_max: int) -> None:
+        self._count_max = count_max
+        self._reason_count_max = reason_count_max
+        self.by_place: dict[int, str] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.by_place) >= self._count_max
+
+    @property
+    def has_reasons(self) -> bool:
+        """Whether the reason of the next problem is told in full."""
+        return len(self.by_place) < self._reason_count_max
+
+    def note(self, place: int, problem: str) -> None:
+        if not self.is_full:
+            self.by_place.setdefault(place, problem)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Values with the same head. `refusal`: what is wrong with all of them; without, `found` checks them."""
+
+    refusal: str | None
+    found: Found | None = None
+    places: list[int] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+
+
+class _Part:
+    """Examines the keys, or the values."""
+
+    def __init__(
+        self,
+        name: str,
+        rules: PartRules,
+        view: SchemaView,
+        schema_count_max: int,
+        problems: _Problems,
+        *,
+        is_final: bool,
+    ) -> None:
+        self._name = name
+        self._rules = rules
+        self._view = view
+        self._is_final = is_final
+        self._problems = problems
+        self._schema_count_max = schema_count_max
+        self._skip = HEAD_BYTES if rules.schema_id is None else 0
+        self._groups: dict[bytes, _Group] = {}
+        self._headless = _Group(f"{name}: expected a schema id in front (0 and four bytes)")
+        self._ids: set[int] = set()
+        self._is_incomplete = False
+        self._bytes = 0
+
+    def add(self, start: int, values: Sequence[bytes | None]) -> None:
+        """Sort values by their heads. Raises `TooManySchemas`."""
+        skip = self._skip
+        heads = {b"" if value is None else value[:skip] for value in values}
+        if len(heads) == 1 and None not in values:
+            self._gather(self._group(heads.pop()), range(start, start + len(values)), values)
+            return
+        for place, value in enumerate(values, start):
+            if value is not None:
+                self._gather(self._group(value[:skip]), (place,), (value,))
+
+    def _gather(self, group: _Group, places: Sequence[int], values: Sequence[bytes | None]) -> None:
+        if group.refusal is not None:
+            for place in places:
+                self._problems.note(place, group.refusal)
+        elif group.found is not None and not self._is_incomplete:
+            group.places += places
+            group.values += values  # type: ignore[arg-type]  # there is no null among them
+            self._bytes += sum(map(len, values)) + _VALUE_BYTES * len(values)  # type: ignore[arg-type]
+            if self._bytes > _GATHERED_BYTES_MAX:
+                self._decode()
+
+    def _group(self, head: bytes) -> _Group:
+        found = self._groups.get(head)
+        if found is None:
+            if self._rules.schema_id is not None:
+                schema_id = self._rules.schema_id
+            elif len(head) < HEAD_BYTES or head[0]:
+                return self._headless
+            else:
+                schema_id = int.from_bytes(head[1:], "big")
+            if len(self._groups) >= self._schema_count_max:
+                raise TooManySchemas(self._schema_count_max)
+            self._ids.add(schema_id)
+            found = self._groups[head] = self._judged(schema_id)
+        return found
+
+    def _judged(self, schema_id: int) -> _Group:
+        """Return the group of the values with this schema."""
+        if schema_id not in self._view.ids:
+            if self._is_final:
+                return _Group(
+                    f"{self._name}: schema {schema_id} is not registered under {', '.join(self._rules.subjects)[:200]}"
+                )
+            self._is_incomplete = True
+            return _Group(None)
+        if self._rules.validation is Validation.ID:
+            return _Group(None)
+        found = self._view.found(schema_id)
+        self._is_incomplete = self._is_incomplete or found is None
+        if isinstance(found, str):
+            return _Group(f"{self._name}: schema {schema_id} cannot be checked: {found}")
+        return _Group(None, found)
+
+    def _decode(self) -> None:
+        for group in self._groups.values():
+            validator = group.found
+            if group.values and validator is not None and not isinstance(validator, str):
+                for at in validator.failures(group.values, self._skip):
+                    has_reason = self._problems.has_reasons
+                    reason = validator.reason(group.values[at], self._skip) if has_reason else NOT_A_VALUE
+                    self._problems.note(group.places[at], f"{self._name}: {reason}")
+            group.places, group.values = [], []
+        self._bytes = 0
+
+    def end(self) -> frozenset[int]:
+        """Decode what was held back; returns the ids that must be looked up: none, or all."""
+        if self._is_incomplete:
+            return frozenset(self._ids)
+        self._decode()
+        return frozenset()
