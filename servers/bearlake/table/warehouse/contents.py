@@ -148,11 +148,11 @@ class _PlainFiles(FileIO):
 
     @override
     def new_output(self, location: str) -> OutputFile:
-        raise NotImplementedError
+        raise AssertionError("these files are only read")
 
     @override
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError
+        raise AssertionError("these files are only read")
 
 
 class _Plain(InputFile):
