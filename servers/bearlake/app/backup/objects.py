@@ -22,10 +22,10 @@ async def check_objects(
     """
     missing: list[str] = []
     count = 0
-    for prefix, wanted in groupby(_rows(listed), key=lambda row: row[0].partition("/")[0] + "/"):
+    for prefix, desired in groupby(_rows(listed), key=lambda row: row[0].partition("/")[0] + "/"):
         present = store.list(prefix)
         found = await anext(present, None)
-        for key, size in wanted:
+        for key, size in desired:
             while found is not None and found.key < key:
                 found = await anext(present, None)
             if found is None or found.key != key or found.size != size:
