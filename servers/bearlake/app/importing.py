@@ -20,12 +20,12 @@ from bearlake.importing.selection import Selection
 from bearlake.importing.target import Target
 from bearlake.importing.verifying import Compared, verify
 from bearlake.settings.document import Settings
+from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.logs import LogSettings, set_up
 
 if TYPE_CHECKING:
     from bearlake.importing.schemas import SchemasCopied
-    from bearlake.streams.service import Streams
 
 SHOW_S = 0.5
 """Time (s) between two calls of `show`."""

@@ -19,7 +19,7 @@ class Place(NamedTuple):
     """Where to read: an offset of a partition."""
 
     topic: SourceTopic
-    index: int
+    partition: int
     offset: int
 
 
@@ -43,7 +43,7 @@ def request_of(places: Sequence[Place], version: int, settings: SourceSettings) 
         topic = topics.setdefault(key, kind.Topic(**named, partitions=[]))
         topic.partitions.append(
             kind.Partition(
-                partition=place.index,
+                partition=place.partition,
                 fetch_offset=place.offset,
                 partition_max_bytes=settings.partition_bytes_max,
             )

@@ -28,7 +28,11 @@ class BadTimestamp(Invalid):
 
 
 class Importing(Denied):
-    """The stream takes batches only from its import, until the import is promoted (decision 227)."""
+    """Only the import of the stream changes its records and partitions, until the stream is promoted (decision 227)."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: the stream's."""
+        super().__init__(f"stream {name!r} is being imported: only its import changes it until it is promoted")
 
 
 class Header(NamedTuple):
@@ -60,7 +64,7 @@ def admit(
     """
     rules = view.rules
     if rules.is_imported:
-        return Importing(f"stream {view.name!r} is being imported: it takes no other records until it is promoted")
+        return Importing(view.name)
     max_timestamp = header.max_timestamp
     if len(batch) > rules.batch_bytes_max:
         return TooLarge("record batch", len(batch), rules.batch_bytes_max)

@@ -178,7 +178,7 @@ def _configs(set_configs: Mapping[str, str], unset_configs: Collection[str]) -> 
 def _require_promoted(stream: Stream) -> None:
     """Raise `Importing` if only an import may change the stream's records and partitions (decision 227)."""
     if stream_configs.value(stream.configs, stream_configs.IMPORT_SOURCE):
-        raise Importing(f"stream {stream.name!r} is being imported: only its import changes it until it is promoted")
+        raise Importing(stream.name)
 
 
 def _require_no_mark(present: Mapping[str, str], set_configs: Mapping[str, str]) -> None:

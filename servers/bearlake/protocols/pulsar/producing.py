@@ -25,6 +25,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandSend,
     Shared,
 )
+from bearlake.streams.admission import Importing
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.subscriptions.creating import create_cursor
 
@@ -58,6 +59,8 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
         _check_initial_subscription(connection, request, topic.view.name)
         if topic.view.stream.is_terminated:
             raise Refused("TopicTerminatedError", f"topic {topic.name} is terminated")
+        if topic.view.rules.is_imported:  # an error for each message would make clients connect again and again
+            raise Importing(topic.view.name)
         schema = request.schema if request.HasField("schema") else None
         producer.schema_version = await context.schemas.for_producer(connection.who, topic, schema)
         is_alone = request.producer_access_mode != Shared
