@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bearlake.app.backup.taking import Told, is_known
+from bearlake.app.backup.taking import Progressed, is_known
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
 from bearlake.errors import AlreadyExists, Corrupt, Fenced, Invalid, NotFound, Unavailable
@@ -213,12 +213,12 @@ async def test_a_restore_that_dies_leaves_the_former_store_or_none(place: Place,
         await place.back_up()
         await lose_time(lake)
 
-    def die(told: Told) -> None:
+    def die(told: Progressed) -> None:
         if told.step == step:
             raise RuntimeError("killed")
 
     with pytest.raises((RuntimeError, ExceptionGroup)):
-        await place.restore(tell=die)
+        await place.restore(on_progress=die)
 
     if place.url.startswith("sqlite"):
         async with place.opened() as lake:

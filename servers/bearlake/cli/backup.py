@@ -37,7 +37,7 @@ def backup(folder: Path, valid_days: float, as_json: bool, **given: Any) -> int:
     settings = chosen(given)
     progress = _Steps("backing up", is_quiet=as_json)
     with contextlib.closing(progress):
-        made = run_async(taking.take(settings, folder, valid_ms=round(valid_days * DAY_MS), tell=progress.tell))
+        made = run_async(taking.take(settings, folder, valid_ms=round(valid_days * DAY_MS), on_progress=progress.tell))
     found = {
         "id": made.id,
         "folder": str(folder.absolute()),
@@ -89,7 +89,7 @@ def restore(
                 may_replace=replace,
                 may_lack=allow_missing,
                 offset_gap=offset_gap,
-                tell=progress.tell,
+                on_progress=progress.tell,
             )
         )
     found = {
@@ -169,13 +169,13 @@ class _Steps:
         self._step = ""
         self._line = Progress(verb, is_quiet=is_quiet)
 
-    def tell(self, told: Any) -> None:  # a `Told`
+    def tell(self, progressed: Any) -> None:  # a `Progressed`
         """Show how far the step is; may be called from any thread."""
-        if told.step != self._step:
-            self._step = told.step
+        if progressed.step != self._step:
+            self._step = progressed.step
             self._line.clear()
-            self._line = Progress(self._verb, told.step, is_quiet=self._is_quiet)
-        self._line.show(told.count)
+            self._line = Progress(self._verb, progressed.step, is_quiet=self._is_quiet)
+        self._line.show(progressed.count)
 
     def close(self) -> None:
         """Remove the line."""

@@ -70,8 +70,8 @@ async def copy(tables: IcebergTables, stream: Stream, is_known: Callable[[Applie
     return await tables.run(stream.name, copy_now)
 
 
-async def put_back(tables: IcebergTables, stream: Stream, wanted: TableCopy | None) -> bool:
-    """Return the stream's table to `wanted` (None: it has no table), and whether it had changed. Safe to repeat.
+async def put_back(tables: IcebergTables, stream: Stream, desired: TableCopy | None) -> bool:
+    """Return the stream's table to `desired` (None: it has no table), and whether it had changed. Safe to repeat.
 
     Raises:
         Conflict: other tables have the names that the table may have.
@@ -82,13 +82,13 @@ async def put_back(tables: IcebergTables, stream: Stream, wanted: TableCopy | No
     def put_back_now() -> bool:
         lookup = tables.lookup()
         table = lookup.find(stream)
-        if wanted is None:
+        if desired is None:
             lookup.drop(stream)
             return table is not None
-        metadata = _parsed(wanted)
+        metadata = _parsed(desired)
         if table is not None and _is_same(table.metadata, metadata):
             return False
-        _register(lookup, stream, table, metadata, wanted)
+        _register(lookup, stream, table, metadata, desired)
         return True
 
     return await tables.run(stream.name, put_back_now)
@@ -119,26 +119,26 @@ def _reduced(metadata: TableMetadata) -> TableMetadata:
     )
 
 
-def _parsed(wanted: TableCopy) -> TableMetadata:
+def _parsed(desired: TableCopy) -> TableMetadata:
     try:
-        return TableMetadataUtil.parse_raw(wanted.metadata)
+        return TableMetadataUtil.parse_raw(desired.metadata)
     except ValueError as error:
-        raise Corrupt(f"the copy of table {wanted.namespace}.{wanted.name} cannot be read") from error
+        raise Corrupt(f"the copy of table {desired.namespace}.{desired.name} cannot be read") from error
 
 
-def _is_same(now: TableMetadata, wanted: TableMetadata) -> bool:
+def _is_same(now: TableMetadata, desired: TableMetadata) -> bool:
     return (
-        now.table_uuid == wanted.table_uuid
-        and now.current_snapshot_id == wanted.current_snapshot_id
-        and now.properties == wanted.properties
-        and now.current_schema_id == wanted.current_schema_id
-        and now.last_column_id == wanted.last_column_id
+        now.table_uuid == desired.table_uuid
+        and now.current_snapshot_id == desired.current_snapshot_id
+        and now.properties == desired.properties
+        and now.current_schema_id == desired.current_schema_id
+        and now.last_column_id == desired.last_column_id
     )
 
 
-def _register(lookup: Lookup, stream: Stream, table: Table | None, metadata: TableMetadata, wanted: TableCopy) -> None:
+def _register(lookup: Lookup, stream: Stream, table: Table | None, metadata: TableMetadata, desired: TableCopy) -> None:
     """Register the metadata under the table's name of today, else under its name in the backup, else under its second name."""
-    names = [(wanted.namespace, wanted.name), table_identifiers(stream)[1]]
+    names = [(desired.namespace, desired.name), table_identifiers(stream)[1]]
     if table is not None:
         names.insert(0, (table.name()[0], table.name()[-1]))
         lookup.drop(stream)

@@ -10,7 +10,9 @@ from bearlake.objects import ObjectStore
 SHOWN_COUNT = 3
 
 
-async def check_objects(listed: Path, store: ObjectStore, *, may_lack: bool, tell: Callable[[int], None]) -> list[str]:
+async def check_objects(
+    listed: Path, store: ObjectStore, *, may_lack: bool, on_progress: Callable[[int], None]
+) -> list[str]:
     """Return the keys in the file `listed` that the store lacks, or has with another size.
 
     Raises:
@@ -20,17 +22,17 @@ async def check_objects(listed: Path, store: ObjectStore, *, may_lack: bool, tel
     """
     missing: list[str] = []
     count = 0
-    for prefix, wanted in groupby(_rows(listed), key=lambda row: row[0].partition("/")[0] + "/"):
+    for prefix, desired in groupby(_rows(listed), key=lambda row: row[0].partition("/")[0] + "/"):
         present = store.list(prefix)
         found = await anext(present, None)
-        for key, size in wanted:
+        for key, size in desired:
             while found is not None and found.key < key:
                 found = await anext(present, None)
             if found is None or found.key != key or found.size != size:
                 missing.append(key)
             count += 1
             if count % 1_000 == 0:
-                tell(count)
+                on_progress(count)
     if missing and not may_lack:
         shown = ", ".join(missing[:SHOWN_COUNT]) + (", …" if len(missing) > SHOWN_COUNT else "")
         raise NotFound(

@@ -14,7 +14,7 @@ from bearlake.app.backup import filling
 from bearlake.app.backup import manifest as manifests
 from bearlake.app.backup.manifest import Manifest
 from bearlake.app.backup.objects import check_objects
-from bearlake.app.backup.taking import TABLES_AT_ONCE, Tell, Told
+from bearlake.app.backup.taking import TABLES_AT_ONCE, OnProgress, Progressed
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
 from bearlake.compaction.all_streams import all_streams
@@ -60,7 +60,7 @@ async def restore(
     may_replace: bool,
     may_lack: bool = False,
     offset_gap: int | None = None,
-    tell: Tell = lambda told: None,
+    on_progress: OnProgress = lambda told: None,
 ) -> Restored:
     """Make the metadata store of the settings from the backup in `folder`.
 
@@ -84,7 +84,10 @@ async def restore(
         closing.push_async_callback(store.close)
         listed = folder / manifests.STORE / OBJECTS
         missing = await check_objects(
-            listed, store, may_lack=may_lack, tell=lambda count: tell(Told(step="objects checked", count=count))
+            listed,
+            store,
+            may_lack=may_lack,
+            on_progress=lambda count: on_progress(Progressed(step="objects checked", count=count)),
         )
         tables = open_tables(settings.tables, store, settings.object_store.url)
         closing.push_async_callback(tables.close)
@@ -97,7 +100,7 @@ async def restore(
                 folder / manifests.STORE,
                 manifest.store,
                 server_name(name),
-                lambda count: tell(Told(step="bytes of the metadata store", count=count)),
+                lambda count: on_progress(Progressed(step="bytes of the metadata store", count=count)),
                 may_replace=may_replace,
             )
         )
@@ -105,8 +108,8 @@ async def restore(
         if gap is None:
             gap = filling.gap_since(await metadata.now_ms() - manifest.taken_ms)
         aborted_count = await filling.begin_producers_anew(metadata)
-        partition_count = await _skip_offsets(metadata, store, server_name(name), gap, tell) if gap else 0
-        table_count = await _put_tables_back(metadata, tables, copies, tell)
+        partition_count = await _skip_offsets(metadata, store, server_name(name), gap, on_progress) if gap else 0
+        table_count = await _put_tables_back(metadata, tables, copies, on_progress)
         await holds.mark_restore(name)
     return Restored(
         manifest=manifest,
@@ -119,7 +122,7 @@ async def restore(
     )
 
 
-async def _skip_offsets(metadata: Metadata, store: ObjectStore, name: str, gap: int, tell: Tell) -> int:
+async def _skip_offsets(metadata: Metadata, store: ObjectStore, name: str, gap: int, on_progress: OnProgress) -> int:
     count = 0
     registered = await metadata.servers.register(
         name,
@@ -130,13 +133,13 @@ async def _skip_offsets(metadata: Metadata, store: ObjectStore, name: str, gap: 
         after=await metadata.servers.last_epoch(name),
     )
     async for count in filling.skip_offsets(metadata, store, registered.server, SystemClock(), gap):
-        tell(Told(step="partitions", count=count))
+        on_progress(Progressed(step="partitions", count=count))
     await metadata.servers.leave(registered.server)
     return count
 
 
 async def _put_tables_back(
-    metadata: Metadata, tables: IcebergTables, copies: dict[str, TableCopy | None], tell: Tell
+    metadata: Metadata, tables: IcebergTables, copies: dict[str, TableCopy | None], on_progress: OnProgress
 ) -> int:
     changed_count = done_count = 0
     turns = asyncio.Semaphore(TABLES_AT_ONCE)
@@ -146,7 +149,7 @@ async def _put_tables_back(
         async with turns:
             changed_count += await table_backup.put_back(tables, stream, copies[stream.id.hex])
             done_count += 1
-            tell(Told(step="tables", count=done_count))
+            on_progress(Progressed(step="tables", count=done_count))
 
     async with asyncio.TaskGroup() as group:
         async for stream in all_streams(metadata.streams, PAGE_COUNT):

@@ -33,14 +33,14 @@ TABLES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Progressed:
     """What a backup or a restore tells while it runs: the step, and how far it is (bytes, tables, objects or partitions)."""
 
     step: str
     count: int
 
 
-Tell = Callable[[Told], None]
+OnProgress = Callable[[Progressed], None]
 
 
 async def take(
@@ -48,7 +48,7 @@ async def take(
     folder: Path,
     *,
     valid_ms: int,
-    tell: Tell = lambda told: None,
+    on_progress: OnProgress = lambda told: None,
 ) -> Manifest:
     """Make a backup in `folder`, which must not exist. The sweeps keep what it needs for `valid_ms`.
 
@@ -70,10 +70,10 @@ async def take(
                 settings.metadata.url,
                 backend,
                 partial / manifests.STORE,
-                lambda count: tell(Told(step="bytes of the metadata store", count=count)),
+                lambda count: on_progress(Progressed(step="bytes of the metadata store", count=count)),
             )
             taken_ms = await opened.metadata.now_ms()
-            tables = await _tables(opened, copy, tell)
+            tables = await _tables(opened, copy, on_progress)
             manifests.write_tables(partial, tables)
             expires_ms = taken_ms + valid_ms
             await holds.put(
@@ -101,7 +101,7 @@ async def take(
     return manifest
 
 
-async def _tables(opened: lake.Lake, copy: StoreCopy, tell: Tell) -> dict[str, TableCopy | None]:
+async def _tables(opened: lake.Lake, copy: StoreCopy, on_progress: OnProgress) -> dict[str, TableCopy | None]:
     found: dict[str, TableCopy | None] = {}
     turns = asyncio.Semaphore(TABLES_AT_ONCE)
 
@@ -110,7 +110,7 @@ async def _tables(opened: lake.Lake, copy: StoreCopy, tell: Tell) -> dict[str, T
             found[stream.id.hex] = await table_backup.copy(
                 opened.tables, stream, lambda tasks: is_known(tasks, stream, copy)
             )
-            tell(Told(step="tables", count=len(found)))
+            on_progress(Progressed(step="tables", count=len(found)))
 
     async with asyncio.TaskGroup() as group:
         async for stream in all_streams(opened.metadata.streams, PAGE_COUNT):
