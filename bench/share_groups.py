@@ -150,7 +150,9 @@ def _until_first(counts: Sequence[Any]) -> None:
 
 def _consume(address: str, group: str, count: Any, are_ready: Any, is_over: Any) -> None:
     consumer = confluent_kafka.ShareConsumer({"bootstrap.servers": address, "group.id": group, "log_level": 0})
-    are_ready.wait(TIMEOUT_S)  # all begin together: the first one alone would read the topic before the last one has started
+    are_ready.wait(
+        TIMEOUT_S
+    )  # all begin together: the first one alone would read the topic before the last one has started
     consumer.subscribe([TOPIC])
     while not is_over.is_set():
         messages = consumer.poll(0.5)

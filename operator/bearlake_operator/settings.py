@@ -24,7 +24,10 @@ from bearlake_operator import decoder, stream_names
 from bearlake_operator.errors import Invalid
 
 PROTOCOLS = ("kafka", "pulsar", "rest", "grpc")
-RESERVED_LISTENER_NAMES = frozenset({*PROTOCOLS, "pulsar-http", "registry", "admin", "pods"})
+CATALOG = "catalog"
+"""The tier of the Iceberg REST catalog. Its values enable it; no Stream asks for it."""
+SERVER_TIERS = (*PROTOCOLS, CATALOG)
+RESERVED_LISTENER_NAMES = frozenset({*SERVER_TIERS, "pulsar-http", "registry", "admin", "pods"})
 """Names that ports and Services of tiers already use; lower-case letters, digits and dashes."""
 SCALING_SECONDS_MAX = 3600
 """Longest stabilization window of an autoscaler. Source: Kubernetes, HPAScalingRules."""
@@ -130,8 +133,10 @@ class TierListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """The common values of the pods of one protocol, or of the compaction workers."""
+    """The common values of the pods of one protocol, of the Iceberg REST catalog, or of the compaction workers."""
 
+    enabled: bool = False
+    """Whether the tier exists; of the catalog only. Tiers of protocols exist while Streams ask for them."""
     replicas: int = 2
     """Number of pods without autoscaling."""
     autoscaling: Autoscaling | None = None
@@ -269,12 +274,17 @@ class DataLayer:
     tiers: Mapping[str, Tier] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unknown = set(self.tiers) - {*PROTOCOLS, COMPACTOR}
+        unknown = set(self.tiers) - {*SERVER_TIERS, COMPACTOR}
         if unknown:
             raise ValueError(
-                f"tiers: unknown tier {', '.join(sorted(unknown))}; known tiers are {', '.join((*PROTOCOLS, COMPACTOR))}"
+                f"tiers: unknown tier {', '.join(sorted(unknown))}; known tiers are {', '.join((*SERVER_TIERS, COMPACTOR))}"
             )
-        for name in PROTOCOLS:
+        for name in (*PROTOCOLS, COMPACTOR):
+            if self.tier(name).enabled:
+                raise ValueError(
+                    f"tiers.{name}.enabled: allowed for {CATALOG} only; {name} exists while resources ask for it"
+                )
+        for name in SERVER_TIERS:
             secure = [listener.name for listener in self.tier(name).listeners if listener.tls_secret]
             if secure and name not in ADVERTISING_PROTOCOLS:
                 raise ValueError(
@@ -289,6 +299,10 @@ class DataLayer:
             ):
                 raise ValueError(
                     f"tiers.{name}.autoscaling: mode builtin needs targetRequestsPerSecond or targetBytesPerSecond"
+                )
+            if scaling and scaling.target_bytes_per_second and name == CATALOG:
+                raise ValueError(
+                    f"tiers.{name}.autoscaling: targetBytesPerSecond: the catalog counts requests only; set targetRequestsPerSecond"
                 )
 
     def tier(self, name: str) -> Tier:

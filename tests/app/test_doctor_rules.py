@@ -1,5 +1,6 @@
 """The rules of `bearlake doctor` without stores: clocks, file systems, layouts, PostgreSQL's facts."""
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from bearlake.app.doctor import clocks, machine, objects
 from bearlake.errors import Denied
 from bearlake.metadata.inspection import Verdict, layout_finding
 from bearlake.metadata.postgresql import inspection
+from bearlake.metadata.sqlite.inspection import inspect_sqlite
+from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
 from bearlake.settings.document import load_document
@@ -57,6 +60,17 @@ def test_folders_inside_others_are_examined_once(tmp_path: Path) -> None:
     settings = load_document(None, {}, options).settings
 
     assert machine.local_folders(settings) == [tmp_path]
+
+
+def test_a_path_with_two_slashes_is_read_as_servers_read_it(tmp_path: Path) -> None:
+    """`sqlite:////folder/metadata.db` has such a path."""
+    with sqlite3.connect(tmp_path / "metadata.db") as connection:
+        connection.execute("CREATE TABLE other (number INTEGER)")
+    connection.close()
+
+    found = inspect_sqlite(Path(f"/{tmp_path}/metadata.db"), SqliteSettings())
+
+    assert "content" not in {finding.subject for finding in found.findings if finding.verdict is Verdict.FAILURE}
 
 
 async def test_objects_are_examined_in_memory_and_settings_that_lose_records_are_named() -> None:

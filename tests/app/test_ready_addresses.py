@@ -13,6 +13,7 @@ def test_http_endpoints_are_urls_and_name_their_scheme() -> None:
         "registry": "h:3",
         "pulsar_http": "h:4",
         "grpc": "h:5",
+        "catalog": "h:7",
         "admin": "https://h:6",
     }
 
@@ -22,5 +23,6 @@ def test_http_endpoints_are_urls_and_name_their_scheme() -> None:
         "registry": "http://h:3",
         "pulsar_http": "http://h:4",
         "grpc": "h:5",
+        "catalog": "http://h:7",
         "admin": "https://h:6",
     }

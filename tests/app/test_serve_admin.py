@@ -9,7 +9,13 @@ from fixtures.server_process import finished, started
 
 pytestmark = pytest.mark.integration
 
-MORE_PORTS = {"kafka": [], "rest": ["--registry-port", "0"], "grpc": [], "pulsar": ["--pulsar-http-port", "0"]}
+MORE_PORTS = {
+    "kafka": [],
+    "rest": ["--registry-port", "0"],
+    "catalog": [],
+    "grpc": [],
+    "pulsar": ["--pulsar-http-port", "0"],
+}
 
 
 @pytest.mark.parametrize("protocol", list(MORE_PORTS))

@@ -20,7 +20,8 @@ def settings(folder: Path, mechanism: str = "SCRAM-SHA-512", **listeners: object
         "object_store": {"url": f"file://{folder}/objects"},
         "admin": {"port": 0},
         "authentication": {"mechanisms": [mechanism]},
-        "listeners": {name: {"port": 0} for name in ("pulsar", "pulsar_http", "registry", "rest", "grpc")} | listeners,
+        "listeners": {name: {"port": 0} for name in ("pulsar", "pulsar_http", "registry", "rest", "catalog", "grpc")}
+        | listeners,
     }
     path = folder / "settings.yaml"
     path.write_text(yaml.safe_dump(document))
@@ -28,7 +29,9 @@ def settings(folder: Path, mechanism: str = "SCRAM-SHA-512", **listeners: object
 
 
 @pytest.mark.parametrize(
-    ("role", "listener"), [("pulsar", "pulsar"), ("rest", "registry"), ("grpc", "grpc")], ids=["pulsar", "rest", "grpc"]
+    ("role", "listener"),
+    [("pulsar", "pulsar"), ("rest", "registry"), ("catalog", "catalog"), ("grpc", "grpc")],
+    ids=["pulsar", "rest", "catalog", "grpc"],
 )
 def test_a_protocol_without_logins_does_not_start_where_clients_must_log_in(
     tmp_path: Path, role: str, listener: str

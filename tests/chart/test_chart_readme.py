@@ -49,6 +49,14 @@ def table(schema: Mapping[str, Any], default: Any = None) -> str:
     return "\n".join(["| value | default | |", "|---|---|---|", *rows("", schema, default)])
 
 
+def catalog() -> Mapping[str, Any]:
+    """The values that only the catalog has; the others are those of a protocol's servers."""
+    of = SCHEMA["definitions"]
+    common, found = of["tier"]["properties"], of["catalog"]["properties"]
+    assert {name: found[name] for name in common} == common
+    return {"properties": {name: found[name] for name in found if name not in common}}
+
+
 def shown() -> str:
     """The README's part about values."""
     of = SCHEMA["definitions"]
@@ -56,6 +64,10 @@ def shown() -> str:
         ("Of the release", table(SCHEMA, VALUES)),
         ("Of a data layer: `dataLayers.<name>.…`", table(of["dataLayer"], VALUES["dataLayers"]["default"])),
         ("Of a protocol's servers: `dataLayers.<name>.tiers.<kafka, pulsar, rest or grpc>.…`", table(of["tier"])),
+        (
+            "Of the Iceberg REST catalog: `dataLayers.<name>.tiers.catalog.…`, besides those of a protocol's servers",
+            table(catalog()),
+        ),
         ("Of compaction workers: `dataLayers.<name>.tiers.compactor.…`", table(of["workers"])),
     ]
     return "\n\n".join(f"### {title}\n\n{text}" for title, text in parts) + "\n"

@@ -11,6 +11,7 @@ import yaml
 from bearlake.settings.document import Settings, load_document
 from bearlake_operator import api, decoder, settings
 from bearlake_operator.manifests import compactor, tier
+from bearlake_operator.reconcile import required_tiers
 from fixtures.chart import VALUES, objects, rendered
 
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -109,6 +110,26 @@ def test_disruptions_and_network(kafka: Objects) -> None:
     assert {9192, 9094, 9095, 9644} <= ports
 
 
+def test_the_catalog_runs_only_where_it_is_enabled(helm: str, found: settings.Settings) -> None:
+    assert required_tiers.required_tiers(found, ()) == {"default": ("catalog",)}
+    assert required_tiers.required_tiers(of_values(helm, "production"), ()) == {"default": ()}
+
+
+def test_the_catalog_has_a_service_a_network_policy_and_a_listener_outside(found: settings.Settings) -> None:
+    made_ = made(found, "catalog")
+    service = made_["Service", "bearlake-default-catalog"]["spec"]
+    nodes = made_["Service", "bearlake-default-catalog-nodes"]["spec"]
+    policy = made_["NetworkPolicy", "bearlake-default-catalog"]["spec"]
+    container = made_["Deployment", "bearlake-default-catalog"]["spec"]["template"]["spec"]["containers"][0]
+
+    assert {"name": "catalog", "port": 8181, "targetPort": "catalog", "appProtocol": "http"} in service["ports"]
+    assert nodes["ports"] == [{"name": "nodes", "port": 8181, "targetPort": "catalog", "nodePort": 30181}]
+    assert 8181 in {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+    assert container["args"][:2] == ["serve", "catalog"]
+    for resource in made_.values():
+        kubernetes_validate.validate(resource, "1.30", strict=True)
+
+
 def test_overrides_of_the_pod(pod: dict[str, Any]) -> None:
     assert pod["metadata"]["annotations"]["example.com/team"] == "lake"
     assert pod["spec"]["dnsConfig"] == {"options": [{"name": "ndots", "value": "2"}]}
@@ -148,10 +169,10 @@ def test_servers_and_workers_understand_their_settings(helm: str, name: str, tmp
     values = of_values(helm, name)
 
     for layer in values.data_layers:
-        for protocol in settings.PROTOCOLS:
-            read = as_servers_read(tier.objects(values, layer, protocol), tmp_path)
+        for name_of_tier in settings.SERVER_TIERS:
+            read = as_servers_read(tier.objects(values, layer, name_of_tier), tmp_path)
             assert read.object_store.url
-            assert getattr(read.listeners, protocol).advertised_host == "10.0.0.7"
+            assert getattr(read.listeners, name_of_tier).advertised_host == "10.0.0.7"
         resource = {"metadata": {"namespace": "n", "name": "main"}, "spec": {"dataLayer": layer}}
         assert as_servers_read(
             compactor.objects(values, api.compactor_spec(resource), namespace="bearlake", replicas=1), tmp_path

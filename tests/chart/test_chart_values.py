@@ -27,18 +27,20 @@ FORMS = {
     "adminTls": settings.AdminTls,
     "metricsToken": settings.MetricsToken,
     "tier": settings.Tier,
+    "catalog": settings.Tier,
     "workers": settings.Tier,
     "autoscaling": settings.Autoscaling,
     "workersAutoscaling": settings.Autoscaling,
     "listener": settings.TierListener,
 }
-OF_SERVERS_ALONE = {
-    "workers": {"replicas", "port", "listeners", "disruptionBudget", "maxUnavailable"},
+OF_OTHERS_ALONE = {
+    "tier": {"enabled"},
+    "workers": {"enabled", "replicas", "port", "listeners", "disruptionBudget", "maxUnavailable"},
     "workersAutoscaling": {
         *("minReplicas", "maxReplicas", "targetCpuPercent", "targetRequestsPerSecond", "targetBytesPerSecond")
     },
 }
-"""Values that do not apply to workers: a Compactor sets their number, and they have no clients."""
+"""Values that do not apply: Streams ask for the servers of protocols; a Compactor sets the number of workers, which have no clients."""
 
 
 def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -114,7 +116,7 @@ def test_values_have_the_names_and_defaults_that_the_operator_knows(definition: 
     properties = SCHEMA["definitions"][definition]["properties"]
     known = {decoder.camel_case(field.name): field for field in fields(FORMS[definition])}
 
-    assert set(properties) == set(known) - OF_SERVERS_ALONE.get(definition, set())
+    assert set(properties) == set(known) - OF_OTHERS_ALONE.get(definition, set())
     for name, schema in properties.items():
         default = known[name].default
         if isinstance(default, Enum):
@@ -130,6 +132,7 @@ def test_values_have_the_names_and_defaults_that_the_operator_knows(definition: 
         ("operator.resources.limit.cpu=1", "additional properties 'limit' not allowed"),
         ("dataLayers.default.tiers.amqp.replicas=1", "additional properties 'amqp' not allowed"),
         ("dataLayers.default.tiers.kafka.replicas=-1", "minimum: got -1, want 0"),
+        ("dataLayers.default.tiers.kafka.enabled=true", "additional properties 'enabled' not allowed"),
         ("dataLayers.default.tiers.kafka.tolerations[0].efect=x", "additional properties 'efect' not allowed"),
         (
             "dataLayers.default.tiers.kafka.podTemplate.annotations.a=b",
@@ -194,6 +197,12 @@ def listener(name: str = "OUT", type_: str = "loadbalancer", port: int = 9094, *
             "metricsApi.enabled=true and metricsApi.custom=true",
         ),
         ("compactor", {"autoscaling": {"mode": "builtin"}}, "metricsApi.external=true"),
+        (
+            "catalog",
+            {"autoscaling": {"mode": "builtin", "targetBytesPerSecond": 1}},
+            "the catalog counts requests only",
+        ),
+        ("catalog", {"listeners": [listener("Catalog", port=8181)]}, "listeners: the name Catalog "),
         ("kafka", {"listeners": [listener(), listener("out", port=9095)]}, "listeners: the name out "),
         ("kafka", {"listeners": [listener("Pods")]}, "listeners: the name Pods "),
         ("kafka", {"listeners": [listener("KAFKA")]}, "listeners: the name KAFKA "),

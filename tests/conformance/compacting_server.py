@@ -30,7 +30,9 @@ class CompactingServer:
         """Start server and worker, and return when they serve."""
         ready = self._folder / "ready.json"
         ready.unlink(missing_ok=True)
-        ports = [f"--{name}-port=0" for name in ("admin", "rest", "registry", "grpc", "pulsar", "pulsar-http")]
+        ports = [
+            f"--{name}-port=0" for name in ("admin", "rest", "registry", "catalog", "grpc", "pulsar", "pulsar-http")
+        ]
         command = [
             *(Path(sys.executable).parent / "bearlake", "up", "--no-tour", "--data-dir", self._folder / "data"),
             *("--kafka-port", self.bootstrap.rpartition(":")[2], "--ready-file", ready, *ports),

@@ -52,7 +52,8 @@ class Expected:
 class Context:
     """The input of a suite's runner: the server's addresses, the tests to run, the folder for logs, the expected outcomes.
 
-    Clients of `sasl_bootstrap` log in; it is empty if the server has no such listener.
+    Clients of `sasl_bootstrap` log in; it is empty if the server has no such listener. `catalog` is the URL of the Iceberg REST
+    catalog, or empty.
     """
 
     bootstrap: str
@@ -60,6 +61,7 @@ class Context:
     is_quick: bool
     logs: Path
     expected: Expected
+    catalog: str = ""
 
     def selected(self) -> list[str]:
         """Names of the tests to run, in the order of the list."""

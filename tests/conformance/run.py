@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run third-party suites against a Kafka server and compare the outcomes with the expected lists.
 
-    python tests/conformance/run.py [--suite kgo|java|junit|connect|streams|librdkafka|librdkafka-groups|all] [--quick]
+    python tests/conformance/run.py [--suite kgo|java|junit|connect|streams|librdkafka|librdkafka-groups|iceberg|all] [--quick]
                                     [--bootstrap HOST:PORT [--sasl-bootstrap HOST:PORT]] [--json FILE]
 
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
@@ -27,6 +27,7 @@ from conformance import (
     packages,
     server,
     suite_connect,
+    suite_iceberg,
     suite_java,
     suite_junit,
     suite_kgo,
@@ -43,11 +44,17 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "streams": suite_streams.run,
     "librdkafka": suite_librdkafka.run,
     "librdkafka-groups": suite_librdkafka.run,
+    "iceberg": suite_iceberg.run,
 }
-SETTINGS = {"librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"}}
+SETTINGS = {
+    "librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"},
+    "iceberg": {"BEARLAKE_CATALOG__WAREHOUSE__FOREIGN_ROOTS": '["file:///tmp/newdb", "file:///tmp/ns"]'},
+}
 """Settings of a suite's server that differ from the common defaults."""
 OWN_SERVERS = frozenset({"junit", "streams"})
 """Suites whose tests start servers of their own, with the settings that each test asks for."""
+OURS_ONLY = OWN_SERVERS | {"iceberg"}
+"""Suites that cannot use a Kafka server that is up already."""
 QUICK = ("kgo", "java", "junit", "connect")
 """Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""
 
@@ -91,14 +98,14 @@ def _run_suites(
 ) -> dict[str, Result]:
     """Run the suites in turn, each against a fresh server of its own unless one is up already.
 
-    A quick run omits suites whose tools are missing, and any run omits `OWN_SERVERS` if a server is up already, with a message.
+    A quick run omits suites whose tools are missing, and any run omits `OURS_ONLY` if a server is up already, with a message.
     """
     results = {}
     for suite in chosen:
         settings = {**server.SETTINGS, **SETTINGS.get(suite, {})}
         log = packages.LOGS / f"bearlake-{suite}.log"
-        if suite in OWN_SERVERS and server.address(bootstrap):
-            print(f"== {suite}: NOT RUN: its tests start servers of their own", flush=True)
+        if suite in OURS_ONLY and server.address(bootstrap):
+            print(f"== {suite}: NOT RUN: it needs servers that it starts itself", flush=True)
             continue
         none = server.Server(bootstrap="", sasl_bootstrap="", name="a Bearlake per test", log=None)
         running = server.running(bootstrap, sasl_bootstrap=sasl_bootstrap, log=log, settings=settings)
@@ -122,6 +129,7 @@ def _run_suite(suite: str, target: server.Server, *, is_quick: bool) -> Result:
         is_quick=is_quick,
         logs=packages.LOGS,
         expected=expected,
+        catalog=target.catalog,
     )
     print(f"== {suite}: {len(context.selected())} tests", flush=True)
     begin = time.monotonic()

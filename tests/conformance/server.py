@@ -36,6 +36,7 @@ DOCUMENT = {
     "listeners": {
         "kafka": {"anonymous": True},
         "kafka_more": [{"name": SASL_LISTENER, "mechanisms": SASL_MECHANISMS}],
+        "catalog": {"anonymous": True},
     },
     "access": {"super_users": ["User:ANONYMOUS"], "allow_if_no_rule": True},
     "authentication": {"failures": {"per_address_max": 1_000_000, "per_user_max": 1_000_000}},
@@ -47,13 +48,14 @@ DOCUMENT = {
 class Server:
     """Where a server listens; `name` names it in reports, `log` is its output when it was started here.
 
-    `sasl_bootstrap` is the listener of clients that log in, or empty.
+    `sasl_bootstrap` is the listener of clients that log in, or empty. `catalog` is the URL of the Iceberg REST catalog, or empty.
     """
 
     bootstrap: str
     sasl_bootstrap: str
     name: str
     log: Path | None
+    catalog: str = ""
 
 
 class ServerFailed(RuntimeError):
@@ -88,7 +90,13 @@ def running(
         try:
             ready = _wait_until_ready(process, directory / "ready.json", log)
             sasl_bootstrap = ready[f"kafka:{SASL_LISTENER}"]
-            yield Server(bootstrap=ready["kafka"], sasl_bootstrap=sasl_bootstrap, name="Bearlake", log=log)
+            yield Server(
+                bootstrap=ready["kafka"],
+                sasl_bootstrap=sasl_bootstrap,
+                name="Bearlake",
+                log=log,
+                catalog=ready["catalog"],
+            )
             _stop(process, log)
         finally:
             processes.end_group(process)
@@ -102,7 +110,9 @@ PORTS = (
     "--pulsar-http-port",
     "--rest-port",
     "--registry-port",
+    "--catalog-port",
     "--grpc-port",
+    "--console-port",
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 from conformance import outcomes, suite_java, suite_junit
 from conformance.outcomes import Context, Expected, Outcome
 
-SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "junit", "connect", "streams")
+SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "junit", "connect", "streams", "iceberg")
 
 
 @pytest.mark.parametrize("suite", SUITES)

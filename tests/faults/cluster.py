@@ -29,7 +29,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 HTTP_TIMEOUT_S = 5.0
 SHOWN_LOG_LINES = 60
-PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "rest", "registry", "grpc")
+PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "rest", "registry", "catalog", "grpc")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,7 @@ SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
     ),
     "rest": lambda: tier.objects(example(), "default", "rest"),
     "grpc": lambda: tier.objects(example(), "default", "grpc"),
+    "catalog": lambda: tier.objects(guarded(example()), "default", "catalog"),
     "pulsar": lambda: tier.objects(example(), "default", "pulsar"),
     "pulsar-outside": lambda: outside(
         "pulsar", TierListener(name="OUT", type=ListenerType.NODE_PORT, port=6660, node_port=30660)

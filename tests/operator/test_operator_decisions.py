@@ -156,6 +156,19 @@ def test_required_tiers_are_those_that_owners_ask_for():
     }
 
 
+def test_the_catalog_runs_where_its_values_enable_it_whatever_streams_ask_for():
+    base = settings()
+    layer = base.data_layers["default"]
+    on = replace(layer, tiers={**layer.tiers, "catalog": Tier(enabled=True)})
+    found = claims.resolve([stream("one", protocols=["rest"])]).values()
+
+    with_catalog = replace(base, data_layers={**base.data_layers, "default": on})
+
+    assert required_tiers.required_tiers(with_catalog, found) == {"default": ("rest", "catalog"), "other": ()}
+    assert required_tiers.required_tiers(with_catalog, ()) == {"default": ("catalog",), "other": ()}
+    assert required_tiers.required_tiers(base, found) == {"default": ("rest",), "other": ()}
+
+
 def test_the_tier_of_a_terminating_stream_stays_until_it_is_gone():
     going = stream(protocols=["rest"], deletionPolicy="Delete")
     going["metadata"] |= {"deletionTimestamp": NOW, "finalizers": [claims.FINALIZER]}

@@ -47,7 +47,13 @@ def test_the_example_is_loaded():
         ("resyncSeconds: true", "", r"^resyncSeconds: .*integer.*True"),
         ("watchNamespaces: a", "", r"^watchNamespaces: .*list"),
         ("", "environment: [{name: A, secret: b}]", r"^dataLayers\.default\.environment\[0\]\.key: missing$"),
-        ("", "tiers: {amqp: {}}", r"^dataLayers\.default: tiers: .*amqp.*kafka, pulsar, rest, grpc"),
+        ("", "tiers: {amqp: {}}", r"^dataLayers\.default: tiers: .*amqp.*kafka, pulsar, rest, grpc, catalog"),
+        ("", "tiers: {rest: {enabled: true}}", r"^dataLayers\.default: tiers\.rest\.enabled: allowed for catalog only"),
+        (
+            "",
+            "tiers: {catalog: {autoscaling: {mode: builtin, targetBytesPerSecond: 1}}}",
+            r"^dataLayers\.default: tiers\.catalog\.autoscaling: targetBytesPerSecond: the catalog counts requests only",
+        ),
         (
             "",
             "tiers: {kafka: {autoscaling: {mode: fast}}}",

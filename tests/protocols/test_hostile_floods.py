@@ -28,14 +28,21 @@ LIMITS = {
     "BEARLAKE_PULSAR_HTTP__ADDRESS_CONNECTION_COUNT_MAX": "50",
     "BEARLAKE_REST__ADDRESS_CONNECTION_COUNT_MAX": "50",
     "BEARLAKE_REGISTRY__ADDRESS_CONNECTION_COUNT_MAX": "50",
+    "BEARLAKE_CATALOG__ADDRESS_CONNECTION_COUNT_MAX": "50",
     "BEARLAKE_GRPC__HANDSHAKE_MS": "1000",
     **{
         f"BEARLAKE_{name}REQUEST_COUNT_MAX": count
-        for api in ("REST__", "REGISTRY__", "PULSAR_HTTP__", "ADMIN__")
+        for api in ("REST__", "REGISTRY__", "CATALOG__", "PULSAR_HTTP__", "ADMIN__")
         for name, count in ((api, "20"), (f"{api}ADDRESS_", "10"))
     },
 }
-HTTP = {"rest": "/v3/clusters", "registry": "/subjects", "pulsar_http": "/admin/v2/clusters", "admin": "/livez"}
+HTTP = {
+    "rest": "/v3/clusters",
+    "registry": "/subjects",
+    "catalog": "/v1/config",
+    "pulsar_http": "/admin/v2/clusters",
+    "admin": "/livez",
+}
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +95,7 @@ async def test_a_flood_of_silent_connections_leaves_the_port_to_others(server: S
 BODIES = {
     "rest": "POST /topics/t",
     "registry": "POST /subjects/t/versions",
+    "catalog": "POST /v1/namespaces",
     "pulsar_http": "PUT /admin/v2/persistent/public/default/t/partitions",
     "admin": "POST /v1/streams",
 }

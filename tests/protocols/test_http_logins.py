@@ -1,5 +1,5 @@
-"""Logins of HTTP requests, the same for REST, the schema registry and Pulsar's HTTP API: which requests are accepted, and the errors
-of others.
+"""Logins of HTTP requests, the same for REST, the schema registry, the Iceberg REST catalog and Pulsar's HTTP API: which requests are
+accepted, and the errors of others.
 
 Source: RFC 9110 (401 has WWW-Authenticate), RFC 7617 (Basic), RFC 6750 (Bearer), RFC 6585 (429).
 """
@@ -18,12 +18,18 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
+from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.users import SCRAM_HASHES, CredentialChange
 from bearlake.protocols.pulsar.http.server import PulsarHttpServer
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.server import PulsarServer
 from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.protocols.rest.iceberg.access import TableAccess
+from bearlake.protocols.rest.iceberg.columns import ColumnReservations
+from bearlake.protocols.rest.iceberg.routes import CatalogRoutes, Tables
+from bearlake.protocols.rest.iceberg.server import CatalogServer
+from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.server import RestServer
@@ -40,11 +46,17 @@ from fixtures.logins import Logins, add_user, basic, http_login_of
 from fixtures.rest_server import MakeServers
 
 TIMEOUT = aiohttp.ClientTimeout(total=30)
-PROTOCOLS = {"rest": "/topics", "registry": "/subjects", "pulsar_http": "/admin/v2/persistent/public/default"}
+PROTOCOLS = {
+    "rest": "/topics",
+    "registry": "/subjects",
+    "catalog": "/v1/config",
+    "pulsar_http": "/admin/v2/persistent/public/default",
+}
 """A path of each API that any user may read."""
 ERROR_BODIES: dict[str, Callable[[Any], bool]] = {
     "rest": lambda body: body["error_code"] == 40101 and bool(body["message"]),
     "registry": lambda body: body["error_code"] == 40101 and bool(body["message"]),
+    "catalog": lambda body: body["error"]["type"] == "NotAuthorizedException" and bool(body["error"]["message"]),
     "pulsar_http": lambda body: bool(body["reason"]),
 }
 
@@ -89,6 +101,10 @@ class Place:
 Start = Callable[..., Awaitable[Place]]
 
 
+async def _no_tables() -> Tables:
+    raise Unavailable("this catalog has no tables")
+
+
 @pytest.fixture
 async def start(logins: Logins) -> AsyncIterator[Start]:
     """`await start(…)`: options change the settings of authentication."""
@@ -113,12 +129,15 @@ async def start(logins: Logins) -> AsyncIterator[Start]:
             settings = RestSettings(cors_origins=cors_origins)
             rest = RestServer(streams, schemas, member, settings, [listeners["rest"]], login)
             registry = RegistryServer(schemas, RegistrySettings(), [listeners["registry"]], login=login)
+            access, columns = TableAccess(streams.catalog, seen), ColumnReservations(metadata.table_columns)
+            routes = CatalogRoutes(_no_tables, access, columns, "bearlake", 1_000_000)
+            catalog = CatalogServer(routes, CatalogSettings(), [listeners["catalog"]], login=login)
             pulsar = PulsarServer(streams, schemas, member, PulsarSettings(), [listeners["pulsar"]])
             http = PulsarHttpServer(pulsar.context, PulsarHttpSettings(), listeners["pulsar_http"], login)
             closing.push_async_callback(pulsar.close)
             session = await closing.enter_async_context(aiohttp.ClientSession())
             place = Place(metadata, seen, session)
-            for server in (rest, registry, http):
+            for server in (rest, registry, catalog, http):
                 await server.start()
                 closing.push_async_callback(server.close)
                 place.urls |= {name: f"http://{address}" for name, address in server.endpoints.items()}
@@ -134,7 +153,7 @@ async def test_a_password_or_a_token_lets_a_client_in_as_its_user(start: Start, 
     by_token = await place.ask(protocol, logins.bearer(sub="bob"))
     assert (by_password.status, by_token.status) == (200, 200)
     assert place.seen.names <= {"User:alice", "User:bob"}
-    if protocol != "registry":  # without subjects, it has nothing to ask about
+    if protocol not in ("registry", "catalog"):  # their paths here have nothing to ask about
         assert place.seen.names == {"User:alice", "User:bob"}
 
 

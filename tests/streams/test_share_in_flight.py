@@ -181,7 +181,7 @@ def test_renewing_is_refused_where_it_is_not_allowed() -> None:
     state = InFlight(0)
     acquired(state, Batch(0, 2))
 
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidRecordState, match="not enabled"):
         acknowledge(state, ShareAck(0, 1, [AckType.RENEW]), until=None)
 
 
@@ -334,7 +334,9 @@ class Model:
     def acquire(self, batch: Batch, member: str, deadline: float) -> None:
         offsets = range(max(batch.start, self.start), batch.end)
         near = max(2, -(-self.limit // 2))
-        present = [self.cells[at] for at in offsets if at in self.cells and self.cells[at].state is RecordState.AVAILABLE]
+        present = [
+            self.cells[at] for at in offsets if at in self.cells and self.cells[at].state is RecordState.AVAILABLE
+        ]
         if not batch.is_empty and any(near <= cell.count < self.limit for cell in present):
             self.acquire_few(present, batch.end - batch.start, member, deadline)
             return
@@ -420,7 +422,9 @@ STEP = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=25), st.sampled_from([3, 4, 8]))
-def test_every_sequence_of_requests_gives_the_states_of_a_model_with_one_state_per_offset(steps: list[Any], limit: int) -> None:
+def test_every_sequence_of_requests_gives_the_states_of_a_model_with_one_state_per_offset(
+    steps: list[Any], limit: int
+) -> None:
     state, model, now = InFlight(0), Model(limit), 0.0
     for step in steps:
         now += 1.0

@@ -14,6 +14,7 @@ from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 PARTS = (
     "server",
     "admin",
+    "console",
     "kafka",
     "objects",
     "log",
@@ -27,6 +28,8 @@ PARTS = (
     "compaction",
     "sweep",
     "registry",
+    "catalog",
+    "live",
     "grpc",
     "pulsar",
     "subscription",

@@ -90,6 +90,9 @@
 {{- if gt $least $most -}}
 {{- fail (printf "%s: minReplicas (%d) is greater than maxReplicas (%d)" .where $least $most) -}}
 {{- end -}}
+{{- if and (eq .tier "catalog") $scaling.targetBytesPerSecond -}}
+{{- fail (printf "%s: targetBytesPerSecond: the catalog counts requests only; set targetRequestsPerSecond" .where) -}}
+{{- end -}}
 {{- if and $hasRates (not $isBuiltin) -}}
 {{- fail (printf "%s: targetRequestsPerSecond and targetBytesPerSecond need mode builtin" .where) -}}
 {{- end -}}
@@ -108,7 +111,7 @@
 {{- define "bearlake.checks.listeners" -}}
 {{- $isOpened := has .tier (list "kafka" "pulsar") -}}
 {{- $own := include "bearlake.port" . | int -}}
-{{- $names := list "kafka" "pulsar" "pulsar-http" "rest" "registry" "grpc" "admin" "pods" -}}
+{{- $names := list "kafka" "pulsar" "pulsar-http" "rest" "registry" "grpc" "catalog" "admin" "pods" -}}
 {{- $ports := list 9644 -}}
 {{- range $listener := .of.listeners | default list -}}
 {{- $port := int $listener.port -}}

@@ -110,7 +110,7 @@ egress: {{ .Values.networkPolicies.egress | toJson }}
 
 {{/* (dict "tier" "kafka" "of" {…}): the port of a tier's first internal listener (operator/bearlake_operator/manifests/server_settings.py). */}}
 {{- define "bearlake.port" -}}
-{{ .of.port | default (get (dict "kafka" 9092 "pulsar" 6650 "rest" 8082 "grpc" 50051) .tier) | default 0 }}
+{{ .of.port | default (get (dict "kafka" 9092 "pulsar" 6650 "rest" 8082 "grpc" 50051 "catalog" 8181) .tier) | default 0 }}
 {{- end }}
 
 {{/* The name of an object of the operator: at most 47 characters, shortened in the same way as in operator/bearlake_operator/manifests/labels.py. */}}

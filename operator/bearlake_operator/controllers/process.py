@@ -23,7 +23,7 @@ from bearlake_operator.controllers.tiers import TierController
 from bearlake_operator.kube import KubeClient, Resource
 from bearlake_operator.kube_config import ClientConfig
 from bearlake_operator.manifests import labels, server_settings
-from bearlake_operator.settings import PROTOCOLS, Settings
+from bearlake_operator.settings import SERVER_TIERS, Settings
 from bearlake_operator.trust import AUTHORITIES, trust_of
 
 log = logging.getLogger(__name__)
@@ -115,8 +115,8 @@ class Operator:
 
         def urls() -> Sequence[str]:
             found = [admin.url] if admin.url else []
-            for protocol in PROTOCOLS:
-                name = labels.tier_name(layer, protocol)
+            for tier in SERVER_TIERS:
+                name = labels.tier_name(layer, tier)
                 deployment = self._cache.get("Deployment", self._kube.namespace, name) or {}
                 if deployment.get("status", {}).get("readyReplicas"):
                     found.append(f"{admin.scheme}://{name}.{self._kube.namespace}.svc:{server_settings.ADMIN_PORT}")

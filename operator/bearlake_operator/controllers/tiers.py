@@ -1,4 +1,4 @@
-"""Controller of protocol tiers and compaction workers in the operator's own namespace, and of the status of Compactors."""
+"""Controller of tiers of servers and of compaction workers in the operator's own namespace, and of the status of Compactors."""
 
 import asyncio
 import logging
@@ -89,9 +89,9 @@ class TierController:
         terminating = claims.terminating(self._cache.list("Stream"), self._settings.refused_name)
         load_balancers = external_addresses.load_balancer_hosts(self._cache)
         required = required_tiers.required_tiers(self._settings, found.values(), terminating)
-        for layer, protocols in required.items():
-            for protocol in protocols:
-                plan.manifests += tier.objects(self._settings, layer, protocol, load_balancers)
+        for layer, tiers in required.items():
+            for name in tiers:
+                plan.manifests += tier.objects(self._settings, layer, name, load_balancers)
         compactors = [resource for resource in self._cache.list("Compactor") if not api.is_terminating(resource)]
         for resource in api.oldest_first(compactors):
             try:

@@ -28,6 +28,7 @@ PORTS: Mapping[str, Mapping[str, int]] = {
     "pulsar": {"pulsar": 6650, "pulsar_http": 8080},
     "rest": {"rest": 8082, "registry": 8081},
     "grpc": {"grpc": 50051},
+    "catalog": {"catalog": 8181},
     "compactor": {},
 }
 """Internal listeners of each kind of server, by their names in the settings, with their default ports."""
@@ -45,7 +46,7 @@ def opens_own_port(name: str, tier: Tier, listener: TierListener) -> bool:
     """Whether servers open a port of its own for an additional listener.
 
     They do so for listeners that advertise addresses (Kafka, Pulsar). All others are only a further Service for an internal listener
-    (`pulsar_http`, and those of REST and gRPC).
+    (`pulsar_http`, and those of REST, gRPC and the Iceberg REST catalog).
     """
     return name in ADVERTISING_PROTOCOLS and listener.port not in ports(name, tier).values()
 

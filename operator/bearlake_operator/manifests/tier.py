@@ -1,4 +1,4 @@
-"""All objects of a protocol's tier: ConfigMap, Deployment, Services, autoscaler, PodDisruptionBudget and NetworkPolicy."""
+"""All objects of a tier of servers: ConfigMap, Deployment, Services, autoscaler, PodDisruptionBudget and NetworkPolicy."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -149,6 +149,7 @@ def _port(listener: str, port: int, protocol: str) -> Manifest:
     protocols = {
         "rest": "http",
         "registry": "http",
+        "catalog": "http",
         "pulsar_http": "http",
         "grpc": "kubernetes.io/h2c",
     }

@@ -29,6 +29,7 @@ COUNTERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         BYTES_METRIC: _BATCH_BYTES,
     },
     "grpc": {REQUESTS_METRIC: ("bearlake_grpc_calls_total",), BYTES_METRIC: _BATCH_BYTES},
+    "catalog": {REQUESTS_METRIC: ("bearlake_catalog_requests_total",)},
 }
 """The server counters that each metric sums up, by tier."""
 

@@ -24,7 +24,8 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Options of `bearlake serve`; `options` are those that set settings. `role` is `kafka`, `pulsar`, `rest`, `grpc` or `compactor`."""
+    """Options of `bearlake serve`; `options` are those that set settings. `role` is `kafka`, `pulsar`, `rest`, `catalog`, `grpc` or
+    `compactor`."""
 
     role: str
     config: Path | None

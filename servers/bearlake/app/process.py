@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
 ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the stream service to flush
-ONE_MESSAGE = ("rest", "registry", "pulsar", "pulsar_http")
+ONE_MESSAGE = ("rest", "registry", "catalog", "pulsar", "pulsar_http")
 """Listeners whose clients log in by one message. Kafka's also have SCRAM, and the admin API has a token of its own."""
 GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 

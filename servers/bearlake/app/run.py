@@ -109,10 +109,18 @@ def _roles(name: str) -> list[Role]:
         from bearlake.app.rest import RestRole
 
         roles += [RegistryRole(), RestRole()]
+    if name in ("catalog", "up"):
+        from bearlake.app.catalog import CatalogRole
+
+        roles.append(CatalogRole())
     if name in ("grpc", "up"):
         from bearlake.app.grpc import GrpcRole
 
         roles.append(GrpcRole())
+    if name == "up":
+        from bearlake.app.console import ConsoleRole
+
+        roles.append(ConsoleRole())
     return roles
 
 

@@ -15,7 +15,7 @@ from bearlake.cli.output import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "registry", "rest", "grpc")
+PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "registry", "rest", "catalog", "grpc")
 PORT = click.IntRange(0, 65535)
 PATH = click.Path(path_type=Path)
 
@@ -25,8 +25,13 @@ _SETTINGS = {
     "pulsar_http_port": ("--pulsar-http-port", "listeners.pulsar_http.port"),
     "rest_port": ("--rest-port", "listeners.rest.port"),
     "registry_port": ("--registry-port", "listeners.registry.port"),
+    "catalog_port": ("--catalog-port", "listeners.catalog.port"),
     "grpc_port": ("--grpc-port", "listeners.grpc.port"),
     "admin_port": ("--admin-port", "admin.port"),
+    "console_port": ("--console-port", "console.port"),
+    "admin_url": ("--admin", "console.admin_url"),
+    "rest_url": ("--rest", "console.rest_url"),
+    "registry_url": ("--registry", "console.registry_url"),
     "metadata_url": ("--metadata-url", "metadata.url"),
     "object_store_url": ("--object-store-url", "object_store.url"),
     "catalog_url": ("--catalog-url", "tables.catalog_url"),
@@ -63,7 +68,9 @@ pulsar_port = _port("pulsar", "the Pulsar listener", 6650)
 pulsar_http_port = _port("pulsar-http", "Pulsar's HTTP API", 8080)
 registry_port = _port("registry", "the schema registry", 8081)
 rest_port = _port("rest", "REST", 8082)
+catalog_port = _port("catalog", "the Iceberg REST catalog", 8181)
 grpc_port = _port("grpc", "gRPC", 50051)
+console_port = _port("console", "the console", 9645)
 stop_with_parent = click.option("--stop-with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 
 
@@ -73,7 +80,7 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
         path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None
     }
     if given.get("host") is not None:
-        sections = [*(f"listeners.{protocol}" for protocol in PROTOCOLS), "admin"]
+        sections = [*(f"listeners.{protocol}" for protocol in PROTOCOLS), "admin", "console"]
         chosen |= {f"{section}.host": (given["host"], "--host") for section in sections}
     return chosen
 
@@ -81,7 +88,9 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
 @click.command()
 @click.option("--data-dir", type=PATH, default=DATA_DIR, show_default=True, help="Folder for metadata and objects.")
 @server_options
+@console_port
 @grpc_port
+@catalog_port
 @rest_port
 @registry_port
 @pulsar_http_port
@@ -136,6 +145,27 @@ def up(
     return code
 
 
+@click.command()
+@click.option("--config", type=PATH, help="Settings file (YAML); see `bearlake config show`.")
+@click.option(
+    "--ready-file", type=PATH, help="File to write (atomically, as JSON) once the console accepts connections."
+)
+@click.option("--host", metavar="ADDRESS", help="Address to listen on  [default: 127.0.0.1].")
+@console_port
+@click.option("--registry", "registry_url", metavar="URL", help="Schema registry  [default: http://127.0.0.1:8081].")
+@click.option("--rest", "rest_url", metavar="URL", help="REST server  [default: http://127.0.0.1:8082].")
+@click.option("--admin", "admin_url", metavar="URL", help="Admin API  [default: http://127.0.0.1:9644].")
+def console(config: Path | None, ready_file: Path | None, **given: Any) -> int:
+    """Serve the console, a web page about a running deployment, until Ctrl-C.
+
+    It speaks the admin API, REST and the schema registry, with the login of the person at the browser. `bearlake up` has it already.
+    """
+    app_console = server_module("bearlake.app.console")
+
+    code: int = app_console.run(config, ready_file, as_settings(given), os.environ)
+    return code
+
+
 @click.group()
 def serve() -> None:
     """Run one server of a cluster."""
@@ -168,6 +198,15 @@ def serve_pulsar(**given: Any) -> int:
 def serve_rest(**given: Any) -> int:
     """Run a REST server with the schema registry on shared stores, until SIGTERM."""
     return _serve("rest", given)
+
+
+@serve.command("catalog")
+@server_options
+@catalog_port
+@stop_with_parent
+def serve_catalog(**given: Any) -> int:
+    """Run an Iceberg REST catalog on shared stores, until SIGTERM."""
+    return _serve("catalog", given)
 
 
 @serve.command("grpc")

@@ -13,6 +13,7 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import Invalid
 from bearlake.importing.settings import ImportSettings
+from bearlake.live.settings import LiveSettings
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.open import ObjectStoreSettings
@@ -20,10 +21,12 @@ from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.authentication.settings import AuthenticationSettings, check_mechanisms
+from bearlake.serving.console.settings import ConsoleSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.membership import ServerSettings
 from bearlake.serving.memory import MemorySettings
@@ -66,6 +69,7 @@ class ListenersSettings:
     pulsar_http: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8080))
     registry: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8081))
     rest: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8082))
+    catalog: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8181))
     grpc: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=50051))
 
     def __post_init__(self) -> None:
@@ -79,7 +83,7 @@ class ListenersSettings:
 
     def all(self) -> Sequence[ListenerSettings]:
         """Return all listeners."""
-        single = (self.pulsar_http, self.registry, self.rest, self.grpc)
+        single = (self.pulsar_http, self.registry, self.rest, self.catalog, self.grpc)
         return (self.kafka, *self.kafka_more, self.pulsar, *self.pulsar_more, *single)
 
 
@@ -100,11 +104,14 @@ class Settings:
     pulsar_http: PulsarHttpSettings = field(default_factory=PulsarHttpSettings)
     rest: RestSettings = field(default_factory=RestSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
+    catalog: CatalogSettings = field(default_factory=CatalogSettings)
+    live: LiveSettings = field(default_factory=LiveSettings)
     schemas: SchemasSettings = field(default_factory=SchemasSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
     authentication: AuthenticationSettings = field(default_factory=AuthenticationSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     logs: LogSettings = field(default_factory=LogSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     imports: ImportSettings = field(default_factory=ImportSettings)

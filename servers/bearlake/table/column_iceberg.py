@@ -12,8 +12,9 @@ from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Final
 
-from pyiceberg.schema import Schema
-from pyiceberg.table import Transaction
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate
 from pyiceberg.types import (
     BinaryType,
@@ -39,7 +40,7 @@ from pyiceberg.types import (
 from bearlake.errors import Conflict, Corrupt
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf, promoted
-from bearlake.table.schema import ERROR, SCHEMA_ID
+from bearlake.table.schema import ERROR, SCHEMA_ID, iceberg_schema
 
 COLUMNS_PROPERTY: Final = "bearlake.columns"
 """Table property: JSON list of the field ids of typed columns, as ranges [first, last]."""
@@ -72,8 +73,7 @@ def stage_columns(transaction: Transaction, book: ColumnBook | None) -> None:
     if book.ids <= known and not book.columns:
         return
     schema = metadata.schema()
-    own = (Column(book.schema_id, SCHEMA_ID, "", "int"), Column(book.error_id, ERROR, "", "string"))
-    fields = _extended(schema.fields, (*own, *book.columns), known)
+    fields = _extended(schema.fields, _columns_of(book), known)
     if tuple(fields) == schema.fields and book.ids <= known:
         return
     number = 1 + max(found.schema_id for found in metadata.schemas)
@@ -82,6 +82,41 @@ def stage_columns(transaction: Transaction, book: ColumnBook | None) -> None:
     requirement = AssertCurrentSchemaId.model_validate({"current-schema-id": schema.schema_id})
     transaction._apply(updates, (requirement,))
     transaction.set_properties({COLUMNS_PROPERTY: _write_ids(known | book.ids)})
+
+
+def refused_change(before: TableMetadata, after: Schema) -> str | None:
+    """Return what `after` changes so that `stage_columns` would fail later: the name of a column; None: nothing.
+
+    Typed columns may be dropped, renamed and promoted, at any level.
+    """
+    earlier: dict[int, IcebergType] = {}
+    for schema in before.schemas:
+        earlier |= {id_: field.field_type for id_, field in index_by_id(schema).items()}
+    earlier |= {id_: field.field_type for id_, field in index_by_id(before.schema()).items()}
+    ids = _read_ids(before.properties.get(COLUMNS_PROPERTY, "[]"))
+    for id_, field in index_by_id(after).items():
+        if id_ in ids and not _is_promotion(earlier.get(id_), field.field_type):
+            return field.name
+    return None
+
+
+def _is_promotion(old: IcebergType | None, new: IcebergType) -> bool:
+    if old is None or not old.is_primitive or not new.is_primitive:
+        return type(old) is type(new)  # what is nested has ids of its own
+    return old == new or promoted(_word(old), _word(new)) == _word(new)
+
+
+def new_schema(book: ColumnBook | None) -> Schema:
+    """Return the columns of a new table with those of the book."""
+    fields = iceberg_schema().fields
+    return iceberg_schema() if book is None else Schema(*_extended(fields, _columns_of(book), frozenset()))
+
+
+def staged_schema(table: Table, book: ColumnBook | None) -> Schema:
+    """Return the columns that a table will have with those of the book. Raises as `stage_columns`."""
+    transaction = Transaction(table)
+    stage_columns(transaction, book)
+    return transaction.table_metadata.schema()
 
 
 def iceberg_type(found: ColumnType) -> IcebergType:
@@ -100,6 +135,11 @@ def iceberg_type(found: ColumnType) -> IcebergType:
     if found.startswith("fixed["):
         return FixedType(int(found[len("fixed[") : -1]))
     return _PRIMITIVES[found]
+
+
+def _columns_of(book: ColumnBook) -> tuple[Column, ...]:
+    own = (Column(book.schema_id, SCHEMA_ID, "", "int"), Column(book.error_id, ERROR, "", "string"))
+    return (*own, *book.columns)
 
 
 def _field(column: Column) -> NestedField:

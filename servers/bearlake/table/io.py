@@ -97,6 +97,7 @@ class StoreBridge:
         self._thread = threading.get_ident()
         self._deadline_s = deadline_ms / 1000
         self._is_closed = False
+        self._roots: tuple[StoreBridge, ...] = ()
         self._files: OrderedDict[str, bytes] = OrderedDict()
         self._files_bytes = 0
         self._files_bytes_max = cache_bytes_max
@@ -107,6 +108,16 @@ class StoreBridge:
     def properties(self) -> dict[str, str]:
         """Return the properties that make PyIceberg use this bridge."""
         return {"py-io-impl": f"{StoreFileIO.__module__}.{StoreFileIO.__qualname__}", BRIDGE_PROPERTY: self.name}
+
+    def add_root(self, root: "StoreBridge") -> None:
+        """Let files at the locations of another store be used too, through its bridge. The caller closes `root`."""
+        self._roots = (*self._roots, root)
+
+    def at(self, location: str) -> "StoreBridge":
+        """Return the bridge of the store with this location: this one, unless only a root has it."""
+        if self.locations.key_or_none(location) is not None:
+            return self
+        return next((root for root in self._roots if root.locations.key_or_none(location) is not None), self)
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the store's loop and wait for it. Raises its exceptions, and `Unavailable` after the deadline."""
@@ -208,17 +219,18 @@ class StoreFileIO(FileIO):
 
     @override
     def new_input(self, location: str) -> "StoreInput":
-        return StoreInput(self._bridge, location)
+        return StoreInput(self._bridge.at(location), location)
 
     @override
     def new_output(self, location: str) -> "StoreOutput":
-        return StoreOutput(self._bridge, location)
+        return StoreOutput(self._bridge.at(location), location)
 
     @override
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file; an absent file is ignored."""
-        key = self._bridge.locations.key(location if isinstance(location, str) else location.location)
-        self._bridge.delete([key])
+        place = location if isinstance(location, str) else location.location
+        bridge = self._bridge.at(place)
+        bridge.delete([bridge.locations.key(place)])
 
 
 class StoreInput(InputFile):

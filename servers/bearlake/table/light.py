@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3
 
-_IGNORED: Final = ("write.metadata.path", "write.py-location-provider.impl")
+IGNORED: Final = ("write.metadata.path", "write.py-location-provider.impl")
 """`py-io-impl` also names a Python object, but our catalogs never read it from a table."""
 
 
@@ -28,7 +28,7 @@ class _ShallowV3(TableMetadataV3):
 
 def lighten(metadata: TableMetadata) -> TableMetadata:
     """Return the metadata in a class that copies itself shallowly. Equality compares classes: compare lightened metadata only."""
-    properties = {name: value for name, value in metadata.properties.items() if name not in _IGNORED}
+    properties = {name: value for name, value in metadata.properties.items() if name not in IGNORED}
     fields = {**metadata.__dict__, "properties": properties}
     if isinstance(metadata, TableMetadataV2):
         return _ShallowV2.model_construct(metadata.model_fields_set, **fields)

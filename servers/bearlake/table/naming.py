@@ -32,6 +32,12 @@ def is_own_folder(key: str, stream: Stream) -> bool:
     return re.fullmatch(rf"table/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+-{stream.id.hex[:8]}", key) is not None
 
 
+def stream_suffix(key: str) -> str | None:
+    """Return the first 8 digits of the id of the stream whose table may lie in the folder `key`; None: no stream's table lies there."""
+    found = re.fullmatch(r"table/[^/]+/[^/]+-([0-9a-f]{8})", key)
+    return None if found is None else found[1]
+
+
 def _names(stream: Stream) -> tuple[str, str]:
     namespace = stream.configs.get(NAMESPACE_CONFIG) or NAMESPACE_DEFAULT
     return namespace, stream.configs.get(NAME_CONFIG) or stream.name.replace(".", "_")

@@ -6,7 +6,7 @@
     task.add_done_callback(noticed(log, "save a group"))
 
 An error that reaches this module is a bug. It is logged with its traceback and counted. `on_failed` ends the subject: a connection is
-closed, a subscription is given up. `telemetry/isolation.py` is the counterpart for rounds over many subjects.
+closed, a subscription is given up. `telemetry/fault_isolation.py` is the counterpart for rounds over many subjects.
 """
 
 import asyncio

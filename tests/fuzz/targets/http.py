@@ -1,4 +1,5 @@
-"""Every route of the HTTP APIs, from their OpenAPI documents, on servers in this process: REST, schema registry, Pulsar's, admin.
+"""Every route of the HTTP APIs, from their OpenAPI documents, on servers in this process: REST, schema registry, Iceberg REST catalog,
+Pulsar's, admin.
 
 No request is answered with 500, and none is a fault of the server (`faults`). `http_requests` describes inputs.
 """
@@ -9,6 +10,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,9 +37,11 @@ from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.schemas.model import Draft
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
+from fixtures.catalog_server import catalog_server
 from fixtures.kafka_server import open_stores
 from fixtures.pulsar_server import PulsarCluster, PulsarNode
 from fixtures.rest_server import rest_world
+from fixtures.tables import commit_of
 from fuzz.faults import watched
 from fuzz.target import Target
 from fuzz.targets.http_requests import HttpApi, change_plan, plan_of, plans
@@ -115,6 +120,16 @@ async def _registry_api() -> AsyncIterator[Opened]:
         await server.start()
         closing.push_async_callback(server.close)
         yield await _described(_api(f"http://{server.endpoints['registry']}"), KNOWN)
+
+
+@asynccontextmanager
+async def _catalog_api() -> AsyncIterator[Opened]:
+    with TemporaryDirectory() as folder:
+        async with catalog_server(Path(folder)) as server:
+            stream, work = await server.stream(STREAM)
+            await server.tables.commit(stream, commit_of(await work.append(1, 0, 10)), closed_tasks=[])
+            known = {**KNOWN, "namespace": "streams", "table": STREAM}
+            yield await _described(_api(server.url), known)
 
 
 @asynccontextmanager
@@ -265,6 +280,7 @@ def _target(name: str, opened: Open, short_inputs: int) -> Target:
 TARGETS = [
     _target("REST routes", _rest_api, 1500),
     _target("registry routes", _registry_api, 1000),
+    _target("catalog routes", _catalog_api, 500),
     _target("Pulsar HTTP routes", _pulsar_api, 1000),
     _target("admin routes", _admin_api, 1000),
 ]

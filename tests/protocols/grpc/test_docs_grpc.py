@@ -1,21 +1,15 @@
-"""The examples of docs/grpc.md work as described, against a `bearlake up`; its tables are complete."""
+"""The tables of docs/grpc.md are complete; grpcurl finds what the page says. `tests/docs` runs the page's commands."""
 
-import contextlib
-import io
 import json
 import re
 import shlex
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
-from bearlake.client import AlreadyExists, Client
-from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from conformance import packages
 from fixtures.server_process import ServerProcess, started
@@ -40,21 +34,6 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_the_python_of_the_page_writes_and_reads(server: ServerProcess) -> None:
-    code = "".join(blocks("python")).replace("localhost:50051", str(server.ready["grpc"]))
-    said = io.StringIO()
-
-    with contextlib.redirect_stdout(said):
-        exec(compile(code, PAGE.name, "exec"), {})
-
-    assert said.getvalue().splitlines() == [
-        "1000 records",
-        "[('greetings', 0), ('greetings', 1), ('greetings', 2), ('greetings', 3)]",
-        "UNEXPECTED_OFFSET 3",
-        "[0, 1, 2, 3, 4] [b'first', b'second', b'third', b'1', b'2']",
-    ]
-
-
 def test_the_grpcurl_lines_name_methods_and_fields_that_there_are() -> None:
     lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("grpcurl")]
 
@@ -74,57 +53,18 @@ def grpcurl() -> Path:
         pytest.skip(f"grpcurl: {error}")
 
 
-def test_grpcurl_runs_the_lines(server: ServerProcess, grpcurl: Path) -> None:
+def test_reflection_and_health_serve_grpcurl(server: ServerProcess, grpcurl: Path) -> None:
     address = str(server.ready["grpc"])
-    with Client(address) as client, contextlib.suppress(AlreadyExists):
-        client.create_stream("greetings", partition_count=4)
 
     def run(*words: str) -> str:
         done = subprocess.run([grpcurl, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    listed, described, produced = (
-        run(*shlex.split(line.replace("localhost:50051", address))[1:])
-        for line in "".join(blocks("sh")).splitlines()
-        if line.startswith("grpcurl")
-    )
-
-    assert set(methods.SERVICES) <= set(listed.split())
-    assert json.loads(described)["stream"]["partition_count"] == 4
-    assert json.loads(produced)["record_count"] == 1
     health = run("-plaintext", address, "grpc.health.v1.Health/Check")
     assert json.loads(health) == {"status": "SERVING"}
     said = run("-plaintext", address, "describe", "bearlake.stream.v1.ProduceRequest")
     assert ".bearlake.stream.v1.Payload payload = 3;" in said
-
-
-def test_the_lines_of_the_first_example_run(server: ServerProcess, grpcurl: Path) -> None:
-    """curl and grpcurl write records, and Python reads them."""
-    curl = shutil.which("curl")
-    if curl is None:
-        pytest.skip("curl is not installed")
-    with Client(str(server.ready["grpc"])) as client, contextlib.suppress(AlreadyExists):
-        client.create_stream("greetings", partition_count=4)
-    text = PAGE.read_text().replace("127.0.0.1:50051", str(server.ready["grpc"]))
-    text = text.replace("http://127.0.0.1:8082", str(server.ready["rest"]))
-    programs = {"curl": curl, "grpcurl": grpcurl, "python": sys.executable}
-    lines = [
-        shlex.split(line)
-        for line in re.findall(r"^    ((?:curl|grpcurl|python -c) .*(?:topics|grpc|bearlake).*)$", text, re.MULTILINE)
-    ]
-
-    said = {
-        words[0]: subprocess.run(
-            [programs[words[0]], *words[1:]], capture_output=True, text=True, timeout=WAIT_S, check=True
-        ).stdout
-        for words in lines
-    }
-
-    assert list(said) == ["curl", "grpcurl", "python"]
-    assert json.loads(said["curl"])["offsets"][0]["error_code"] is None
-    assert json.loads(said["grpcurl"])["stream"]["name"] == "greetings"
-    assert "value=b'\"hello\"'" in said["python"]
 
 
 def test_every_method_and_status_of_the_page_exists() -> None:

@@ -1,14 +1,9 @@
-"""The commands of docs/pulsar.md work as described; Kafka's and Pulsar's clients read each other's records."""
+"""The listener, the names and the settings of docs/pulsar.md; Kafka's and Pulsar's clients read each other's records."""
 
 import contextlib
-import io
-import json
 import re
-import shlex
 import shutil
 import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +12,7 @@ import pytest
 
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.settings import PulsarSettings
-from fixtures.server_process import ServerProcess, finished, started
+from fixtures.server_process import ServerProcess, started
 from fixtures.waiting import WAIT_S
 
 pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
@@ -68,38 +63,6 @@ def connected(url: str, folder: Path, **options: object) -> Iterator[object]:
         yield client
     finally:
         client.close()
-
-
-def test_the_python_of_the_page_writes_and_reads(server: ServerProcess) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    code = code.replace("localhost:6650", str(server.ready["pulsar"]))
-    said = io.StringIO()
-
-    with contextlib.redirect_stdout(said):
-        exec(compile(code, PAGE.name, "exec"), {})
-    consumed = finished("consume", "greetings", "--bootstrap", server.kafka, "--from-beginning", "--max-messages", "10")
-
-    assert [line.rpartition(" ")[0] for line in said.getvalue().splitlines()] == [f"hello {n}" for n in range(10)]
-    assert consumed.stdout.decode().splitlines() == [f"hello {n}" for n in range(10)]
-
-
-def test_the_lines_of_the_first_example(server: ServerProcess) -> None:
-    text = PAGE.read_text()
-    produce, consume = [line.strip() for line in text.splitlines() if line.startswith("    python -c")]
-    (listing,) = [line.strip() for line in text.splitlines() if line.startswith("    curl") and "/admin/v2/" in line]
-
-    for line in (produce, consume):
-        program, *arguments = shlex.split(line.replace("127.0.0.1:6650", str(server.ready["pulsar"])))
-        found = subprocess.run([sys.executable, *arguments], capture_output=True, timeout=WAIT_S, check=False)
-        assert (program, found.returncode) == ("python", 0), found.stderr.decode()
-    program, url = shlex.split(listing)
-    with urllib.request.urlopen(
-        url.replace("http://127.0.0.1:8080", server.ready["pulsar_http"]), timeout=WAIT_S
-    ) as answer:
-        topics = json.load(answer)
-
-    assert re.search(r"^b'h", found.stdout.decode(), re.MULTILINE)
-    assert (program, "persistent://public/default/greetings" in topics) == ("curl", True)
 
 
 def test_names_of_the_page() -> None:

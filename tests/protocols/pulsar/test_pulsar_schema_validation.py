@@ -1,10 +1,7 @@
 """Validation by schemas for Pulsar's producers: SEND_ERROR for a bad message, in the order of the SENDs."""
 
-import asyncio
 import random
 from typing import Any
-
-import pytest
 
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
@@ -102,29 +99,3 @@ async def test_a_producer_is_closed_while_the_registry_is_away_and_sends_again(p
     await client.receive("send_receipt")
 
     assert await end(node) == 1
-
-
-@pytest.mark.integration
-async def test_the_client_of_pulsar_gives_a_refused_message_up_and_sends_the_next(pulsar: PulsarNode) -> None:
-    pulsar_client = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
-    await pulsar.create("orders", schema_validation="value")
-    schema_id = await register(pulsar.streams.metadata, ORDER)
-
-    def produce() -> list[str]:
-        client = pulsar_client.Client(pulsar.url, operation_timeout_seconds=20)
-        producer = client.create_producer("orders", batching_enabled=False, send_timeout_millis=1_500)
-        results = []
-        for value in (order(schema_id), b"none", order(schema_id)):
-            try:
-                producer.send(value)
-                results.append("stored")
-            except pulsar_client.PulsarException as error:
-                results.append(type(error).__name__)
-        client.close()
-        return results
-
-    results = await asyncio.to_thread(produce)
-
-    assert results[0] == results[2] == "stored"
-    assert results[1] != "stored"
-    assert await end(pulsar) == 2

@@ -80,6 +80,8 @@ async def test_kafka_and_rest_consumers_share_records_offsets_and_a_group(tmp_pa
         "0",
         "--registry-port",
         "0",
+        "--catalog-port",
+        "0",
         "--grpc-port",
         "0",
     )

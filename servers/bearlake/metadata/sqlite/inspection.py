@@ -24,7 +24,7 @@ def inspect_sqlite(path: Path, settings: SqliteSettings) -> Inspection:
         return Inspection(findings=[absent], can_open=False)
     findings = list(_of_file(path, settings))
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True, timeout=5)) as connection:
             present = _layout(connection)
             findings += [layout_finding(present, VERSION, OLDEST), *_of_content(connection, path)]
     except sqlite3.Error as error:

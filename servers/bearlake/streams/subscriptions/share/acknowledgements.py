@@ -41,7 +41,10 @@ class ShareAck(NamedTuple):
 def pieces(
     acks: Sequence[ShareAck], mark_delete: int, end: int, *, may_renew: bool
 ) -> Iterator[tuple[int, int, AckType]]:
-    """Return the ranges inside `[mark_delete, end)`, which is in flight, with their type, in order. Raises `Invalid`."""
+    """Return the ranges inside `[mark_delete, end)`, which is in flight, with their type, in order.
+
+    Raises `Invalid`, or `InvalidRecordState` for RENEW unless `may_renew`.
+    """
     before = 0
     for ack in acks:
         if not before <= ack.start < ack.end:
@@ -79,5 +82,5 @@ def _kind(value: int, *, may_renew: bool) -> AckType:
     except ValueError as error:
         raise Invalid(f"Unknown acknowledge type: {value}") from error
     if kind is AckType.RENEW and not may_renew:
-        raise Invalid("Renew acknowledgements are not allowed.")
+        raise InvalidRecordState("Renewing acquisition locks is not enabled for the group.")
     return kind

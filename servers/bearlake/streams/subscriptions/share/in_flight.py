@@ -146,7 +146,7 @@ class InFlight:
 
         Raises:
             Invalid: malformed acknowledgements, or offsets that were never acquired.
-            InvalidRecordState: the member does not hold the locks.
+            InvalidRecordState: the member does not hold the locks, or may not renew them.
         """
         edit: Edit | None = None
         problem = False

@@ -1,0 +1,10 @@
+"""The catalog for other engines: the operations of Iceberg's REST specification on the catalog of the tables.
+
+    model.py     refusals, answers            service.py   the operations
+    requests.py  what clients ask for         answers.py   tables as JSON          errors.py  errors in the specification's words
+    guard.py     what a commit may change     columns.py   the same for columns
+    contents.py  rows that a snapshot adds and removes, by its manifests           avro.py    checks manifests before they are decoded
+    footers.py   the same by the footers of its files                              roots.py   folders outside of the object store
+
+Only `model.py` works without pyiceberg.
+"""

@@ -1,0 +1,85 @@
+"""Values of the catalog for other engines. Need neither pyarrow nor pyiceberg."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from uuid import UUID
+
+Namespace: TypeAlias = tuple[str, ...]
+Name: TypeAlias = tuple[str, ...]
+"""Namespace and name of a table."""
+
+SNAPSHOTS_ALL = "all"
+SNAPSHOTS_REFS = "refs"
+"""Which snapshots an answer has: all, or those of branches and tags."""
+
+
+FIELD_ID_MAX = 2_147_483_447
+"""Larger field ids are Iceberg's own. Source: Iceberg table spec, "Reserved Field IDs"."""
+NEW_FIELD_COUNT_MAX = 10_000
+"""Fields that one commit may add to a stream's table, nested ones included."""
+
+
+def new_ids_end(last_id: int) -> int:
+    """Return the end of the field ids that new columns may have, if the newest one so far is `last_id`.
+
+    They are near it, so that nobody can use up the ids, of which compaction needs some.
+    """
+    return min(last_id + NEW_FIELD_COUNT_MAX, FIELD_ID_MAX) + 1
+
+
+class Refused(Exception):
+    """An operation that the catalog refuses, with the HTTP status and the name of the error in Iceberg's REST specification."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
+def forbidden(message: str) -> Refused:
+    """Return the refusal of what no client may do. Engines do not try it again."""
+    return Refused(403, "ForbiddenException", message)
+
+
+def invalid(message: str) -> Refused:
+    """Return the refusal of a request that is wrong."""
+    return Refused(400, "BadRequestException", message)
+
+
+def absent(name: Name) -> Refused:
+    """Return the refusal that a table does not exist."""
+    return Refused(404, "NoSuchTableException", f"Table does not exist: {'.'.join(name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """What decides who may use a table: the stream in its properties, None if it is no stream's table; its UUID."""
+
+    stream_id: UUID | None
+    table_uuid: UUID
+    last_column_id: int = field(default=0, compare=False)
+    """The newest field id that the table had given when it was loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A table in a list: its name, and the key of its folder in the object store; None: its folder is elsewhere."""
+
+    name: Name
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A table as JSON (LoadTableResult), its owner, and a text that differs for every version of it."""
+
+    body: bytes
+    owner: Owner
+    version: str
+
+
+Body: TypeAlias = Mapping[str, Any]
+"""A parsed request (Any: JSON)."""
+OwnerCheck: TypeAlias = Callable[[Owner | None], None]
+"""Raises `Refused` unless the table that the operation has loaded (None: there is none) is the one that the caller checked."""

@@ -1,0 +1,55 @@
+"""A newcomer who follows README.md and docs/getting-started.md, on what `make up` starts, sees what the pages promise."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fixtures.documentation import ROOT
+from fixtures.documented_machine import beside_up
+from fixtures.waiting import WAIT_S
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_a_newcomer_follows_readme_and_getting_started(tmp_path: Path) -> None:
+    """Nothing is on PATH at first. The second page continues where the first one ends; the tour is the last command that it names."""
+    with beside_up(tmp_path, "--compaction", "--no-tour", is_prepared=False) as machine:
+        readme = machine.follow("README.md")
+        page = machine.follow("docs/getting-started.md")
+        tour = machine.run("bearlake tour --table")
+
+    assert readme.output("bearlake consume") == "hello, lake\n"
+    assert re.search(r"\b[012]\s+0\s+hello, lake$", readme.output("bearlake sql"), re.MULTILINE)
+    shown = readme.output("bearlake top")
+    assert re.search(r"^readers\s+0\b", shown, re.MULTILINE), shown
+    assert re.search(r"^greetings\b", shown, re.MULTILINE), shown
+    records = [line.split(maxsplit=3) for line in page.output("bearlake consume").splitlines()]
+    rows = [line.split(maxsplit=3) for line in page.output("bearlake sql").splitlines()[1:]]
+    assert sorted(key for _, _, key, _ in records) == ["ann", "ann", "bob"]
+    assert [value for _, _, key, value in records if key == "ann"] == ["hello", "bye"]
+    assert rows == sorted(records)
+    assert "every committed record is in the table" in page.output("bearlake table describe")
+    assert "10,000 records counted by SQL, 10,000 different offsets" in tour
+    assert "each exactly once and in order, from Parquet" in tour
+
+
+def test_make_up_starts_bearlake_up() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "up", "ARGS=--no-tour"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1].endswith("exec .venv/bin/bearlake up --no-tour")
+
+
+@pytest.mark.parametrize("target", re.findall(r"^    make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+def test_make_has_the_targets_of_the_readme(target: str) -> None:
+    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, timeout=WAIT_S, check=False)
+
+    assert done.returncode == 0
