@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Serve
         assert server.stop() == 0
 
 
+@cache
 def order_class() -> Any:
     """The class that a program's generated code has for an order."""
     file: FileDescriptorProto = compiler.parsed(ORDER, {}).file
