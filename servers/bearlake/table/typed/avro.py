@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from bearlake.kernel import CHECKED_KINDS, DECIMAL_DIGITS_MAX, NODES_MAX, TypedKind, TypedNode
 from bearlake.table.typed import avro_types
-from bearlake.table.typed.avro_types import PRIMITIVES, AvroType, short_name
+from bearlake.table.typed.avro_types import PRIMITIVES, AvroType, short_name, takes_bytes
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns, TypedField
 from bearlake.table.typed.naming import RESERVED, Names
 
@@ -87,10 +87,7 @@ def columns_of(
 def value_nodes(text: str, references: Sequence[str] = ()) -> tuple[TypedNode, ...]:
     """Return a schema with one OPAQUE column for whole values: `kernel.decode_avro` checks values, and makes no columns of their fields.
 
-    Empty if every sequence of bytes is a value: for the schema `bytes`, Confluent's serializers write the bytes alone.
-
-    Raises:
-        SchemaError: the schema is malformed, or too large.
+    Empty if all bytes are values: for the schema `bytes`, Confluent's serializers write the bytes alone. Raises `SchemaError`.
     """
     schema = avro_types.parse(text, references)
     if schema.kind == "bytes":
@@ -145,7 +142,7 @@ class _Mapper:
         self._opaque: list[tuple[int, AvroType]] = []
         """OPAQUE nodes, whose types are added when the tree is complete."""
         self._has_bytes: dict[int, bool] = {}
-        """Whether a type's values have bytes, by the type's identity."""
+        """As of `takes_bytes`."""
 
     def columns(self, schema: AvroType) -> TypedColumns:
         """Map the whole schema."""
@@ -332,18 +329,6 @@ class _Mapper:
         self._opaque.append((made.index, avro))
         return made
 
-    def _takes_bytes(self, avro: AvroType) -> bool:
-        """Whether a value of the type has any bytes. A record inside of itself, without a union in between, has no values."""
-        key = id(avro)
-        if key not in self._has_bytes:
-            self._has_bytes[key] = True
-            self._has_bytes[key] = (
-                any(self._takes_bytes(item.type) for item in avro.fields)
-                if avro.kind == "record"
-                else avro.kind != "null" and not (avro.kind == "fixed" and avro.size == 0)
-            )
-        return self._has_bytes[key]
-
     def _outside(self, avro: AvroType) -> int:
         """Add a type outside of the tree, once.
 
@@ -357,7 +342,7 @@ class _Mapper:
         if avro.kind == "null":
             return index
         if avro.kind == "record":
-            fields = [item.type for item in avro.fields if self._takes_bytes(item.type)]
+            fields = [item.type for item in avro.fields if takes_bytes(item.type, self._has_bytes)]
             node = TypedNode(TypedKind.RECORD, children=tuple(map(self._outside, fields)))
             node = node if node.children else TypedNode(TypedKind.PRESENT)
         elif avro.kind == "enum":
