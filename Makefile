@@ -5,6 +5,7 @@
 #   make test                     all tests                               make test ARGS="tests/metadata -x"
 #   make test-kube                install the chart on a real cluster, and use it   make test-kube TESTS=tests/kube/test_kube_install.py
 #   make check                    format, lint, types, import contracts
+#   make docs                     the documentation as a site, in build/site; every link is checked
 #   make fuzz                     hostile inputs for every decoder and route   make fuzz ARGS="--inputs 10000000 --report fuzz.md"
 #   make bench, make conformance  measure; run other people's suites      make conformance ARGS="--suite kgo --quick"
 #   make venv                     only .venv                              make venv PYTHON=/usr/bin/python3.12
@@ -20,12 +21,12 @@ CLUSTER := tests/kube/cluster/cluster.py
 TESTS ?= tests/kube
 KERNEL_SOURCES := $(wildcard $(foreach kind,c h,servers/bearlake/kernel/*.$(kind) servers/bearlake/kernel/*/*.$(kind)))
 
-.PHONY: help venv up test test-kube check format fuzz fuzz-kernel bench conformance clean
+.PHONY: help venv up test test-kube check format docs fuzz fuzz-kernel bench conformance clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,12s/^# *//p' Makefile
+	@sed -n '4,13s/^# *//p' Makefile
 
 venv: $(INSTALLED)
 
@@ -55,6 +56,9 @@ check: venv
 format: venv
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 fuzz: venv
 	$(BIN)/python tests/fuzz/run.py $(ARGS)

@@ -19,6 +19,7 @@ def name_stores(machine: Machine) -> None:
     settings = yaml.safe_load(path.read_text())
     settings["metadata"]["url"] = f"sqlite:///{machine.folder}/shared.db"
     settings["object_store"]["url"] = (machine.folder / "objects").as_uri()
+    settings["tables"]["catalog_url"] = f"sqlite:///{machine.folder}/catalog.db"
     path.write_text(yaml.safe_dump(settings))
 
 

@@ -129,7 +129,7 @@ def test_the_guide_lists_every_file_that_can_skip_tests() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["up", "test", "check", "fuzz", "fuzz-kernel", "bench", "conformance", "venv", "clean"]
+    "target", ["up", "test", "check", "docs", "fuzz", "fuzz-kernel", "bench", "conformance", "venv", "clean"]
 )
 def test_make_has_the_targets_of_the_documentation(target: str) -> None:
     known = subprocess.run(

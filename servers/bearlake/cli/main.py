@@ -11,6 +11,7 @@ import click
 
 from bearlake import __version__
 from bearlake.cli.access import access
+from bearlake.cli.backup import backup, hold, restore
 from bearlake.cli.compaction import compaction
 from bearlake.cli.completion import COMPLETION_VARIABLE, completion
 from bearlake.cli.config import config
@@ -58,6 +59,9 @@ for command in (
     user,
     access,
     quota,
+    backup,
+    restore,
+    hold,
     config,
     tour,
     completion,

@@ -91,7 +91,9 @@ class Compactor:
         )
         self._sweeper = Sweeper(metadata, store, tables, settings.sweep, clock)
         self._retention = Retention(metadata, settings.sweep)
-        self._table_upkeep = TableUpkeep(metadata, tables, settings.sweep, table_settings or TableSettings(), clock)
+        self._table_upkeep = TableUpkeep(
+            metadata, tables, settings.sweep, table_settings or TableSettings(), clock, self._sweeper.look
+        )
         self._quarantine = QuarantineUpkeep(metadata, settings.sweep)
         self._isolation = FaultIsolation(log, "measure", metadata.log.head)
         metrics.COMPACTION_PLANNING.set_function(lambda: float(self.planner.is_planning))

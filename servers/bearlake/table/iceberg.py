@@ -141,7 +141,7 @@ class IcebergTables(Tables):
         return await self.run(stream.name, live)
 
     @override
-    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
+    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int, needed: Collection[int] = ()) -> int:
         now_ms = self._clock.now_ms()
 
         def expire() -> tuple[Table, set[str]] | None:
@@ -150,7 +150,12 @@ class IcebergTables(Tables):
                 return None
             before_ms = now_ms - keep_ms
             return upkeep.expire(
-                table, self._committer, self._names, before_ms=before_ms, keep_count_min=keep_count_min
+                table,
+                self._committer,
+                self._names,
+                before_ms=before_ms,
+                keep_count_min=keep_count_min,
+                needed=needed,
             )
 
         if (expired := await self.run(stream.name, expire)) is None:

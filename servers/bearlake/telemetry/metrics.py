@@ -281,9 +281,7 @@ TRANSACTIONS_EXPIRED = counter("bearlake_transactions_expired_total", "Transacti
 # Compaction (the label `stream` is bounded: beyond 256 streams, further streams share `other`)
 COMPACTION_PLANNING = gauge("bearlake_compaction_planning_boolean", "1 while this worker plans, else 0.")
 COMPACTION_OFFERED = counter("bearlake_compaction_offered_tasks_total", "Tasks that this worker's planner offered.")
-COMPACTION_TASKS = counters(
-    "bearlake_compaction_tasks_total", "Tasks of this worker, by kind and outcome.", "kind", "outcome"
-)
+COMPACTION_TASKS = counters("bearlake_compaction_tasks_total", "Tasks of this worker, by outcome.", "kind", "outcome")
 COMPACTION_SECONDS = latencies(
     "bearlake_compaction_step_seconds", "Duration of a step of a round: read, run, commit, swap.", "step"
 )
@@ -336,9 +334,7 @@ COMPACTION_OPEN_TASKS = gauge("bearlake_compaction_open_tasks", "Tasks that wait
 COMPACTION_QUARANTINED = gauge(
     "bearlake_compaction_quarantined_tasks", "Tasks quarantined after repeated failures. Alarm on any."
 )
-SWEEP_OBJECTS = counters(
-    "bearlake_sweep_deleted_objects_total", "Deleted objects, by kind: wal, data, orphan, lost.", "kind"
-)
+SWEEP_OBJECTS = counters("bearlake_sweep_deleted_objects_total", "Deleted objects: wal, data, orphan, lost.", "kind")
 SWEEP_TRIMMED = counter("bearlake_sweep_trimmed_partitions_total", "Partitions whose start offset retention has moved.")
 SWEEP_SNAPSHOTS = counter("bearlake_sweep_expired_snapshots_total", "Table snapshots expired.")
 UPKEEP_FAULTS = counters(

@@ -55,21 +55,6 @@ def parse(text: str, references: Iterable[str] = ()) -> AvroType:
         raise SchemaError("the schema is nested too deeply") from error
 
 
-def takes_bytes(avro: AvroType, known: dict[int, bool]) -> bool:
-    """Whether a value of the type has any bytes; `known` keeps answers, by the identity of types.
-
-    A record inside of itself, without a union in between, has no values.
-    """
-    key = id(avro)
-    if key not in known:
-        known[key] = True
-        if avro.kind == "record":
-            known[key] = any(takes_bytes(item.type, known) for item in avro.fields)
-        else:
-            known[key] = avro.kind != "null" and not (avro.kind == "fixed" and avro.size == 0)
-    return known[key]
-
-
 def _loaded(text: str) -> Any:
     try:
         document = json.loads(text)

@@ -101,7 +101,7 @@ export function Produce({ name, partitionCount }) {
       <div role="status">
         ${send.result &&
         html`<p class="notice good">
-          Stored: partition ${send.result.partition_id}, offset ${count(send.result.offset)}, ${time(Date.parse(send.result.timestamp))}.
+          Stored: partition ${send.result.partition_id}, offset ${count(send.result.offset)}, ${time(Date.parse(send.result.timestamp))}.${" "}
           <a href=${href("streams", name, "records")}>Show the records</a>
         </p>`}
       </div>
