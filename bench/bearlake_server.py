@@ -95,6 +95,8 @@ class BearlakeServer:
             several += ["--rest-port", "0", "--registry-port", "0", "--grpc-port", "0"]
         if "--catalog-port" in usage:
             several += ["--catalog-port", "0"]
+        if "--console-port" in usage:
+            several += ["--console-port", "0"]
         if "--pulsar-http-port" in usage:
             several += ["--pulsar-port", "0", "--pulsar-http-port", "0"]
         ports = ["--kafka-port", "0", "--admin-port", "0", "--no-tour"]

@@ -17,6 +17,7 @@ import statistics
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from typing_extensions import override
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import confluent_kafka
-from bench.bearlake_server import BearlakeServer
+from bench.bearlake_server import BearlakeServer, sum_of
 from bench.errors import BenchError
 from bench.run import MEMORY_ROOT, workspace
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -46,6 +47,16 @@ class LakeServer(BearlakeServer):
     def words(self, ready: Path) -> Sequence[str | Path]:
         """See `BearlakeServer.words`."""
         return [word for word in super().words(ready) if word != "--no-compaction"]
+
+    @property
+    def command(self) -> str:
+        """The program `bearlake`."""
+        return str(self._command)
+
+    def metric(self, name: str) -> float:
+        """A metric of the server, summed over its labels; 0 if the page does not have it."""
+        with urllib.request.urlopen(f"{self.admin}/metrics", timeout=10) as page:
+            return sum_of(page.read().decode(), name) or 0.0
 
     @property
     def data(self) -> Path:

@@ -3,6 +3,7 @@
     python bench/import_live.py [--records 10000000] [--topics 20] [--live-s 30] [--json FILE]
 
 1. Kafka gets most of the records: plain topics, topics compacted by key, and topics of transactions, some of which abort.
+   Bearlake runs with its compaction worker, so a part of the comparison is with records from Parquet.
 2. `bearlake import kafka --follow` runs while producers go on, and while consumer groups read and commit on Kafka. The import is killed
    once, and started again.
 3. The producers stop. The import runs once more, without `--follow`, and compares (`--verify`). Then all streams are promoted.
@@ -25,8 +26,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.bearlake_server import COMMAND, BearlakeServer
+from bench.bearlake_server import COMMAND
 from bench.errors import BenchError
+from bench.freshness import LakeServer
 from bench.peer_kafka import KafkaPeer
 from bench.run import MEMORY_ROOT, workspace
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -69,7 +71,7 @@ class Move:
         self._options = options
         self._root = root
         self._kafka = KafkaPeer(root / "kafka", settings=CLEANER)
-        self._lake = BearlakeServer(root / "bearlake")
+        self._lake = LakeServer(root / "bearlake")
         count = options.topics
         self._compacted = [f"move-compacted-{index}" for index in range(count // 5)]
         self._transactional = [f"move-transactions-{index}" for index in range(count // 5)]
@@ -132,6 +134,7 @@ class Move:
                 other.begin_transaction()
                 for number in range(start, min(start + BATCH, count)):
                     _send(other, name, b"%d" % number, b"%d" % number * 10)
+                other.flush(TIMEOUT_S)  # an abort would drop what is not sent yet
                 (other.abort_transaction if start // BATCH % 4 == 3 else other.commit_transaction)(TIMEOUT_S)
             if not may_go_on():
                 break
@@ -181,7 +184,7 @@ class Move:
             consumer.subscribe(self._topics[index::GROUPS])
         while not self._halt.is_set():
             for consumer in consumers:
-                if consumer.consume(2_000, 0.2):
+                if any(message.error() is None for message in consumer.consume(2_000, 0.2)):
                     consumer.commit(asynchronous=False)
         for consumer in consumers:
             consumer.close()

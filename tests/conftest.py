@@ -13,6 +13,7 @@ settings.register_profile("any speed", settings(), deadline=None, suppress_healt
 settings.load_profile("any speed")
 
 pytest_plugins = [
+    "fixtures.backed_up",
     "fixtures.certificates",
     "fixtures.chart",
     "fixtures.iceberg_rest",

@@ -41,7 +41,7 @@ def test_the_tour_runs_on_real_records_and_its_success_determines_the_exit_code(
     assert result.returncode == 0, text + result.stderr.decode()
     assert "10,000 records" in text
     assert [line for line in result.stderr.decode().splitlines() if WATCHDOG not in line] == []
-    names = {"kafka", "pulsar", "pulsar_http", "registry", "rest", "catalog", "grpc", "admin"}
+    names = {"kafka", "pulsar", "pulsar_http", "registry", "rest", "catalog", "grpc", "admin", "console"}
     assert set(json.loads(ready.read_text())) == names
     assert any((tmp_path / "data" / "objects").rglob("*"))
 

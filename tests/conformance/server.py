@@ -112,6 +112,7 @@ PORTS = (
     "--registry-port",
     "--catalog-port",
     "--grpc-port",
+    "--console-port",
 )
 
 

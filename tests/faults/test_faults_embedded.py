@@ -41,6 +41,7 @@ def up(folder: Path, data: Path, name: str = "up") -> Server:
         "listeners.rest.port": 0,
         "listeners.registry.port": 0,
         "listeners.grpc.port": 0,
+        "console.port": 0,
     }  # one name, like one port: a new process replaces the previous one
     return Server(folder, name, settings, words=("up", "--no-compaction", "--no-tour", "--data-dir", str(data)))
 

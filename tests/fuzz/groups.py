@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fuzz.target import Target
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "sanitized": ("kernel", "kernel_kafka", "kernel_pulsar", "kernel_typed", "records"),
+    "sanitized": ("kernel", "kernel_kafka", "kernel_pulsar", "kernel_typed", "kernel_protobuf", "records"),
     "decoders": ("kafka_codec", "groups_membership", "pulsar", "bodies", "logins", "grpc"),
-    "schemas": ("schemas", "typed_schemas"),
+    "schemas": ("schemas", "typed_schemas", "typed_protobuf"),
     "routes": ("http",),
     "servers": ("servers",),
 }

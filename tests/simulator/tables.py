@@ -190,7 +190,7 @@ class MemoryTables(Tables):
         return {key for key in keys if any(key in snapshot.files for snapshot in table.snapshots)}
 
     @override
-    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
+    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int, needed: Collection[int] = ()) -> int:
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         if table is None:
@@ -199,7 +199,7 @@ class MemoryTables(Tables):
         count = len(table.snapshots)
         newest = max(1, keep_count_min)
         old, kept = table.snapshots[:-newest], table.snapshots[-newest:]
-        table.snapshots = [snapshot for snapshot in old if snapshot.timestamp_ms >= before_ms] + kept
+        table.snapshots = [item for item in old if item.timestamp_ms >= before_ms or item.id in needed] + kept
         return count - len(table.snapshots)
 
     @override

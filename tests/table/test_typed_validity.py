@@ -42,11 +42,13 @@ def doubled(bottom: list[Any]) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize("case", [*CASES, *NANS], ids=lambda case: case.label)
+FRAMED = [case for case in (*CASES, *NANS) if case.schema != "bytes"]
+"""Confluent's serializers write `bytes` without a length: see below."""
+
+
+@pytest.mark.parametrize("case", FRAMED, ids=lambda case: case.label)
 @pytest.mark.usefixtures("kernel")
 def test_a_value_is_good_if_its_columns_have_it(case: AvroCase) -> None:
-    if case.schema == "bytes":
-        pytest.skip("Confluent's serializers write them without a length: see below")
     schema = validity_of(case.schema)
 
     failures = schema.failures([b"head" + case.value], 4)

@@ -83,8 +83,8 @@ def written(records: list[Any], codec: str = "deflate", schema: Any = SCHEMA) ->
     """An Avro file as another library writes it."""
     target = io.BytesIO()
     if codec == "zstandard":  # of which fastavro needs another library
-        for one in records:
-            fastavro.schemaless_writer(target, schema, one)
+        for record in records:
+            fastavro.schemaless_writer(target, schema, record)
         block = bytes(compression.compress(Compression.ZSTD, target.getvalue()))
         return file(block, count=len(records), schema=schema, codec=codec)
     fastavro.writer(target, schema, records, codec=codec, sync_interval=64)

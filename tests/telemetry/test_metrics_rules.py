@@ -14,6 +14,7 @@ from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 PARTS = (
     "server",
     "admin",
+    "console",
     "kafka",
     "objects",
     "log",
@@ -28,6 +29,7 @@ PARTS = (
     "sweep",
     "registry",
     "catalog",
+    "live",
     "grpc",
     "pulsar",
     "subscription",

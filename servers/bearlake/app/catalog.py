@@ -6,23 +6,27 @@ The table libraries take about a second to load, so they are loaded by the first
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import override
 
 from bearlake.app.role import OpenListener, Parts, Role
+from bearlake.clock import SystemClock
 from bearlake.errors import Unavailable
 from bearlake.objects.open import open_store
 from bearlake.protocols.rest.iceberg.access import TableAccess
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations
+from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.server import CatalogServer
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
+from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.telemetry.object_calls import ObjectCalls
 
 if TYPE_CHECKING:
+    from bearlake.live.catalog import LiveCatalog
     from bearlake.table.warehouse.service import Warehouse
 
 
@@ -32,6 +36,7 @@ class CatalogRole(Role):
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._server: CatalogServer
+        self._opening: _Opening
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
@@ -45,19 +50,23 @@ class CatalogRole(Role):
             from bearlake.table.warehouse.roots import check_roots
 
             check_roots(roots, *filter(None, (settings.object_store.url, settings.tables.location_url)))
-        opening = _Opening(parts)
+        self._opening = opening = _Opening(parts)
         parts.closing.push_async_callback(opening.close)
         access = TableAccess(streams.catalog, streams.authorizer)
         columns = ColumnReservations(parts.metadata.table_columns)
         name, bytes_max = settings.tables.catalog_name, settings.catalog.request_bytes_max
         routes = CatalogRoutes(opening.tables, access, columns, name, bytes_max)
         login = parts.http_login(settings.listeners.catalog)
-        self._server = CatalogServer(routes, settings.catalog, self._listeners, login=login, quotas=streams.quotas)
+        live = LiveRoutes(opening.tables, opening.views, access)
+        self._server = CatalogServer(
+            routes, settings.catalog, self._listeners, live=live, login=login, quotas=streams.quotas
+        )
         parts.closing.push_async_callback(self._server.close)
 
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         await self._server.start()
+        tasks.own("live", self._opening.run())
         return self._server.endpoints
 
     @override
@@ -65,45 +74,73 @@ class CatalogRole(Role):
         await self._server.drain(deadline_ms)
 
 
+class _Opened(NamedTuple):
+    """What the routes use."""
+
+    warehouse: "Warehouse"
+    live: "LiveCatalog"
+
+
 class _Opening:
     """Opens the tables with the first request."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._lock = asyncio.Lock()
-        self._warehouse: Warehouse | None = None
+        self._is_open = asyncio.Event()
         self._closing = AsyncExitStack()
+        self._lock = asyncio.Lock()
+        self._found: _Opened | None = None
 
     async def tables(self) -> "Warehouse":
         """Return the tables. Raises `Unavailable`: their libraries are not installed."""
-        async with self._lock:
-            if self._warehouse is None:
-                self._warehouse = await self._open()
-            return self._warehouse
+        return (await self._open()).warehouse
+
+    async def views(self) -> "LiveCatalog":
+        """Return the live views. Raises `Unavailable`, as `tables`."""
+        return (await self._open()).live
+
+    async def run(self) -> None:
+        """Sweep what live views have left, once the tables are open."""
+        await self._is_open.wait()
+        await (await self.views()).run()
 
     async def close(self) -> None:
         """Close the tables, if they are open."""
         await self._closing.aclose()
 
-    async def _open(self) -> "Warehouse":
+    async def _open(self) -> _Opened:
+        async with self._lock:
+            if self._found is None:
+                self._found = await self._open_now()
+                self._is_open.set()
+            return self._found
+
+    async def _open_now(self) -> _Opened:
         try:
             await asyncio.to_thread(_load_libraries)
         except ImportError as error:
             raise Unavailable("the libraries of tables are not installed: pip install 'bearlake[table]'") from error
+        from bearlake.live.catalog import LiveCatalog
         from bearlake.table.iceberg import open_tables
         from bearlake.table.warehouse.service import Warehouse
 
-        settings = self._parts.settings
+        settings, store, closing = self._parts.settings, self._parts.store, self._closing
         roots = {}
         for url in settings.catalog.warehouse.foreign_roots:
             roots[url] = open_store(url, settings.object_store, recorder=ObjectCalls())
-            self._closing.push_async_callback(roots[url].close)
-        tables = open_tables(settings.tables, self._parts.store, settings.object_store.url)
-        self._closing.push_async_callback(tables.close)
-        for url, store in roots.items():
-            tables.add_root(store, url)
-        return Warehouse(tables, settings.catalog.warehouse)
+            closing.push_async_callback(roots[url].close)
+        tables = open_tables(settings.tables, store, settings.object_store.url)
+        closing.push_async_callback(tables.close)
+        for url, root in roots.items():
+            tables.add_root(root, url)
+        compiler = Pool(settings.schemas)  # starts a process when a schema has to be compiled
+        closing.callback(compiler.close)
+        columns = settings.compaction.columns
+        live = LiveCatalog(self._parts.metadata, store, tables, columns, settings.live, SystemClock(), compiler)
+        closing.push_async_callback(live.close)
+        return _Opened(Warehouse(tables, settings.catalog.warehouse), live)
 
 
 def _load_libraries() -> None:
+    import bearlake.live.catalog
     import bearlake.table.warehouse.service  # noqa: F401

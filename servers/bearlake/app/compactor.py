@@ -10,6 +10,7 @@ from bearlake.compaction.service import Compactor
 from bearlake.compaction.spark.runner import SparkRunner
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
+from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.table.iceberg import open_tables
 
 
@@ -33,6 +34,8 @@ class CompactorRole(Role):
         url = settings.object_store.url
         self._runner = SparkRunner(settings.spark, url, settings.object_store, settings.compaction.task)
         parts.closing.push_async_callback(self._runner.close)
+        compiler = Pool(settings.schemas)  # starts a process when a schema has to be compiled
+        parts.closing.callback(compiler.close)
         self._compactor = Compactor(
             parts.metadata,
             parts.store,
@@ -42,6 +45,7 @@ class CompactorRole(Role):
             settings.compaction,
             table_settings=settings.tables,
             on_fenced=parts.on_fenced,
+            compiler=compiler,
         )
         parts.closing.push_async_callback(self._compactor.close)
 

@@ -1,20 +1,24 @@
 """The stores for a command: opened without joining the deployment, for SQL and for inspecting tables.
 
-A command does not register a server. It writes nothing except what the catalog writes when it is first opened.
+A command does not register a server. It writes nothing except what the catalog writes when it is first opened, and the field ids of typed
+columns that no table has yet.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from bearlake.app.startup import open_stores
 from bearlake.errors import NotFound
+from bearlake.live.local import local_views
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.settings.document import Settings
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.table import query as table_query
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.model import TableState
@@ -58,11 +62,23 @@ async def all_streams(metadata: Metadata) -> Sequence[Stream]:
     return found
 
 
-async def query(settings: Settings, sql: str, progress: QueryProgress | None = None) -> QueryResult:
-    """Run one statement over the tables of all streams, with its `progress`. Raises as `table.query.query`."""
+async def query(
+    settings: Settings, sql: str, progress: QueryProgress | None = None, *, is_live: bool = True
+) -> QueryResult:
+    """Run one statement over the tables of all streams, with its `progress`.
+
+    `is_live`: with every record that was acknowledged before; else with those that compaction has put into the tables. Raises as
+    `table.query.query` and `Views.view`.
+    """
     async with opened(settings) as lake:
         streams = await all_streams(lake.metadata)
-        return await table_query.query(lake.tables, streams, sql, will_have_table=_will_have_table, progress=progress)
+        run = partial(table_query.query, lake.tables, streams, sql, will_have_table=_will_have_table, progress=progress)
+        if not is_live:
+            return await run()
+        parts = lake.metadata, lake.store, lake.tables, settings.compaction.columns, settings.live
+        with closing(Pool(settings.schemas)) as compiler:
+            async with local_views(*parts, compiler) as live:
+                return await run(live=live)
 
 
 def _will_have_table(stream: Stream) -> bool:

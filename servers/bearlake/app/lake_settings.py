@@ -17,6 +17,8 @@ class LakeOptions:
     data_dir: Path | None
     config: Path | None
     options: Given
+    may_be_absent: bool = False
+    """Whether the data folder may be without a metadata store, which the command makes."""
 
 
 def lake_settings(options: LakeOptions, environ: Mapping[str, str]) -> Settings:
@@ -24,7 +26,7 @@ def lake_settings(options: LakeOptions, environ: Mapping[str, str]) -> Settings:
     defaults: Given = {}
     folder = options.data_dir
     if folder is not None and "metadata.url" not in options.options and METADATA_VARIABLE not in environ:
-        if options.config is None and not (folder / "metadata.db").exists():
+        if options.config is None and not options.may_be_absent and not (folder / "metadata.db").exists():
             raise Invalid(
                 f"there is no metadata store in {folder}: pass --data-dir of a `bearlake up`, or --config of a cluster"
             )

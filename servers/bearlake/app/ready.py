@@ -21,6 +21,7 @@ NAMES = {
     "grpc": "gRPC",
     "registry": "schema registry",
     "catalog": "Iceberg REST catalog",
+    "console": "Console",
 }
 
 
@@ -37,7 +38,7 @@ def addresses(endpoints: Mapping[str, str], listeners: ListenersSettings) -> dic
         name: f"https://{address}"
         if name in secure
         else url_of(address)
-        if name == "admin" or name in of_http
+        if name in ("admin", "console") or name in of_http
         else address
         for name, address in endpoints.items()
     }
@@ -74,9 +75,13 @@ def since_process_start_s() -> float:
 
 
 def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: float) -> str:
-    """Return the text that `bearlake up` prints once it serves."""
+    """Return the text that `bearlake up` prints once it serves; the console's address comes first."""
+    console = content.get("console")
+    first = [f"Open {click.style(str(console), bold=True)} in a browser: the console"] if console else []
     rows: list[tuple[str, str]] = []
     for name, address in content.items():
+        if name == "console":
+            continue
         if isinstance(address, str):
             protocol, colon, listener = name.partition(":")
             rows.append((f"{NAMES.get(protocol, protocol)}{colon}{listener}", address))
@@ -86,7 +91,7 @@ def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: fl
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value}" for name, value in rows]
     head = click.style(f"Bearlake {__version__}", bold=True) + f" is up (process {os.getpid()}, {start_s:.2f} s)"
-    return "\n".join(["", head, "", *lines, ""])
+    return "\n".join([*first, "", head, "", *lines, ""])
 
 
 def try_next(content: Mapping[str, str], stores: str | None) -> str:

@@ -16,7 +16,7 @@ from bearlake.serving.authentication.peer import LoginRules, login_rules
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.http.login import HttpListenerLogin
-from bearlake.serving.listener import Listener, ListenerSettings
+from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
 from bearlake.serving.trust import PeerTrust
@@ -133,7 +133,7 @@ class Parts:
         return self.registry
 
 
-OpenListener = Callable[[ListenerSettings, str], Listener]
+OpenListener = Callable[[BoundSettings, str], Listener]
 """Binds a listener for a named purpose; its socket is closed at the end in any case."""
 
 

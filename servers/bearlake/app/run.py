@@ -117,6 +117,10 @@ def _roles(name: str) -> list[Role]:
         from bearlake.app.grpc import GrpcRole
 
         roles.append(GrpcRole())
+    if name == "up":
+        from bearlake.app.console import ConsoleRole
+
+        roles.append(ConsoleRole())
     return roles
 
 

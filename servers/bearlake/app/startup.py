@@ -9,12 +9,13 @@ import logging
 import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from bearlake.app.stop import Stop, Stopped
-from bearlake.errors import Invalid, NotFound, Unavailable
+from bearlake.compaction.holds import Holds, refuse_replaced
+from bearlake.errors import Denied, Invalid, NotFound, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.open import POSTGRESQL, open_metadata
 from bearlake.objects import ByteRange, ObjectStore
@@ -110,6 +111,7 @@ async def open_stores(
         Denied, NotFound: a store refuses these credentials, or the database does not exist.
         Unavailable: a store does not answer.
         Stopped: see `Startup.until_there`.
+        Fenced: a restore has replaced this metadata store.
     """
     metadata_url, store_url = settings.metadata.url, settings.object_store.url
     for name, url in (("metadata.url", metadata_url), ("object_store.url", store_url)):
@@ -129,6 +131,8 @@ async def open_stores(
     closing.push_async_callback(metadata.close)
     if startup is not None and urlsplit(store_url).scheme not in ("file", "memory"):
         await startup.until_there("the object store", store_url, lambda: _probe(store))
+    if startup is not None:
+        await startup.until_there("the object store", store_url, lambda: _refuse_replaced(metadata, store))
     return metadata, store
 
 
@@ -140,6 +144,12 @@ async def opened_metadata(settings: Settings) -> AsyncIterator[Metadata]:
         yield metadata
     finally:
         await metadata.close()
+
+
+async def _refuse_replaced(metadata: Metadata, store: ObjectStore) -> None:
+    """Raise `Fenced` if a restore has replaced this metadata store. Not every server may list objects."""
+    with suppress(Denied):
+        await refuse_replaced(metadata, await Holds(store).newest_restore())
 
 
 async def _probe(store: ObjectStore) -> None:

@@ -51,16 +51,23 @@ def words_for(data_dir: Path, config: Path | None) -> str:
 
 
 def chosen(
-    given: Mapping[str, Any], extra: str = "sql", more: Mapping[str, tuple[object, str]] | None = None
+    given: Mapping[str, Any],
+    extra: str = "sql",
+    more: Mapping[str, tuple[object, str]] | None = None,
+    *,
+    may_be_absent: bool = False,
 ) -> Any:  # Settings; the module is imported when it is needed
     """Return the settings that the options name. Raises `Invalid`, also when the extra that the command needs is not installed.
 
-    `more`: settings that other options of the command name, by dotted path: (value, option).
+    `more`: settings that other options of the command name, by dotted path: (value, option). `may_be_absent`: the command makes the
+    metadata store.
     """
     module = server_module("bearlake.app.lake_settings", extra=extra)
     settings = {path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None}
     settings.update(more or {})
     data_dir, config = given["data_dir"], given["config"]
     is_cluster = config is not None and data_dir == DATA_DIR
-    options = module.LakeOptions(data_dir=None if is_cluster else data_dir, config=config, options=settings)
+    options = module.LakeOptions(
+        data_dir=None if is_cluster else data_dir, config=config, options=settings, may_be_absent=may_be_absent
+    )
     return module.lake_settings(options, os.environ)

@@ -11,6 +11,7 @@ import click
 
 from bearlake import __version__
 from bearlake.cli.access import access
+from bearlake.cli.backup import backup, hold, restore
 from bearlake.cli.compaction import compaction
 from bearlake.cli.completion import COMPLETION_VARIABLE, completion
 from bearlake.cli.config import config
@@ -20,7 +21,7 @@ from bearlake.cli.importing import import_
 from bearlake.cli.output import say
 from bearlake.cli.produce import produce
 from bearlake.cli.quota import quota
-from bearlake.cli.run import executor, serve, tour, up
+from bearlake.cli.run import console, executor, serve, tour, up
 from bearlake.cli.server import server
 from bearlake.cli.sql import sql
 from bearlake.cli.stream import stream
@@ -43,6 +44,7 @@ def root() -> None:
 for command in (
     up,
     serve,
+    console,
     doctor,
     top,
     stream,
@@ -57,6 +59,9 @@ for command in (
     user,
     access,
     quota,
+    backup,
+    restore,
+    hold,
     config,
     tour,
     completion,

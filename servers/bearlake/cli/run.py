@@ -28,6 +28,10 @@ _SETTINGS = {
     "catalog_port": ("--catalog-port", "listeners.catalog.port"),
     "grpc_port": ("--grpc-port", "listeners.grpc.port"),
     "admin_port": ("--admin-port", "admin.port"),
+    "console_port": ("--console-port", "console.port"),
+    "admin_url": ("--admin", "console.admin_url"),
+    "rest_url": ("--rest", "console.rest_url"),
+    "registry_url": ("--registry", "console.registry_url"),
     "metadata_url": ("--metadata-url", "metadata.url"),
     "object_store_url": ("--object-store-url", "object_store.url"),
     "catalog_url": ("--catalog-url", "tables.catalog_url"),
@@ -66,6 +70,7 @@ registry_port = _port("registry", "the schema registry", 8081)
 rest_port = _port("rest", "REST", 8082)
 catalog_port = _port("catalog", "the Iceberg REST catalog", 8181)
 grpc_port = _port("grpc", "gRPC", 50051)
+console_port = _port("console", "the console", 9645)
 stop_with_parent = click.option("--stop-with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 
 
@@ -75,7 +80,7 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
         path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None
     }
     if given.get("host") is not None:
-        sections = [*(f"listeners.{protocol}" for protocol in PROTOCOLS), "admin"]
+        sections = [*(f"listeners.{protocol}" for protocol in PROTOCOLS), "admin", "console"]
         chosen |= {f"{section}.host": (given["host"], "--host") for section in sections}
     return chosen
 
@@ -83,6 +88,7 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
 @click.command()
 @click.option("--data-dir", type=PATH, default=DATA_DIR, show_default=True, help="Folder for metadata and objects.")
 @server_options
+@console_port
 @grpc_port
 @catalog_port
 @rest_port
@@ -136,6 +142,27 @@ def up(
         ),
         os.environ,
     )
+    return code
+
+
+@click.command()
+@click.option("--config", type=PATH, help="Settings file (YAML); see `bearlake config show`.")
+@click.option(
+    "--ready-file", type=PATH, help="File to write (atomically, as JSON) once the console accepts connections."
+)
+@click.option("--host", metavar="ADDRESS", help="Address to listen on  [default: 127.0.0.1].")
+@console_port
+@click.option("--registry", "registry_url", metavar="URL", help="Schema registry  [default: http://127.0.0.1:8081].")
+@click.option("--rest", "rest_url", metavar="URL", help="REST server  [default: http://127.0.0.1:8082].")
+@click.option("--admin", "admin_url", metavar="URL", help="Admin API  [default: http://127.0.0.1:9644].")
+def console(config: Path | None, ready_file: Path | None, **given: Any) -> int:
+    """Serve the console, a web page about a running deployment, until Ctrl-C.
+
+    It speaks the admin API, REST and the schema registry, with the login of the person at the browser. `bearlake up` has it already.
+    """
+    app_console = server_module("bearlake.app.console")
+
+    code: int = app_console.run(config, ready_file, as_settings(given), os.environ)
     return code
 
 

@@ -25,9 +25,10 @@ CELL_WIDTH_MAX = 60
     is_flag=True,
     help="Print a JSON list of row objects; binary values as base64.",
 )
+@click.option("--compacted", is_flag=True, help="Read only records that compaction has put into the tables.")
 @lake_options
-def sql(statement: str, as_json: bool, **given: Any) -> int:
-    """Run a SQL statement over streams; each stream is a table of the same name.
+def sql(statement: str, as_json: bool, compacted: bool, **given: Any) -> int:
+    """Run a SQL statement over streams; each stream is a table of the same name, with every record that was acknowledged before.
 
     \b
     bearlake sql "select _partition_id, count(*) from orders group by 1 order by 1"
@@ -35,7 +36,11 @@ def sql(statement: str, as_json: bool, **given: Any) -> int:
     """
     lake = server_module("bearlake.app.lake", extra="sql")
     done = lake.QueryProgress()
-    found = run_async(shown_while(lake.query(chosen(given), statement, done), "querying", lambda: done.fraction))
+    found = run_async(
+        shown_while(
+            lake.query(chosen(given), statement, done, is_live=not compacted), "querying", lambda: done.fraction
+        )
+    )
     rows = [dict(zip(found.columns, map(plain, row), strict=True)) for row in found.rows]
     if as_json:
         print_json(rows)

@@ -13,7 +13,7 @@ from bearlake.compaction.model import AbortedRange, Cleaning, ItemResult, TaskRe
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, PartitionKey, Slice
-from bearlake.table.column_book import decode_book
+from bearlake.table.column_book import MessageKey, decode_book
 from bearlake.table.model import DataFile
 from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
 
@@ -116,6 +116,7 @@ def _item_result_fields(result: ItemResult) -> dict[str, object]:
         **({"dropped_count": result.dropped_count} if result.dropped_count else {}),
         **({"error_counts": dict(result.error_counts)} if result.error_counts else {}),
         **({"missing_schema_ids": list(result.missing_schema_ids)} if result.missing_schema_ids else {}),
+        **({"missing_messages": list(result.missing_messages)} if result.missing_messages else {}),
     }
 
 
@@ -133,6 +134,7 @@ def _item_result(fields: _Json) -> ItemResult:
         dropped_count=fields.get("dropped_count", 0),
         error_counts=fields.get("error_counts", {}),
         missing_schema_ids=fields.get("missing_schema_ids", ()),
+        missing_messages=tuple(_message(value) for value in fields.get("missing_messages", ())),
     )
 
 
@@ -166,22 +168,34 @@ def _values_fields(plan: ValuePlan) -> dict[str, object]:
         "known": list(plan.known),
         "refused": {str(id_): why for id_, why in plan.refused.items()},
         "schema_id": plan.schema_id,
+        "protobuf": {str(id_): list(schema) for id_, schema in plan.protobuf.items()},
+        "refused_messages": [[list(message), why] for message, why in plan.refused_messages.items()],
     }
 
 
 def _values(fields: _Json) -> ValuePlan:
     book = decode_book(fields["book"], fields["book_version"])
-    schemas = {
-        int(id_): WriterSchema(type_, text, tuple(references), is_framed, levels_max, columns_max)
-        for id_, (type_, text, references, is_framed, levels_max, columns_max) in fields["schemas"].items()
-    }
     return ValuePlan(
         elides=fields["elides"],
-        columns=FileColumns(book=book, schemas=schemas),
+        columns=FileColumns(book=book, schemas=_schemas(fields["schemas"])),
         known=fields["known"],
         refused={int(id_): why for id_, why in fields["refused"].items()},
         schema_id=fields["schema_id"],
+        protobuf=_schemas(fields.get("protobuf", {})),
+        refused_messages={_message(message): why for message, why in fields.get("refused_messages", ())},
     )
+
+
+def _schemas(fields: Mapping[str, Sequence[Any]]) -> dict[int, WriterSchema]:
+    return {
+        int(id_): WriterSchema(type_, text, tuple(references), is_framed, levels_max, columns_max)
+        for id_, (type_, text, references, is_framed, levels_max, columns_max) in fields.items()
+    }
+
+
+def _message(value: Sequence[Any]) -> MessageKey:
+    schema_id, indexes = value
+    return MessageKey(schema_id, tuple(indexes))
 
 
 def _file_fields(file: DataFile) -> dict[str, object]:

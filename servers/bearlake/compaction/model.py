@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice
+from bearlake.table.column_book import MessageKey
 from bearlake.table.model import DataFile
 from bearlake.table.value_plan import ValuePlan
 
@@ -81,7 +82,7 @@ class ItemResult:
     Of a cleaning: `unchanged` inputs have no record to leave out and stay as they are. `rowless` are segments of which no record is left,
     with position `NO_ROW`. `dropped_count` records were left out.
     `error_counts`: values without typed columns, by code. With `missing_schema_ids`, the item wrote nothing that counts: run it again with
-    these schemas.
+    these schemas; with `missing_messages`, the same.
     """
 
     files: Sequence[WrittenFile]
@@ -97,10 +98,11 @@ class ItemResult:
     dropped_count: int = 0
     error_counts: Mapping[str, int] = field(default_factory=dict)
     missing_schema_ids: Sequence[int] = ()
+    missing_messages: Sequence[MessageKey] = ()
 
 
-def missing_schemas(ids: Collection[int]) -> ItemResult:
-    """Return the result of an item that needs the schemas with these ids."""
+def missing_schemas(ids: Collection[int], messages: Collection[MessageKey] = ()) -> ItemResult:
+    """Return the result of an item that needs the schemas with these ids, and these messages of Protobuf schemas."""
     return ItemResult(
         files=(),
         kept_objects=(),
@@ -110,6 +112,7 @@ def missing_schemas(ids: Collection[int]) -> ItemResult:
         written_bytes=0,
         kept_counts={},
         missing_schema_ids=sorted(ids),
+        missing_messages=sorted(messages),
     )
 
 

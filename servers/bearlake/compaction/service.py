@@ -19,6 +19,7 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.sweeper import Sweeper
 from bearlake.compaction.upkeep import QuarantineUpkeep, TableUpkeep
 from bearlake.compaction.worker import Worker
+from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import StreamBacklog
 from bearlake.metadata.model import ServerRef, Stream
@@ -46,7 +47,7 @@ class CompactorStatus:
 
 
 class Compactor:
-    """One compaction worker. Use from the event loop's thread only. The caller owns the stores, tables and runner."""
+    """One compaction worker. Use from the event loop's thread only. The caller owns the stores, tables, runner and compiler."""
 
     def __init__(
         self,
@@ -61,8 +62,12 @@ class Compactor:
         clock: Clock | None = None,
         random_source: random.Random | None = None,
         on_fenced: Callable[[], None] = lambda: None,
+        compiler: SchemaCompiler | None = None,
     ) -> None:
-        """`server` is the registration that fences this process's writes; `on_fenced` is called when a newer registration replaces it."""
+        """`server` is the registration that fences this process's writes; `on_fenced` is called when a newer registration replaces it.
+
+        Without a `compiler`, values of Protobuf schemas cannot become columns.
+        """
         settings = settings or CompactionSettings()
         clock = clock or SystemClock()
         self.settings = settings
@@ -79,13 +84,16 @@ class Compactor:
             clock=clock,
             random_source=random_source or random.SystemRandom(),
             on_fenced=on_fenced,
+            compiler=compiler,
         )
         self.planner = Planner(
             metadata, server, settings, on_offered=self.worker.hint, on_fenced=on_fenced, clock=clock
         )
         self._sweeper = Sweeper(metadata, store, tables, settings.sweep, clock)
         self._retention = Retention(metadata, settings.sweep)
-        self._table_upkeep = TableUpkeep(metadata, tables, settings.sweep, table_settings or TableSettings(), clock)
+        self._table_upkeep = TableUpkeep(
+            metadata, tables, settings.sweep, table_settings or TableSettings(), clock, self._sweeper.look
+        )
         self._quarantine = QuarantineUpkeep(metadata, settings.sweep)
         self._isolation = FaultIsolation(log, "measure", metadata.log.head)
         metrics.COMPACTION_PLANNING.set_function(lambda: float(self.planner.is_planning))

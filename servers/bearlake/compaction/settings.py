@@ -146,8 +146,8 @@ class SweepSettings:
 
     grace_ms: int = 3_000
     """Time (ms) without a reference after which an object is deleted. Readers that still had its name look up the offsets again."""
-    pause_ms: int = 1_000
-    """Pause (ms) between rounds over unused WAL objects."""
+    pause_ms: int = 10_000
+    """Pause (ms) between rounds over unused WAL objects. Each round with something to delete also lists the holds of backups."""
     page_count: int = 1_000
     """Objects, streams or partitions per step."""
     file_pause_ms: int = 30_000

@@ -8,6 +8,9 @@
   too; the table is fenced before the last check, so that no running commit can name the object later. The grace period only keeps the
   sweep away from running work; a short grace period loses nothing.
 
+What a backup may need stays, too, as long as its hold is valid. If the store was replaced by a restore that it does not know, the sweeps
+delete nothing and fail (`holds.py`, decision 232).
+
 Every step may be repeated, and two workers may run it at once. A failure for one stream, page or prefix does not block others (I11). If a
 table cannot be read, its objects stay.
 """
@@ -15,9 +18,11 @@ table cannot be read, its objects stay.
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from functools import partial
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
+from bearlake.compaction.holds import Held, Holds, refuse_replaced
 from bearlake.compaction.quarantine import KEPT_PREFIX
 from bearlake.compaction.settings import SweepSettings
 from bearlake.errors import Invalid
@@ -51,11 +56,25 @@ class Sweeper:
         self._tables = tables
         self._settings = settings
         self._clock = clock
+        self._holds = Holds(store)
+        self._known_restore = ""
         self._cursors: dict[str, str] = {}
         self._unused_isolation = FaultIsolation(log, "sweep-wal", metadata.log.head)
         self._file_isolation = FaultIsolation(log, "sweep-files", metadata.log.head)
         self._orphan_isolation = FaultIsolation(log, "sweep-orphans", metadata.log.head)
         self._orphan_table_isolation = FaultIsolation(log, "sweep-orphans-of-tables", metadata.log.head)
+
+    async def look(self) -> Held:
+        """Return the valid holds. Look after reading what may be deleted: what a later backup needs is not among it.
+
+        Raises:
+            Fenced: a restore has replaced this metadata store, so it does not know which objects are in use.
+        """
+        held = await self._holds.look(await self._metadata.now_ms())
+        if held.restore != self._known_restore:
+            await refuse_replaced(self._metadata, held.restore)
+            self._known_restore = held.restore
+        return held
 
     # -- unreferenced objects -------------------------------------------------------------------------------------
 
@@ -64,22 +83,26 @@ class Sweeper:
         number = 0
         async for page in self._unused(ObjectKind.WAL):
             number += 1
+            unneeded = _not_needed(page, await self.look(), await self._metadata.now_ms())
             async with self._unused_isolation.of(f"page {number}"):
-                await self._delete([found.object.key for found in page], "wal")
+                await self._delete(unneeded, "wal")
         self._unused_isolation.end_round()
 
     async def sweep_files(self) -> None:
         """Run one round over unused data files; files in live snapshots stay in the list."""
         async for page in self._unused(ObjectKind.PARQUET):
             streams: dict[int, list[str]] = {}
+            held = await self.look()
+            unneeded = set(_not_needed(page, held, await self._metadata.now_ms()))
             for found in page:
-                streams.setdefault(found.stream_number, []).append(found.object.key)
+                if found.object.key in unneeded:
+                    streams.setdefault(found.stream_number, []).append(found.object.key)
             known = {stream.number: stream for stream in await self._metadata.streams.by_numbers(streams)}
             for number, keys in streams.items():
                 stream = known.get(number)
                 if stream is not None:
                     async with self._file_isolation.of(stream.name):
-                        await self._delete(await self._dead(stream, keys), "data")
+                        await self._delete(await self._dead(stream, keys, held), "data")
         self._file_isolation.end_round()
 
     async def _unused(self, kind: ObjectKind) -> AsyncIterator[Sequence[UnusedObject]]:
@@ -95,11 +118,13 @@ class Sweeper:
             if len(page) < limit:
                 return
 
-    async def _dead(self, stream: Stream, keys: Collection[str]) -> list[str]:
-        """Return the data files that no table of the stream names or will name."""
+    async def _dead(self, stream: Stream, keys: Collection[str], held: Held) -> list[str]:
+        """Return the data files that no table of the stream names or will name, also after a restore."""
         live = await self._tables.live_files(stream, keys)
         if live is not None:
             return sorted(set(keys) - live)
+        if held.needs_table(stream.id):
+            return []
         # Someone dropped the table of a stream that should have a table: keep the files for a restored table.
         return sorted(keys) if not _needs_table(stream) and await self._is_absent(stream) else []
 
@@ -118,6 +143,7 @@ class Sweeper:
 
     async def sweep_orphans(self) -> None:
         """Check the next page of keys under each prefix; start over after the last page."""
+        await self.look()  # a store that a restore has replaced fails as a whole
         for prefix in (wal_keys.PREFIX, KEPT_PREFIX, TABLE_PREFIX):
             async with self._orphan_isolation.of(prefix):
                 await self.sweep_prefix(prefix)
@@ -130,21 +156,23 @@ class Sweeper:
             KEPT_PREFIX: self._sweep_kept_objects,
             TABLE_PREFIX: self._sweep_data_files,
         }
-        await sweeps[prefix](await self._next_old(prefix))
+        old = await self._next_old(prefix)
+        held = await self.look()
+        await sweeps[prefix]([key for key in old if not held.needs_orphan(key)], held)
         if prefix == TABLE_PREFIX and prefix not in self._cursors:  # after the last page: all tables had their turn
             self._orphan_table_isolation.end_round()
 
-    async def _sweep_tokens(self, old: Collection[str]) -> None:
+    async def _sweep_tokens(self, old: Collection[str], _: Held) -> None:
         await self._delete_orphans(await self._metadata.log.forbid(old))
 
-    async def _sweep_kept_objects(self, old: Collection[str]) -> None:
+    async def _sweep_kept_objects(self, old: Collection[str], _: Held) -> None:
         await self._delete_orphans(await self._metadata.objects.forbid(old))
 
-    async def _sweep_data_files(self, old: Collection[str]) -> None:
+    async def _sweep_data_files(self, old: Collection[str], held: Held) -> None:
         forbidden = await self._metadata.objects.forbid([key for key in old if _DATA_FILE.fullmatch(key)])
         metadata_files = [key for key in old if _METADATA_FILE.fullmatch(key)]
-        dead = await self._unlisted(forbidden)
-        await self._delete_orphans([*dead, *await self._dead_to_all(metadata_files, self._of_dropped)])
+        dead = await self._dead_to_all(forbidden, partial(self._never_listed, held))
+        await self._delete_orphans([*dead, *await self._dead_to_all(metadata_files, partial(self._of_dropped, held))])
 
     async def _next_old(self, prefix: str) -> list[str]:
         """Return the keys of the next listed page that are old enough."""
@@ -163,10 +191,6 @@ class Sweeper:
         self._cursors.pop(prefix, None)
         return old
 
-    async def _unlisted(self, keys: Collection[str]) -> list[str]:
-        """Remove keys that a live snapshot names: a stream may be deleted, and its task dropped, between table commit and swap."""
-        return await self._dead_to_all(keys, self._never_listed)
-
     async def _dead_to_all(
         self, keys: Collection[str], look: Callable[[Stream, Collection[str]], Awaitable[Collection[str]]]
     ) -> list[str]:
@@ -180,12 +204,12 @@ class Sweeper:
             live.update(set(candidates).difference(dead))
         return sorted(known - live)
 
-    async def _of_dropped(self, stream: Stream, keys: Collection[str]) -> Collection[str]:
+    async def _of_dropped(self, held: Held, stream: Stream, keys: Collection[str]) -> Collection[str]:
         """Return the metadata files if the table was dropped with its stream: no commit can restore it, as a new table has a new UUID.
 
         First versions stay if the catalog cannot exclude a late creation: it would list a table without metadata, and block its name.
         """
-        if not stream.is_deleted or _needs_table(stream):
+        if not stream.is_deleted or _needs_table(stream) or held.needs_table(stream.id):
             return ()
         is_absent = await self._tables.is_absent(stream)
         if is_absent is None:
@@ -202,14 +226,17 @@ class Sweeper:
                 if candidates := by_id.get(stream.id.hex[:8]):
                     yield stream, candidates
 
-    async def _never_listed(self, stream: Stream, forbidden: Collection[str]) -> list[str]:
+    async def _never_listed(self, held: Held, stream: Stream, forbidden: Collection[str]) -> list[str]:
         """Return the forbidden data files that no table of the stream names or will name.
 
+        A live snapshot may name one: a stream may be deleted, and its task dropped, between table commit and swap.
         The tasks that prepared these files are closed. Any of their table commits still in progress replaces an older version, so it
         cannot succeed after the fence (decision 79).
         """
         live = await self._tables.live_files(stream, forbidden)
         if live is None:
+            if held.needs_table(stream.id):
+                return []
             return sorted(forbidden) if await self._is_absent(stream) else []
         dead = set(forbidden) - live
         if dead:
@@ -225,6 +252,11 @@ class Sweeper:
             await self._store.delete(sorted(keys))
             metrics.SWEEP_OBJECTS.labels("orphan").inc(len(keys))
             log.info("orphans deleted", extra={"count": len(keys)})
+
+
+def _not_needed(page: Sequence[UnusedObject], held: Held, now_ms: int) -> list[str]:
+    """Return the keys of the unused objects that no backup needs."""
+    return [found.object.key for found in page if not held.needs(found.object.key, now_ms - found.unused_ms)]
 
 
 def _needs_table(stream: Stream) -> bool:

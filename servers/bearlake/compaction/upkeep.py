@@ -2,15 +2,18 @@
 
 Upkeep creates a stream's table (unless its first task does so earlier), expires old snapshots, removes rows older than
 `table.retention_ms`, and drops the table with its stream if `table.on_delete` says so; `sweeper.py` deletes the bytes. The kept table of a
-deleted stream also gets upkeep, because commits in progress at the deletion leave metadata files in its folder.
+deleted stream also gets upkeep, because commits in progress at the deletion leave metadata files in its folder. Snapshots that a backup
+needs stay (`holds.py`).
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
 from bearlake.compaction.ensuring import StreamDeleted, ensure_table
+from bearlake.compaction.holds import Held
 from bearlake.compaction.settings import SweepSettings
 from bearlake.errors import NotFound
 from bearlake.metadata import Metadata
@@ -29,13 +32,25 @@ DELETED_PER_ROUND_COUNT = 20
 """Such tables checked per round, in order of stream number: a catalog may execute a late commit or table creation at any time."""
 
 
+async def no_holds() -> Held:
+    """The holds of a store without backups."""
+    return Held()
+
+
 class TableUpkeep:
     """Maintains the tables; see the module docstring."""
 
     def __init__(
-        self, metadata: Metadata, tables: Tables, settings: SweepSettings, table_settings: TableSettings, clock: Clock
+        self,
+        metadata: Metadata,
+        tables: Tables,
+        settings: SweepSettings,
+        table_settings: TableSettings,
+        clock: Clock,
+        look: Callable[[], Awaitable[Held]] = no_holds,
     ) -> None:
-        """`clock` is compared with the timestamps of rows."""
+        """`clock` is compared with the timestamps of rows; `look` returns the valid holds."""
+        self._look = look
         self._metadata = metadata
         self._tables = tables
         self._settings = settings
@@ -70,11 +85,15 @@ class TableUpkeep:
         await self._expire(stream)
 
     async def _expire(self, stream: Stream) -> int:
-        """Expire snapshots and delete metadata files; return how many files."""
+        """Expire snapshots that no backup needs, and delete metadata files; return how many files."""
+        needed = (await self._look()).snapshots(stream.id)
+        if needed is None:
+            return 0  # a backup is reading the tables
         expired = await self._tables.expire(
             stream,
             keep_ms=self._table_settings.snapshot_keep_ms,
             keep_count_min=self._table_settings.snapshot_count_min,
+            needed=needed,
         )
         metrics.SWEEP_SNAPSHOTS.inc(expired)
         return expired

@@ -34,6 +34,7 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.slot import Slots
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.work_items import WorkItems
+from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.errors import BearlakeError, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskClaim
@@ -67,8 +68,9 @@ class Worker:
         clock: Clock,
         random_source: random.Random,
         on_fenced: Callable[[], None] = lambda: None,
+        compiler: SchemaCompiler | None = None,
     ) -> None:
-        """`on_fenced` is called when a newer registration has replaced `server`."""
+        """`on_fenced` is called when a newer registration has replaced `server`. The caller closes the `compiler` of Protobuf schemas."""
         self._metadata = metadata
         self._store = store
         self._runner = runner
@@ -84,7 +86,7 @@ class Worker:
         )
         self._keys = KeySource(clock, random_source.getrandbits, KEPT_PREFIX)
         self._committer = Committer(metadata, store, tables, settings.worker, self._retries, self._keys.next)
-        self._values = ValueSchemas(metadata, tables, settings.columns)
+        self._values = ValueSchemas(metadata, tables, settings.columns, compiler)
         cleanings = CleaningItems(metadata, tables, settings, clock)
         self._items = WorkItems(metadata, self._committer, cleanings, self._values, settings)
         self._claims = Claims(metadata.tasks, server)

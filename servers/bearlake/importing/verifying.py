@@ -5,7 +5,7 @@
 Both sides are read side by side, over the offsets that both have, as a consumer of committed records reads them. Batches whose bytes have
 the same checksum (CRC32C) and length are the same. Other batches, such as those that compaction encoded again, are decoded, and compared
 record by record: offset, timestamp, key, value, headers. If a topic is compacted by key, records that only one side still has are
-counted, and are no difference.
+counted, and are no difference. Markers of transactions are no records, and are not compared.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -20,6 +20,7 @@ from bearlake.importing.target import Target
 from bearlake.kernel import RecordFields
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.records import codec as record_codec
+from bearlake.records.batch import is_control
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.admission import UNCOMPRESSED_BYTES_MAX
 from bearlake.streams.catalog import StreamView
@@ -166,7 +167,7 @@ async def _of_source(cluster: SourceCluster, topic: SourceTopic, compared: Compa
             aborted = [Aborted(item.producer_id, item.first_offset) for item in found.aborted_transactions or ()]
             pieces = Pieces(at, aborted, may_overlap=at == compared.start)
             for piece in pieces.of(memoryview(found.records)):
-                if not piece.is_empty and piece.start < compared.end:
+                if _has_records(piece) and piece.start < compared.end:
                     yield piece
             at = _advanced(at, pieces.end, what)
 
@@ -183,9 +184,14 @@ async def _of_target(streams: Streams, view: StreamView, compared: Compared) -> 
         pieces = Pieces(at, may_overlap=at == compared.start)
         for records in found.views:
             for piece in pieces.of(records):
-                if not piece.is_empty and piece.start < compared.end:
+                if _has_records(piece) and piece.start < compared.end:
                     yield piece
         at = _advanced(at, pieces.end, what)
+
+
+def _has_records(piece: Piece) -> bool:
+    """Whether consumers see records of the batch. Markers of transactions are not compared: compaction leaves them out."""
+    return not piece.is_empty and not is_control(int.from_bytes(piece.batch[21:23], "big"))
 
 
 def _advanced(before: int, after: int, what: str) -> int:

@@ -56,6 +56,9 @@ from bearlake.kernel.typed import (
     TypedSlots,
     TypedSource,
 )
+from bearlake.kernel.typed.protobuf import KINDS as PROTO_KINDS
+from bearlake.kernel.typed.protobuf import PACKABLE as PROTO_PACKABLE
+from bearlake.kernel.typed.protobuf import ProtoCoding, ProtoLabel, ProtoWire
 
 IS_NATIVE = False
 
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
         decode_avro,
         decode_entry,
         decode_part,
+        decode_protobuf,
         decode_records,
         encode_avro,
         encode_columns,
@@ -81,6 +85,7 @@ if TYPE_CHECKING:
         encode_fetch,
         encode_messages,
         encode_produce_response,
+        encode_protobuf,
         encode_receipts,
         entry_routing,
         find_run,
@@ -122,6 +127,7 @@ else:
     decode_avro = _implementation.decode_avro
     decode_entry = _implementation.decode_entry
     decode_part = _implementation.decode_part
+    decode_protobuf = _implementation.decode_protobuf
     decode_records = _implementation.decode_records
     encode_avro = _implementation.encode_avro
     encode_columns = _implementation.encode_columns
@@ -129,6 +135,7 @@ else:
     encode_fetch = _implementation.encode_fetch
     encode_messages = _implementation.encode_messages
     encode_produce_response = _implementation.encode_produce_response
+    encode_protobuf = _implementation.encode_protobuf
     encode_receipts = _implementation.encode_receipts
     entry_routing = _implementation.entry_routing
     find_run = _implementation.find_run
@@ -154,6 +161,8 @@ __all__ = [
     "NODES_MAX",
     "OUTCOME_BITS",
     "PARTITION_BITS",
+    "PROTO_KINDS",
+    "PROTO_PACKABLE",
     "RECORDS_MAX",
     "Append",
     "BatchCommit",
@@ -176,6 +185,9 @@ __all__ = [
     "ProducePlace",
     "ProduceResult",
     "ProduceResults",
+    "ProtoCoding",
+    "ProtoLabel",
+    "ProtoWire",
     "RecordFields",
     "Results",
     "Rows",
@@ -198,6 +210,7 @@ __all__ = [
     "decode_avro",
     "decode_entry",
     "decode_part",
+    "decode_protobuf",
     "decode_records",
     "encode_avro",
     "encode_columns",
@@ -205,6 +218,7 @@ __all__ = [
     "encode_fetch",
     "encode_messages",
     "encode_produce_response",
+    "encode_protobuf",
     "encode_receipts",
     "entry_routing",
     "find_run",

@@ -28,6 +28,8 @@ from bearlake.kernel.pulsar.routing import entry_routing
 from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
 from bearlake.kernel.typed.avro_decode import decode_avro
 from bearlake.kernel.typed.avro_encode import encode_avro
+from bearlake.kernel.typed.protobuf_decode import decode_protobuf
+from bearlake.kernel.typed.protobuf_encode import encode_protobuf
 
 __all__ = [
     "ColumnBuilder",
@@ -43,6 +45,7 @@ __all__ = [
     "decode_avro",
     "decode_entry",
     "decode_part",
+    "decode_protobuf",
     "decode_records",
     "encode_avro",
     "encode_columns",
@@ -50,6 +53,7 @@ __all__ = [
     "encode_fetch",
     "encode_messages",
     "encode_produce_response",
+    "encode_protobuf",
     "encode_receipts",
     "entry_routing",
     "find_run",

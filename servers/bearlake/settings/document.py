@@ -13,6 +13,7 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import Invalid
 from bearlake.importing.settings import ImportSettings
+from bearlake.live.settings import LiveSettings
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.open import ObjectStoreSettings
@@ -25,6 +26,7 @@ from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.authentication.settings import AuthenticationSettings, check_mechanisms
+from bearlake.serving.console.settings import ConsoleSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.membership import ServerSettings
 from bearlake.serving.memory import MemorySettings
@@ -103,11 +105,13 @@ class Settings:
     rest: RestSettings = field(default_factory=RestSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
+    live: LiveSettings = field(default_factory=LiveSettings)
     schemas: SchemasSettings = field(default_factory=SchemasSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
     authentication: AuthenticationSettings = field(default_factory=AuthenticationSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     logs: LogSettings = field(default_factory=LogSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     imports: ImportSettings = field(default_factory=ImportSettings)

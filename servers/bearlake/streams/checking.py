@@ -183,7 +183,9 @@ class Checks:
         examination = self._examination_at_once(rules, known)
         is_light = not attributes & COMPRESSION_MASK and not rules.requires_keys and examination is None
         if is_light:
-            return self._outcome(batch, rules, known)
+            judged = self._outcome(batch, rules, known)
+            assert not isinstance(judged, Missing), "nothing was examined"
+            return judged
         budget = self.budget
         if len(batch) > _AT_ONCE_BATCH_BYTES_MAX or budget.left <= 0:
             return False
@@ -211,9 +213,9 @@ class Checks:
         so a look-up.
         """
         since = asyncio.get_running_loop().time() if since is None else since
-        outcome: BearlakeError | Missing | bool = self.at_once(batch, attributes, rules, known)
-        if outcome is not False:
-            return None if isinstance(outcome, bool) else outcome
+        judged = self.at_once(batch, attributes, rules, known)
+        if judged is not False:
+            return None if isinstance(judged, bool) else judged
         schemas = rules.schemas if needs_schemas(rules, known) else None
         examination = None if schemas is None else self._examination(schemas, self._views(schemas))
         outcome = await self.off_loop(self._outcome, batch, rules, known, examination)

@@ -108,8 +108,11 @@ class Tables(Protocol):
     async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str] | None:
         """Return the `keys` that any snapshot of the table still names; None if the catalog does not find the table."""
 
-    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
-        """Expire snapshots older than `keep_ms`, except the newest `keep_count_min`; returns how many metadata files it deleted."""
+    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int, needed: Collection[int] = ()) -> int:
+        """Expire snapshots older than `keep_ms`, except the newest `keep_count_min` and those whose ids are `needed`.
+
+        Returns how many metadata files it deleted.
+        """
 
     async def delete_before(self, stream: Stream, timestamp_ms: int) -> int:
         """Remove data files whose newest `_timestamp` is older: the table's own retention. Returns how many."""

@@ -16,6 +16,7 @@ Source: decision 214; Apache Iceberg table spec, "Reserved Field IDs", "Schema E
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.table.column_tree import (
@@ -46,6 +47,13 @@ RESERVED_NAMES = frozenset(
 """Names of our own columns, and of Iceberg's metadata columns."""
 
 
+class MessageKey(NamedTuple):
+    """A message of a Protobuf schema: the schema's id, and the path to the message, which a value names after the id."""
+
+    schema_id: int
+    indexes: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnBook:
     """The typed columns. `version` is that of the stored text; `next_id` the smallest id that was never given."""
@@ -59,6 +67,8 @@ class ColumnBook:
     columns: tuple[Column, ...] = ()
     schema_ids: tuple[int, ...] = ()
     """Ids of the schemas whose fields have columns, oldest first."""
+    messages: tuple[MessageKey, ...] = ()
+    """The messages of these schemas whose fields have columns, oldest first (Protobuf)."""
 
     @property
     def ids(self) -> frozenset[int]:
@@ -67,13 +77,15 @@ class ColumnBook:
 
     def encoded(self) -> str:
         """Return the text to store, without the version."""
-        fields = {
+        fields: dict[str, object] = {
             "version": FORMAT_VERSION,
             "next_id": self.next_id,
             "own": [self.schema_id, self.error_id],
             "columns": encode_columns(self.columns),
             "schemas": list(self.schema_ids),
         }
+        if self.messages:
+            fields["messages"] = [[message.schema_id, message.indexes] for message in self.messages]
         return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -101,6 +113,10 @@ def decode_book(text: str, version: int) -> ColumnBook:
             error_id=int(error_id),
             columns=decode_columns(fields["columns"]),
             schema_ids=tuple(int(number) for number in fields["schemas"]),
+            messages=tuple(
+                MessageKey(int(schema_id), tuple(map(int, indexes)))
+                for schema_id, indexes in fields.get("messages", ())
+            ),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Corrupt(f"typed columns: {error!r}") from error
@@ -115,8 +131,9 @@ def with_schema(
     names: Collection[str] = (),
     column_count_max: int,
     null_bytes_max: int = NULL_BYTES_MAX,
+    message: MessageKey | None = None,
 ) -> ColumnBook:
-    """Return the book with columns for the `fields` of a schema; the stored version stays.
+    """Return the book with columns for the `fields` of a schema, or of a Protobuf schema's `message`; the stored version stays.
 
     `last_id` and `names`: the largest field id that the table has given, and the names of its columns.
 
@@ -128,7 +145,11 @@ def with_schema(
     taken = {name.lower() for name in (*RESERVED_NAMES, *names)}
     columns = step.extended(book.columns, fields, taken)
     found = replace(
-        book, next_id=step.next_id, columns=columns, schema_ids=tuple(dict.fromkeys((*book.schema_ids, schema_id)))
+        book,
+        next_id=step.next_id,
+        columns=columns,
+        schema_ids=tuple(dict.fromkeys((*book.schema_ids, schema_id))),
+        messages=book.messages if message is None else tuple(dict.fromkeys((*book.messages, message))),
     )
     if (count := len(found.ids)) > column_count_max:
         raise Unsupported(f"the table would have {count} columns with this schema; the limit is {column_count_max}")

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final
 
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate
 from pyiceberg.types import (
@@ -40,7 +40,7 @@ from pyiceberg.types import (
 from bearlake.errors import Conflict, Corrupt
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf, promoted
-from bearlake.table.schema import ERROR, SCHEMA_ID
+from bearlake.table.schema import ERROR, SCHEMA_ID, iceberg_schema
 
 COLUMNS_PROPERTY: Final = "bearlake.columns"
 """Table property: JSON list of the field ids of typed columns, as ranges [first, last]."""
@@ -73,8 +73,7 @@ def stage_columns(transaction: Transaction, book: ColumnBook | None) -> None:
     if book.ids <= known and not book.columns:
         return
     schema = metadata.schema()
-    own = (Column(book.schema_id, SCHEMA_ID, "", "int"), Column(book.error_id, ERROR, "", "string"))
-    fields = _extended(schema.fields, (*own, *book.columns), known)
+    fields = _extended(schema.fields, _columns_of(book), known)
     if tuple(fields) == schema.fields and book.ids <= known:
         return
     number = 1 + max(found.schema_id for found in metadata.schemas)
@@ -107,6 +106,19 @@ def _is_promotion(old: IcebergType | None, new: IcebergType) -> bool:
     return old == new or promoted(_word(old), _word(new)) == _word(new)
 
 
+def new_schema(book: ColumnBook | None) -> Schema:
+    """Return the columns of a new table with those of the book."""
+    fields = iceberg_schema().fields
+    return iceberg_schema() if book is None else Schema(*_extended(fields, _columns_of(book), frozenset()))
+
+
+def staged_schema(table: Table, book: ColumnBook | None) -> Schema:
+    """Return the columns that a table will have with those of the book. Raises as `stage_columns`."""
+    transaction = Transaction(table)
+    stage_columns(transaction, book)
+    return transaction.table_metadata.schema()
+
+
 def iceberg_type(found: ColumnType) -> IcebergType:
     """Return a column's type in Iceberg, with the ids of what is in it."""
     if isinstance(found, StructOf):
@@ -123,6 +135,11 @@ def iceberg_type(found: ColumnType) -> IcebergType:
     if found.startswith("fixed["):
         return FixedType(int(found[len("fixed[") : -1]))
     return _PRIMITIVES[found]
+
+
+def _columns_of(book: ColumnBook) -> tuple[Column, ...]:
+    own = (Column(book.schema_id, SCHEMA_ID, "", "int"), Column(book.error_id, ERROR, "", "string"))
+    return (*own, *book.columns)
 
 
 def _field(column: Column) -> NestedField:

@@ -15,6 +15,7 @@ import random
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid4
 
@@ -121,41 +122,41 @@ class Committer:
     def _stage(self, transaction: "Attempt", decision: Decision) -> None:
         transaction.set_properties(decision.applied.properties())
         summary = decision.summary()
+        entry = partial(iceberg_file, transaction.table_metadata, self.locations)
         appends = [change for change in decision.changes if not change.remove]
         replacements = [change for change in decision.changes if change.remove]
         drops_rows = any(change.drops_rows for change in replacements)
         if appends:
-            transaction.stage_append(
-                [self._file(transaction, file) for change in appends for file in change.add], summary
-            )
+            transaction.stage_append([entry(file) for change in appends for file in change.add], summary)
         if replacements:
-            added = [self._file(transaction, file) for change in replacements for file in change.add]
+            added = [entry(file) for change in replacements for file in change.add]
             removed = [key for change in replacements for key in change.remove]
             operation = Operation.OVERWRITE if drops_rows else Operation.REPLACE
             transaction.stage_replace(added, removed, self.locations, summary, operation)
 
-    def _file(self, transaction: Transaction, file: DataFile) -> IcebergFile:
-        metadata = transaction.table_metadata
-        return IcebergFile.from_args(
-            _table_format_version=metadata.format_version,
-            content=DataFileContent.DATA,
-            file_path=self.locations.location(file.key),
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=file.row_count,
-            file_size_in_bytes=file.size,
-            column_sizes=dict(file.column_sizes),
-            value_counts=dict(file.value_counts),
-            null_value_counts=dict(file.null_value_counts),
-            nan_value_counts={},
-            lower_bounds=dict(file.lower_bounds),
-            upper_bounds=dict(file.upper_bounds),
-            key_metadata=None,
-            split_offsets=list(file.split_offsets),
-            equality_ids=None,
-            sort_order_id=_sort_order_id(metadata),
-            spec_id=metadata.default_spec_id,
-        )
+
+def iceberg_file(metadata: TableMetadata, locations: Locations, file: DataFile) -> IcebergFile:
+    """Return the manifest's entry for a data file of a table."""
+    return IcebergFile.from_args(
+        _table_format_version=metadata.format_version,
+        content=DataFileContent.DATA,
+        file_path=locations.location(file.key),
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=file.row_count,
+        file_size_in_bytes=file.size,
+        column_sizes=dict(file.column_sizes),
+        value_counts=dict(file.value_counts),
+        null_value_counts=dict(file.null_value_counts),
+        nan_value_counts={},
+        lower_bounds=dict(file.lower_bounds),
+        upper_bounds=dict(file.upper_bounds),
+        key_metadata=None,
+        split_offsets=list(file.split_offsets),
+        equality_ids=None,
+        sort_order_id=_sort_order_id(metadata),
+        spec_id=metadata.default_spec_id,
+    )
 
 
 def _sort_order_id(metadata: TableMetadata) -> int | None:
@@ -277,7 +278,7 @@ class Attempt(Transaction):
                 current = table.catalog.load_table(table.name())
         except BearlakeError:
             return
-        number_count = _last_number(current.metadata) - _last_number(before)
+        number_count = last_number(current.metadata) - last_number(before)
         if current.metadata.table_uuid != before.table_uuid or not 0 < number_count <= len(self._made):
             return  # a copy may still succeed, or have expired: upkeep deletes the files after a fence
         if not any(current.metadata.snapshot_by_id(producer.snapshot_id) for producer in self._made):
@@ -285,7 +286,7 @@ class Attempt(Transaction):
                 _forget(table, {*producer._written_manifests, *producer._written_manifest_lists})
 
 
-def _last_number(metadata: TableMetadata) -> int:
+def last_number(metadata: TableMetadata) -> int:
     """Return the largest sequence number that the table has given to a snapshot. It only grows."""
     return 0 if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number
 

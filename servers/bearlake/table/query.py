@@ -11,7 +11,7 @@ Why not DataFusion: only one of its releases works with PyIceberg 0.12, and the 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -44,10 +44,11 @@ from pyiceberg.types import (
 
 from bearlake.errors import Invalid, Overloaded, Unavailable, Unsupported
 from bearlake.metadata.model import Stream
+from bearlake.table.column_book import ColumnBook
+from bearlake.table.column_iceberg import new_schema, staged_schema
 from bearlake.table.dataset import open_dataset
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import StoreBridge
-from bearlake.table.schema import iceberg_schema
 from bearlake.table.settings import TableSettings
 
 _TYPES: dict[type[IcebergType], str] = {
@@ -76,6 +77,15 @@ class QueryResult:
     rows: Sequence[tuple[Any, ...]]  # Any: any type that the statement selects
     is_truncated: bool
     """Whether there were more rows than `TableSettings.query_row_count_max`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTable:
+    """A table with files of the log's tail. `table` None: there is no table yet. `paths`: the files, on this machine, with `columns`."""
+
+    table: Table | None
+    columns: ColumnBook | None = None
+    paths: Sequence[str] = ()
 
 
 class QueryProgress:
@@ -108,24 +118,31 @@ async def query(
     sql: str,
     *,
     will_have_table: Callable[[Stream], bool] = lambda _: True,
+    live: Callable[[Stream], Awaitable[LiveTable]] | None = None,
     progress: QueryProgress | None = None,
 ) -> QueryResult:
     """Run one statement over the tables of `streams`. A table is named like its stream (quoted if the name has dots).
 
-    A stream whose table does not exist yet, but `will_have_table`, is an empty table. `progress` says meanwhile how far the statement is.
+    A stream whose table does not exist yet, but `will_have_table`, is an empty table. `live` adds to a table what compaction has not
+    reached yet (None: nothing is added). `progress` says how far the statement is.
 
     Raises:
         Invalid: the statement is invalid, or names a table that is not the table of a stream.
         Overloaded: the query needs more than `query_memory_bytes_max`, even with temporary files.
         Unavailable: the catalog or the object store did not answer, or the query exceeded `query_deadline_ms`.
+        Any exception of `live`.
     """
+    mentioned = _mentioned(sql, streams)
+    found: dict[int, LiveTable] = {}
+    if live is not None:
+        found = {stream.number: await live(stream) for stream in mentioned if will_have_table(stream)}
     connection = await tables.run("query", lambda: _connect(tables.settings))
     if progress is not None:
         progress.follow(connection)
 
     def run() -> QueryResult:
         with connection:
-            return _query(connection, tables, streams, sql, will_have_table)
+            return _query(connection, tables, streams, mentioned, found, sql, will_have_table)
 
     try:
         return await tables.run("query", run, deadline_ms=tables.settings.query_deadline_ms)
@@ -147,13 +164,19 @@ def _query(
     connection: duckdb.DuckDBPyConnection,
     tables: IcebergTables,
     streams: Sequence[Stream],
+    mentioned: Sequence[Stream],
+    live: Mapping[int, LiveTable],
     sql: str,
     will_have_table: Callable[[Stream], bool],
 ) -> QueryResult:
     try:
         paths: list[str] = []
-        for stream in _mentioned(sql, streams):
-            paths += _define(connection, tables, stream, will_have_table)
+        for stream in mentioned:
+            found = live.get(stream.number)
+            if found is None:
+                found = LiveTable(table=tables.lookup().find(stream))
+            if found.table is not None or will_have_table(stream):
+                paths += _define(connection, tables, stream, found)
         connection.execute("set allowed_paths = ?", [paths])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
@@ -215,37 +238,45 @@ def _result(relation: duckdb.DuckDBPyRelation | None, row_count_max: int) -> Que
     )
 
 
-def _define(
-    connection: duckdb.DuckDBPyConnection,
-    tables: IcebergTables,
-    stream: Stream,
-    will_have_table: Callable[[Stream], bool],
-) -> list[str]:
-    """Create the stream's view, which is empty before the first compaction; return the local files that the view reads."""
-    table = tables.lookup().find(stream)
-    if table is None:
-        if will_have_table(stream):
-            connection.execute(f"create view {_name(stream.name)} as {_no_rows(iceberg_schema())}")
-        return []
+def _define(connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream: Stream, live: LiveTable) -> list[str]:
+    """Create the stream's view; return the local files that the view reads."""
+    table = live.table
+    columns = new_schema(live.columns) if table is None else staged_schema(table, live.columns)
+    parts, paths = ([], []) if table is None else _parts(connection, tables, stream, table, columns)
+    if live.paths:
+        parts.append(_from_files(live.paths, columns))
+        paths += live.paths
+    if not parts:
+        parts.append(_no_rows(columns))
+    connection.execute(f"create view {_name(stream.name)} as {' union all by name '.join(parts)}")
+    return paths
+
+
+def _parts(
+    connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream: Stream, table: Table, columns: Schema
+) -> tuple[list[str], list[str]]:
+    """Return what selects the rows of a table's files, and the local files that it reads."""
     tasks = list(table.scan().plan_files())
     plain = [task for task in tasks if not task.delete_files]
-    parts, paths = [], list[str]()
+    parts, paths = list[str](), list[str]()
     if plain and urlsplit(plain[0].file.file_path).scheme == "file":
         paths = [_path(tables.bridge, task) for task in plain]
-        files = f"read_parquet([{', '.join(map(_text, paths))}], schema = {_columns(table)})"
-        parts.append(f"from {files}")
+        parts.append(_from_files(paths, columns))
     elif plain and len(table.metadata.schemas) == 1:  # with a single schema, names identify columns as field ids do
         keys = [tables.locations.key(task.file.file_path) for task in plain]
-        columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
-        parts.append(_register(connection, f"{stream.name} files", open_dataset(tables.bridge, keys, columns)))
+        types = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        parts.append(_register(connection, f"{stream.name} files", open_dataset(tables.bridge, keys, types)))
     else:
         plain = []
-    if len(plain) < len(tasks) or not tasks:
+    if len(plain) < len(tasks):
         read = {task.file.file_path for task in plain}
         others = [task for task in tasks if task.file.file_path not in read]
         parts.append(_register(connection, f"{stream.name} rows", _scan(table, others)))
-    connection.execute(f"create view {_name(stream.name)} as {' union all by name '.join(parts)}")
-    return paths
+    return parts, paths
+
+
+def _from_files(paths: Sequence[str], columns: Schema) -> str:
+    return f"from read_parquet([{', '.join(map(_text, paths))}], schema = {_columns(columns)})"
 
 
 def _no_rows(schema: Schema) -> str:
@@ -268,11 +299,11 @@ def _path(bridge: StoreBridge, task: FileScanTask) -> str:
     return urlsplit(bridge.locations.location(bridge.locations.key(task.file.file_path))).path
 
 
-def _columns(table: Table) -> str:
+def _columns(schema: Schema) -> str:
     """Return the columns by field id for `read_parquet`; a column missing from a file is null."""
     fields = (
         f"{field.field_id}: {{name: {_text(field.name)}, type: {_text(_type(field.field_type))}, default_value: NULL}}"
-        for field in table.schema().fields
+        for field in schema.fields
     )
     return f"MAP {{{', '.join(fields)}}}"
 

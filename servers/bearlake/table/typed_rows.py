@@ -4,8 +4,9 @@
     in a file   the same without `_is_elided`;  `_value` is null where `_is_elided` was true
 
 A value that was left out has a `_schema_id`, which a tombstone has not. Its bytes are those of the typed columns, encoded with the schema
-of that id, after the header if the schema's values are framed. The file's footer has what is needed to do so, and for each row group the
-CRC-32C of its values' bytes and of their ends, so that no rot and no other encoder goes unnoticed. No registry is needed.
+of that id, after the header (and the path of a Protobuf message) if the schema's values are framed. The file's footer has what is needed to
+do so, and for each row group the CRC-32C of its values' bytes and of their ends, so that no rot and no other encoder goes unnoticed. No
+registry is needed.
 
     bearlake.typed   JSON: {"version": 1, "book_version": …, "book": …, "crcs": [[…, …] or null, …],
                      "sizes": [bytes of a row group's rows in memory, …],
@@ -59,6 +60,11 @@ class TypedFooter:
 def head(schema_id: int) -> bytes:
     """Return the header of a framed value."""
     return b"\0" + schema_id.to_bytes(4)
+
+
+def prefix_of(schema_id: int, schema: WriterSchema) -> bytes:
+    """Return what stands before a value's own bytes: nothing, or the header, and of Protobuf the message's path."""
+    return head(schema_id) + codec_of(schema).message_prefix if schema.is_framed else b""
 
 
 def file_schema(book: ColumnBook) -> pa.Schema:
@@ -188,7 +194,7 @@ def _encoded(typed: Sequence[pa.Array], mask: pa.BooleanArray, columns: FileColu
     codec = codec_of(schema)
     chosen = typed if pc.all(mask).as_py() else [array.filter(mask) for array in typed]
     struct = gather(chosen, columns.book.columns, codec.fields, codec.struct)
-    return codec.encoded(struct, head(schema_id) if schema.is_framed else b"")
+    return codec.encoded(struct, prefix_of(schema_id, schema))
 
 
 def conformed(rows: pa.Table, columns: FileColumns | None, target: FileColumns) -> pa.Table:

@@ -55,11 +55,18 @@ def live_files(table: Table, keys: Collection[str], names: MetadataNames) -> set
 
 
 def expire(
-    table: Table, committer: Committer, names: MetadataNames, *, before_ms: int, keep_count_min: int
+    table: Table,
+    committer: Committer,
+    names: MetadataNames,
+    *,
+    before_ms: int,
+    keep_count_min: int,
+    needed: Collection[int] = (),
 ) -> tuple[Table, set[str]]:
     """Remove old snapshots; return the table afterwards, and the locations of metadata files released by the removal.
 
-    Keeps the heads of branches and tags, the history of branches other than main, and the newest `keep_count_min` snapshots. The commit
+    Keeps the heads of branches and tags, the history of branches other than main, the newest `keep_count_min` snapshots, and those whose
+    ids are `needed`. The commit
     requires that every branch and tag is unchanged. Otherwise a catalog would remove a branch whose snapshot expires; without its main
     branch, the table would be empty.
     """
@@ -67,7 +74,8 @@ def expire(
 
     def stage(transaction: Attempt) -> None:
         seen = table_of(transaction)
-        snapshots = _expirable(seen, before_ms, keep_count_min, committer.settings.snapshot_count_max)
+        old = _expirable(seen, before_ms, keep_count_min, committer.settings.snapshot_count_max)
+        snapshots = [snapshot for snapshot in old if snapshot.snapshot_id not in needed]
         for snapshot in snapshots:
             released.add(snapshot.manifest_list)
             released.update(names.manifests(table, snapshot))

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from bearlake.errors import Corrupt, Invalid, TooLarge
 from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf
-from bearlake.table.typed import codec, mapping
+from bearlake.table.typed import codec, descriptors, framing, mapping
 from bearlake.table.typed.model import SchemaError, SchemaType, TypedColumns, TypedField, ValueProblem
 from bearlake.table.value_plan import COLUMN_BYTES_MAX, WriterSchema
 
-TYPES: Final = (SchemaType.AVRO.value,)
+TYPES: Final = (SchemaType.AVRO.value, SchemaType.PROTOBUF.value)
 """Formats whose values become columns."""
 ERROR_LENGTH_MAX: Final = 256
 """Characters of `_error`."""
@@ -38,12 +38,14 @@ class DecodedValues:
 class ValueCodec:
     """Decodes and encodes the values of one schema."""
 
-    def __init__(self, columns: TypedColumns) -> None:
+    def __init__(self, columns: TypedColumns, message_prefix: bytes = b"") -> None:
         self._columns = columns
         self.struct: pa.StructType = columns.arrow
         """The type of decoded values."""
         self.fields = _fields(columns.fields)
         """The fields of the schema."""
+        self.message_prefix = message_prefix
+        """What a framed value has between the schema's id and its own bytes: the message's path (Protobuf)."""
 
     def decoded(self, values: pa.BinaryArray, *, skip: int, proves: bool) -> DecodedValues:
         """Decode values without their first `skip` bytes. Only with `proves` is any value exact."""
@@ -107,17 +109,33 @@ def codec_of(schema: WriterSchema) -> ValueCodec:
     return _codec(schema._replace(is_framed=False))
 
 
+def message_of(schema: WriterSchema, indexes: tuple[int, ...]) -> WriterSchema:
+    """Return one message of a Protobuf schema with all its messages.
+
+    Raises:
+        SchemaUnusable: there is no such message.
+    """
+    return schema._replace(text=_message_text(schema.text, indexes))
+
+
+@lru_cache(_CODECS_KEPT_COUNT)
+def _message_text(text: str, indexes: tuple[int, ...]) -> str:
+    return descriptors.of_message(text, indexes)
+
+
 @lru_cache(_CODECS_KEPT_COUNT)
 def _codec(schema: WriterSchema) -> ValueCodec:
-    return ValueCodec(
-        mapping.columns_of(
-            SchemaType(schema.type),
-            schema.text,
-            schema.references,
-            levels_max=schema.levels_max,
-            columns_max=schema.columns_max,
-        )
+    columns = mapping.columns_of(
+        SchemaType(schema.type),
+        schema.text,
+        schema.references,
+        levels_max=schema.levels_max,
+        columns_max=schema.columns_max,
     )
+    if schema.type != SchemaType.PROTOBUF:
+        return ValueCodec(columns)
+    _, indexes = descriptors.files_of(schema.text)
+    return ValueCodec(columns, framing.written_indexes(indexes or ()))
 
 
 def _fields(fields: Sequence[TypedField]) -> tuple[Column, ...]:

@@ -1,10 +1,10 @@
 """What a worker tells its executors about a stream's typed values. No third-party types, so that it can be sent as JSON."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from bearlake.table.column_book import ColumnBook
+from bearlake.table.column_book import ColumnBook, MessageKey
 from bearlake.table.column_tree import null_bytes
 
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -14,8 +14,9 @@ COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024
 class WriterSchema(NamedTuple):
     """A schema that values were written with. `is_framed`: its values begin with byte 0 and the schema's id (Confluent's wire format).
 
-    `references`: texts of the schemas to which it refers, each after those to which it refers itself. The limits decide which columns the
-    schema has, so they belong to it.
+    `text`: of Protobuf, that of compiled descriptors (`typed/descriptors.py`), and the schema is one of their messages. `references`: texts
+    of the schemas to which it refers, each after those to which it refers itself. The limits decide which columns the schema has, so they
+    belong to it.
     """
 
     type: str
@@ -29,7 +30,10 @@ class WriterSchema(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileColumns:
-    """The typed columns of data files, and the schemas of their values by id."""
+    """The typed columns of data files, and the schemas of their values by id.
+
+    Of a Protobuf schema: the first message that was used. Only values of this message are left out.
+    """
 
     book: ColumnBook
     schemas: Mapping[int, WriterSchema]
@@ -51,6 +55,8 @@ class ValuePlan:
     `elides`: values that their columns give back byte for byte are left out. `schema_id`: the schema of all values, which have no header;
     None: each value names its schema. `known`: the ids that values may name. `refused`: those of them that cannot become columns, and why.
     An item with a value whose schema is known, but neither refused nor in `columns.schemas`, ends and asks for it.
+    `protobuf`: schemas with all their messages, of which each value names one; an item asks for a message whose fields have no columns yet.
+    `refused_messages`: messages that cannot become columns, and why.
     """
 
     elides: bool
@@ -58,3 +64,5 @@ class ValuePlan:
     known: Collection[int]
     refused: Mapping[int, str]
     schema_id: int | None = None
+    protobuf: Mapping[int, WriterSchema] = field(default_factory=dict)
+    refused_messages: Mapping[MessageKey, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 A value that does not decode keeps its row: its columns are null, its bytes stay, and `_error` says why: a code, and the path of the field
 or a reason. `_schema_id` is null for tombstones and for values that name no schema.
 
-    NO_SCHEMA           the value does not begin with byte 0 and a schema's id
+    NO_SCHEMA           the value does not begin with byte 0 and a schema's id, or the path of a Protobuf message does not follow
     UNKNOWN_SCHEMA      no version of the stream's subjects has the id
     UNSUPPORTED_SCHEMA  the schema cannot become columns
     others              the value is not one of its schema: the codes of `bearlake.columns`
@@ -20,22 +20,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bearlake.table.column_arrow import arrow_type, gather, scatter
+from bearlake.table.column_book import MessageKey
 from bearlake.table.column_tree import has_room, holds_unchanged
 from bearlake.table.schema import VALUE
-from bearlake.table.typed_rows import HEAD_BYTES, head, typed_rows
+from bearlake.table.typed_rows import HEAD_BYTES, prefix_of, typed_rows
 from bearlake.table.value_codecs import ValueCodec, codec_of
-from bearlake.table.value_plan import ValuePlan
+from bearlake.table.value_messages import message_groups
+from bearlake.table.value_plan import ValuePlan, WriterSchema
 
 NO_SCHEMA: Final = "NO_SCHEMA: the value does not begin with byte 0 and a schema's id"
 _ID_MAX = 2**31 - 1
 
 
 class MissingSchemas(Exception):
-    """Values name schemas that the plan does not have, or that its columns do not hold."""
+    """Values name schemas, or messages of Protobuf schemas, that the plan does not have, or that its columns do not hold."""
 
-    def __init__(self, ids: frozenset[int]) -> None:
-        super().__init__(f"schemas {sorted(ids)} are missing")
+    def __init__(self, ids: frozenset[int], messages: frozenset[MessageKey] = frozenset()) -> None:
+        super().__init__(f"schemas {sorted(ids)} and messages {sorted(messages)} are missing")
         self.ids = ids
+        self.messages = messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,11 @@ class ValueTyping:
         else:
             ids, errors = self._named(values)
         undecided = pc.if_else(pc.is_null(errors), ids, None)
-        parts = [self._decoded(schema_id.as_py(), undecided, values) for schema_id in pc.unique(undecided).drop_null()]
+        parts = [
+            part
+            for schema_id in pc.unique(undecided).drop_null().to_pylist()
+            for part in self._parts(schema_id, pc.fill_null(pc.equal(undecided, schema_id), False), values)
+        ]
         columns, problems, is_elided = self._joined(len(values), parts)
         errors = pc.coalesce(errors, problems)
         self._count(errors)
@@ -96,7 +103,7 @@ class ValueTyping:
             refusal = self._plan.refused.get(found)
             if found not in self._known:
                 refusal = f"UNKNOWN_SCHEMA: {found}"
-            elif refusal is None and found not in self._plan.columns.schemas:
+            elif refusal is None and found not in self._plan.columns.schemas and found not in self._plan.protobuf:
                 missing.add(found)
             errors.append(refusal)
         if missing:
@@ -106,23 +113,72 @@ class ValueTyping:
             pa.array(errors, pa.string()).take(heads.indices),
         )
 
-    def _decoded(self, schema_id: int, ids: pa.Int32Array, values: pa.BinaryArray) -> _Part:
-        mask = pc.fill_null(pc.equal(ids, schema_id), False)
-        mask = None if pc.all(mask).as_py() else mask
-        octets = values if mask is None else values.filter(mask)
+    def _parts(self, schema_id: int, mask: pa.BooleanArray, values: pa.BinaryArray) -> list[_Part]:
+        """Decode the values of a schema."""
+        if schema_id in self._plan.protobuf:
+            return self._messages(schema_id, mask, values)
         schema = self._plan.columns.schemas[schema_id]
-        prefix = head(schema_id) if schema.is_framed else b""
-        codec = codec_of(schema)
-        if not has_room(self._book.columns, codec.fields):  # the id has named another schema before
+        if not has_room(self._book.columns, codec_of(schema).fields):  # the id has named another schema before
             raise MissingSchemas(frozenset([schema_id]))
-        found = codec.decoded(octets, skip=len(prefix), proves=self._plan.elides)
+        prefix = prefix_of(schema_id, schema)
+        return [self._decoded(schema, mask, values, prefix, len(prefix), elides=self._plan.elides)]
+
+    def _messages(self, schema_id: int, mask: pa.BooleanArray, values: pa.BinaryArray) -> list[_Part]:
+        """Decode the values of a Protobuf schema, each message for itself."""
+        own = pc.if_else(mask, values, None)
+        groups, errors = message_groups(own, self._plan.protobuf[schema_id])
+        keys = [MessageKey(schema_id, group.indexes) for group in groups]
+        missing = [
+            key
+            for key, group in zip(keys, groups, strict=True)
+            if key not in self._plan.refused_messages and not self._has_message(key, group.schema)
+        ]
+        if missing:
+            raise MissingSchemas(frozenset(), frozenset(missing))
+        parts = []
+        for key, group in zip(keys, groups, strict=True):
+            refusal = self._plan.refused_messages.get(key)
+            if refusal is not None:
+                errors = pc.if_else(group.mask, pa.scalar(refusal, pa.string()), errors)
+                continue
+            prefix = prefix_of(schema_id, group.schema)
+            is_first = group.schema == self._plan.columns.schemas.get(schema_id) and group.head_bytes == len(prefix)
+            elides = self._plan.elides and is_first
+            parts.append(self._decoded(group.schema, group.mask, values, prefix, group.head_bytes, elides=elides))
+        if errors.null_count < len(errors):
+            parts.append(self._refused(errors))
+        return parts
+
+    def _has_message(self, key: MessageKey, schema: WriterSchema) -> bool:
+        return key in self._book.messages and has_room(self._book.columns, codec_of(schema).fields)
+
+    def _refused(self, errors: pa.StringArray) -> _Part:
+        """Return the values with errors, which have no columns."""
+        mask = pc.is_valid(errors)
+        texts = errors.drop_null()
+        columns = [pa.nulls(len(texts), arrow_type(column.type)) for column in self._book.columns]
+        return _Part(mask, columns, texts, pa.array([False] * len(texts), pa.bool_()))
+
+    def _decoded(
+        self,
+        schema: WriterSchema,
+        mask: pa.BooleanArray,
+        values: pa.BinaryArray,
+        prefix: bytes,
+        head_bytes: int,
+        *,
+        elides: bool,
+    ) -> _Part:
+        """Decode the values of the mask, each after its first `head_bytes`; with `elides`, `prefix` is those."""
+        is_all = pc.all(mask).as_py()
+        octets = values if is_all else values.filter(mask)
+        codec = codec_of(schema)
+        found = codec.decoded(octets, skip=head_bytes, proves=elides)
         columns = scatter(found.struct, codec.fields, self._book.columns)
-        is_exact = found.is_exact if self._plan.elides else pa.array([False] * len(octets), pa.bool_())
-        if self._plan.elides and not holds_unchanged(
-            self._book.columns, codec.fields
-        ):  # the proof is for the codec's types
+        is_exact = found.is_exact if elides else pa.array([False] * len(octets), pa.bool_())
+        if elides and not holds_unchanged(self._book.columns, codec.fields):  # the proof is for the codec's types
             is_exact = self._gives_back(codec, prefix, columns, octets, is_exact)
-        return _Part(mask, columns, found.errors, is_exact)
+        return _Part(None if is_all else mask, columns, found.errors, is_exact)
 
     def _gives_back(
         self,

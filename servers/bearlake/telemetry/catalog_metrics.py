@@ -1,6 +1,6 @@
 """Metrics of the Iceberg REST catalog; see `metrics.py`."""
 
-from bearlake.telemetry.metrics import counters, gauge, latency
+from bearlake.telemetry.declaring import counter, counters, gauge, latency
 
 CATALOG_REQUESTS = counters(
     "bearlake_catalog_requests_total", "Requests to the Iceberg REST catalog, by status class.", "status"
@@ -13,3 +13,10 @@ CATALOG_OPEN_REQUESTS = gauge("bearlake_catalog_open_requests", "Requests to the
 CATALOG_OPEN_REQUESTS_MAX = gauge(
     "bearlake_catalog_open_requests_limit", "Limit of requests to the Iceberg REST catalog in progress."
 )
+
+LIVE_BUILD_SECONDS = latency("bearlake_live_build_seconds", "Time to build a live view of a table.")
+LIVE_PIECES = counter("bearlake_live_pieces_total", "Pieces that were written for live views.")
+LIVE_PIECE_RECORDS = counter(
+    "bearlake_live_piece_records_total", "Records in the pieces that were written for live views."
+)
+LIVE_PIECE_BYTES = counter("bearlake_live_piece_bytes_total", "Bytes of the pieces that were written for live views.")

@@ -26,9 +26,7 @@ def expose() -> bytes:
 SERVER_INFO = gauges("bearlake_server_info", "Always 1; see the labels.", "version", "kernel")
 SERVER_START_SECONDS = gauge("bearlake_server_start_seconds", "Time from the start of the process to readiness.")
 SERVER_LIVE = gauge("bearlake_server_live_servers", "Live servers of the deployment, as seen by this server.")
-SERVER_HEARTBEATS = counters(
-    "bearlake_server_heartbeats_total", "Heartbeats to the metadata store, by outcome.", "outcome"
-)
+SERVER_HEARTBEATS = counters("bearlake_server_heartbeats_total", "Heartbeats to the store, by outcome.", "outcome")
 SERVER_LAPSES = counters(
     "bearlake_server_lapses_total",
     "Registrations that lapsed because their heartbeats stopped: this server's own, and those of its peers that it declared.",
@@ -44,6 +42,7 @@ LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "Delay with w
 LOOP_HELD_SECONDS = latency("bearlake_server_loop_held_seconds", "Processor time of turns of the event loop, sampled.")
 LOOP_STALLS = counters("bearlake_server_loop_stalls_total", "Turns of more than 50 ms, by request.", "request")
 ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests, by status class.", "status")
+CONSOLE_REQUESTS = counters("bearlake_console_requests_total", "Requests to the console, by status class.", "status")
 
 # REST
 HTTP_SLOW_READERS = counter("bearlake_server_http_slow_readers_total", "HTTP clients closed for unread answers.")
@@ -251,11 +250,7 @@ SUBSCRIPTION_ACKS_DROPPED = counter(
 SUBSCRIPTION_DAMAGED_READS = counter(
     "bearlake_subscription_damaged_reads_total", "Reads of damaged entries, also by attempts to attach."
 )
-CURSOR_SAVES = counters(
-    "bearlake_subscription_cursor_saves_total",
-    "Saves of many cursors, by outcome.",
-    "outcome",
-)
+CURSOR_SAVES = counters("bearlake_subscription_cursor_saves_total", "Saves of many cursors, by outcome.", "outcome")
 
 # Groups and leases
 GROUPS_OWNED = gauge("bearlake_group_owned_groups", "Consumer groups that this server coordinates.")
@@ -286,9 +281,7 @@ TRANSACTIONS_EXPIRED = counter("bearlake_transactions_expired_total", "Transacti
 # Compaction (the label `stream` is bounded: beyond 256 streams, further streams share `other`)
 COMPACTION_PLANNING = gauge("bearlake_compaction_planning_boolean", "1 while this worker plans, else 0.")
 COMPACTION_OFFERED = counter("bearlake_compaction_offered_tasks_total", "Tasks that this worker's planner offered.")
-COMPACTION_TASKS = counters(
-    "bearlake_compaction_tasks_total", "Tasks of this worker, by kind and outcome.", "kind", "outcome"
-)
+COMPACTION_TASKS = counters("bearlake_compaction_tasks_total", "Tasks of this worker, by outcome.", "kind", "outcome")
 COMPACTION_SECONDS = latencies(
     "bearlake_compaction_step_seconds", "Duration of a step of a round: read, run, commit, swap.", "step"
 )
@@ -341,9 +334,7 @@ COMPACTION_OPEN_TASKS = gauge("bearlake_compaction_open_tasks", "Tasks that wait
 COMPACTION_QUARANTINED = gauge(
     "bearlake_compaction_quarantined_tasks", "Tasks quarantined after repeated failures. Alarm on any."
 )
-SWEEP_OBJECTS = counters(
-    "bearlake_sweep_deleted_objects_total", "Deleted objects, by kind: wal, data, orphan, lost.", "kind"
-)
+SWEEP_OBJECTS = counters("bearlake_sweep_deleted_objects_total", "Deleted objects: wal, data, orphan, lost.", "kind")
 SWEEP_TRIMMED = counter("bearlake_sweep_trimmed_partitions_total", "Partitions whose start offset retention has moved.")
 SWEEP_SNAPSHOTS = counter("bearlake_sweep_expired_snapshots_total", "Table snapshots expired.")
 UPKEEP_FAULTS = counters(

@@ -39,6 +39,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", TOPIC + "/configs:alter"): {"data": [{"name": "retention.ms", "value": "77"}]},
     ("PUT", TOPIC + "/configs/{config}"): {"value": "77"},
     ("POST", TOPIC + "/records"): {"value": {"type": "STRING", "data": "v"}},
+    ("POST", TOPIC + "/records:read"): {"start": "earliest"},
+    ("POST", "/v3/clusters/{cluster_id}/consumer-groups/{group}/offsets:reset"): {"topic_name": "t", "to": "earliest"},
 }
 
 

@@ -4,7 +4,11 @@
     avro_values   one value after the other, appended to the columns
     avro_reader   numbers, texts, blocks, and values below OPAQUE nodes
     avro_encode   columns to Avro values (C: also sources, which checks the columns)
+    protobuf      how the nodes of a Protobuf message are written (C: protobuf_wires)
+    protobuf_decode, protobuf_reader, protobuf_encode   as those of Avro (C: also protobuf_parts, protobuf_values)
     slots         the growing columns of a decoder (C: also nodes, which reads the schema)
+
+In C, `decode` and `encode` are the calls of all formats, and `map_keys` finds keys that a map has twice.
 
 A schema is a tuple of `TypedNode`s; `table/typed` makes it from the schema's text. Node 0 is a RECORD. The nodes that are reached from it
 are a tree; each has a column, except a NULL that is a branch of a UNION. The columns are in the order of a walk through the tree, parents
@@ -104,7 +108,7 @@ class TypedOutcome(IntEnum):
     TRUNCATED = 16
     """The bytes end inside the value."""
     VARINT = 17
-    """A number has more than 64 bits."""
+    """A number has more than 64 bits (Protobuf: more than ten bytes)."""
     COUNT = 18
     """A length or a count is negative, or larger than the bytes left. Elements without bytes count as a byte each."""
     TEXT = 19
@@ -121,6 +125,8 @@ class TypedOutcome(IntEnum):
     """A value below an OPAQUE node is nested deeper than `LEVELS_MAX`."""
     SIZE = 25
     """The columns of this value alone exceed the limit of bytes."""
+    TAG = 26
+    """A tag names field 0 or an unknown wire type, or ends a group that it is not in (Protobuf)."""
 
 
 class TypedNode(NamedTuple):

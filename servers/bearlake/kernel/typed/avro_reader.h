@@ -2,36 +2,7 @@
 #ifndef BEARLAKE_AVRO_READER_H
 #define BEARLAKE_AVRO_READER_H
 
-#include "typed/typed.h"
-
-typedef struct {
-    const uint8_t *at, *end; /* the value that is read */
-    const uint8_t *slack;    /* from here on, fewer than COPY_SLACK bytes follow in the buffer of all values */
-    int64_t credit;          /* elements that the value may still have */
-    int64_t used, bytes_max; /* bytes of the columns */
-    int32_t status;
-    Column order, scratch;
-} Decoder;
-
-static inline Step stop(Decoder *decoder, const Node *node, TypedOutcome outcome)
-{
-    decoder->status = node->index << OUTCOME_BITS | (int32_t)outcome;
-    return STEP_STOP;
-}
-
-/* Keeps the first outcome; DOMAIN counts more than FORM. */
-static inline void found(Decoder *decoder, const Node *node, TypedOutcome outcome)
-{
-    if ((decoder->status & ((1 << OUTCOME_BITS) - 1)) < (int32_t)outcome)
-        decoder->status = node->index << OUTCOME_BITS | (int32_t)outcome;
-}
-
-static inline Step use(Decoder *decoder, int64_t size)
-{
-    if (__builtin_add_overflow(decoder->used, size, &decoder->used))
-        decoder->used = INT64_MAX;
-    return decoder->used > decoder->bytes_max ? STEP_FULL : STEP_OK;
-}
+#include "typed/decoder.h"
 
 /* avro_reader.c; errors name `node`. */
 Step read_long_number(Decoder *decoder, const Node *node, int64_t *out);
@@ -72,21 +43,6 @@ static inline Step read_bytes_of(Decoder *decoder, const Node *node, int64_t siz
     *bytes = decoder->at;
     decoder->at += size;
     return STEP_OK;
-}
-
-/* Whether a text of at most 32 bytes is ASCII, word by word. */
-static inline bool is_short_ascii(const uint8_t *bytes, int64_t size)
-{
-    uint64_t seen = 0, word;
-    if (size > 32)
-        return false;
-    for (; size >= 8; size -= 8, bytes += 8) {
-        memcpy(&word, bytes, 8);
-        seen |= word;
-    }
-    for (; size > 0; size--, bytes++)
-        seen |= *bytes;
-    return (seen & UINT64_C(0x8080808080808080)) == 0;
 }
 
 /* Length and bytes; `is_utf8`: they must be UTF-8. */

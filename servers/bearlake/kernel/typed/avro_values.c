@@ -3,40 +3,6 @@
 
 #define DAY_MILLIS INT64_C(86400000)
 #define MICROSECONDS 1000
-#define PAIRS_MAX 16 /* keys of a map that are compared pair by pair */
-
-/* Adds a slot of a fixed width. */
-static inline void add_cell(Node *node, const uint8_t *bytes)
-{
-    memcpy(node->content.bytes + node->length * node->width, bytes, (size_t)node->width);
-    end_slot(node, true);
-}
-
-static inline void add_int64(Node *node, int64_t value)
-{
-    ((int64_t *)node->content.bytes)[node->length] = value;
-    end_slot(node, true);
-}
-
-static inline Step add_text(Decoder *decoder, Node *node, const uint8_t *bytes, int64_t size, bool has_slack)
-{
-    const Step step = use(decoder, size);
-    if (step != STEP_OK)
-        return step;
-    if (!column_reserve(&node->content, (size_t)node->content_size, (size_t)(node->content_size + size + COPY_SLACK)))
-        return STEP_NO_MEMORY;
-    copy_short(node->content.bytes + node->content_size, bytes, size, has_slack);
-    node->content_size += size;
-    end_slot(node, true);
-    return STEP_OK;
-}
-
-static inline Step add_misfit(Decoder *decoder, Node *node)
-{
-    found(decoder, node, OUTCOME_DOMAIN);
-    add_null(node);
-    return STEP_OK;
-}
 
 /* Big-endian two's complement as a little-endian int128; false if it has more digits than the node. */
 static bool to_decimal(const Node *node, const uint8_t *bytes, int64_t size, uint8_t *cell, bool *is_shortest)
@@ -157,60 +123,6 @@ static Step decode_blocks(Decoder *decoder, Node *node)
                 if ((step = decode_node(decoder, node->children[at])) != STEP_OK)
                     return step;
     }
-}
-
-static inline int compare_keys(const Node *keys, int64_t left, int64_t right)
-{
-    const int32_t *offsets = (const int32_t *)keys->offsets.bytes;
-    const int32_t size = offsets[left + 1] - offsets[left], other = offsets[right + 1] - offsets[right];
-    if (size != other)
-        return size < other ? -1 : 1;
-    return size == 0 ? 0 : memcmp(keys->content.bytes + offsets[left], keys->content.bytes + offsets[right], (size_t)size);
-}
-
-static void sift_down(const Node *keys, int32_t *heap, int64_t root, int64_t count)
-{
-    for (int64_t child; (child = 2 * root + 1) < count; root = child) {
-        if (child + 1 < count && compare_keys(keys, heap[child], heap[child + 1]) < 0)
-            child++;
-        if (compare_keys(keys, heap[root], heap[child]) >= 0)
-            return;
-        const int32_t slot = heap[root];
-        heap[root] = heap[child];
-        heap[child] = slot;
-    }
-}
-
-/* Whether a key appears twice from slot `start` on: n log n comparisons, whatever the keys are. */
-static Step find_repeated(Decoder *decoder, const Node *keys, int64_t start, bool *is_repeated)
-{
-    const int64_t count = keys->length - start;
-    *is_repeated = false;
-    if (count <= PAIRS_MAX) {
-        for (int64_t right = start + 1; right < keys->length; right++)
-            for (int64_t left = start; left < right; left++)
-                *is_repeated = *is_repeated || compare_keys(keys, left, right) == 0;
-        return STEP_OK;
-    }
-    if (!column_reserve(&decoder->order, 0, 4 * (size_t)count))
-        return STEP_NO_MEMORY;
-    int32_t *heap = (int32_t *)decoder->order.bytes;
-    for (int64_t at = 0; at < count; at++)
-        heap[at] = (int32_t)(start + at);
-    for (int64_t root = count / 2 - 1; root >= 0; root--)
-        sift_down(keys, heap, root, count);
-    for (int64_t last = count - 1; last > 0; last--) {
-        const int32_t slot = heap[0];
-        heap[0] = heap[last];
-        heap[last] = slot;
-        sift_down(keys, heap, 0, last);
-        if (last < count - 1 && compare_keys(keys, heap[last], heap[last + 1]) == 0) {
-            *is_repeated = true;
-            return STEP_OK;
-        }
-    }
-    *is_repeated = compare_keys(keys, heap[0], heap[1]) == 0;
-    return STEP_OK;
 }
 
 static Step decode_map(Decoder *decoder, Node *node)

@@ -56,7 +56,7 @@ static int check_symbols(PyObject *symbols)
 }
 
 /* Reads a node without its children; returns -1 with an exception set. */
-static int read_node(Node *node, PyObject *item)
+static int read_node(Node *node, PyObject *item, int opaque_children)
 {
     int64_t numbers[4];
     if (check_tuple(item, FIELD_COUNT, "a node") < 0 || to_numbers(item, FIELD_KIND, FIELD_PRECISION, numbers) < 0)
@@ -72,12 +72,13 @@ static int read_node(Node *node, PyObject *item)
         return -1;
     }
     const Py_ssize_t child_count = PyTuple_GET_SIZE(children);
+    const int least = kind == KIND_OPAQUE ? opaque_children : kinds[kind].children;
     const bool is_decimal = kind == KIND_DECIMAL || kind == KIND_DECIMAL_FIXED;
     const bool is_sized = kind == KIND_FIXED || kind == KIND_DECIMAL_FIXED;
     if (numbers[FIELD_NULL_BRANCH] < -1 || numbers[FIELD_NULL_BRANCH] > 1
         || (is_sized && (numbers[FIELD_SIZE] <= 0 || numbers[FIELD_SIZE] > FIXED_BYTES_MAX))
         || (is_decimal && (numbers[FIELD_PRECISION] <= 0 || numbers[FIELD_PRECISION] > DECIMAL_DIGITS_MAX))
-        || (kinds[kind].children < 0 ? child_count == 0 : child_count != kinds[kind].children) || child_count > NODES_MAX)
+        || (least < 0 ? child_count == 0 : child_count != least) || child_count > NODES_MAX)
         return malformed(kind);
     node->kind = (uint8_t)kind;
     node->layout = kinds[kind].layout;
@@ -123,6 +124,17 @@ static bool may_be_null(const Node *node, const Node *parent)
     return false;
 }
 
+void place_column(Tree *tree, Node *node, bool is_nullable)
+{
+    node->has_column = true;
+    node->is_nullable = is_nullable;
+    node->slot_bytes = is_nullable
+        + (node->layout == LAYOUT_BITMAP                                    ? 1
+               : node->layout == LAYOUT_TEXT || node->layout == LAYOUT_LIST ? 4
+                                                                            : node->width);
+    tree->column_count++;
+}
+
 /* Gives a node and those below it their columns; -1 with an exception set. */
 static int place_columns(Tree *tree, Node *node, const Node *parent, int level)
 {
@@ -134,10 +146,7 @@ static int place_columns(Tree *tree, Node *node, const Node *parent, int level)
         PyErr_SetString(PyExc_ValueError, "a key of a map is not a STRING");
         return -1;
     }
-    node->has_column = true;
-    node->is_nullable = parent == NULL || may_be_null(node, parent);
-    tree->column_count++;
-    node->slot_bytes = node->is_nullable + (node->layout == LAYOUT_BITMAP ? 1 : node->layout == LAYOUT_TEXT || node->layout == LAYOUT_LIST ? 4 : node->width);
+    place_column(tree, node, parent == NULL || may_be_null(node, parent));
     for (int32_t at = 0; node->kind != KIND_OPAQUE && at < node->child_count; at++) {
         Node *child = node->children[at];
         if (node->kind == KIND_UNION && is_plain_null(child))
@@ -149,12 +158,12 @@ static int place_columns(Tree *tree, Node *node, const Node *parent, int level)
     return 0;
 }
 
-static int read_nodes(Tree *tree, PyObject *schema)
+static int read_nodes(Tree *tree, PyObject *schema, int opaque_children)
 {
     Py_ssize_t links = 0;
     for (int32_t at = 0; at < tree->node_count; at++) {
         tree->nodes[at].index = at;
-        if (read_node(&tree->nodes[at], PyTuple_GET_ITEM(schema, at)) < 0)
+        if (read_node(&tree->nodes[at], PyTuple_GET_ITEM(schema, at), opaque_children) < 0)
             return -1;
         links += tree->nodes[at].child_count;
     }
@@ -168,10 +177,10 @@ static int read_nodes(Tree *tree, PyObject *schema)
         PyErr_SetString(PyExc_ValueError, "node 0 is not a RECORD");
         return -1;
     }
-    return place_columns(tree, &tree->nodes[0], NULL, 0);
+    return 0;
 }
 
-int tree_open(Tree *tree, PyObject *schema)
+int tree_read(Tree *tree, PyObject *schema, int opaque_children)
 {
     memset(tree, 0, sizeof *tree);
     if (!PyTuple_Check(schema)) {
@@ -188,7 +197,17 @@ int tree_open(Tree *tree, PyObject *schema)
         return -1;
     }
     tree->node_count = (int32_t)count;
-    if (read_nodes(tree, schema) == 0)
+    if (read_nodes(tree, schema, opaque_children) == 0)
+        return 0;
+    tree_close(tree);
+    return -1;
+}
+
+int tree_open(Tree *tree, PyObject *schema)
+{
+    if (tree_read(tree, schema, 1) < 0)
+        return -1;
+    if (place_columns(tree, &tree->nodes[0], NULL, 0) == 0)
         return 0;
     tree_close(tree);
     return -1;

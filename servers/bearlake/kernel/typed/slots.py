@@ -116,10 +116,10 @@ def columns_of(schema: TypedSchema) -> Column:
     return _column(schema, 0, set(), 0, is_nullable=True)
 
 
-def check_node(node: TypedNode, node_count: int) -> None:
+def check_node(node: TypedNode, node_count: int, *, opaque_children: int = 1) -> None:
     """Raise `ValueError` unless the node's fields fit its kind."""
     kinds = set(TypedKind)
-    children = {TypedKind.ARRAY: 1, TypedKind.MAP: 2, TypedKind.OPAQUE: 1}
+    children = {TypedKind.ARRAY: 1, TypedKind.MAP: 2, TypedKind.OPAQUE: opaque_children}
     if node.kind not in kinds:
         raise ValueError(f"{node.kind} is not a kind of node")
     kind = TypedKind(node.kind)

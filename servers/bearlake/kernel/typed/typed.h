@@ -34,6 +34,7 @@ typedef enum {
     OUTCOME_RANGE = 23,
     OUTCOME_DEPTH = 24,
     OUTCOME_SIZE = 25,
+    OUTCOME_TAG = 26,
 } TypedOutcome;
 
 /* What a column consists of. */
@@ -45,10 +46,13 @@ typedef enum {
     STEP_STOP,       /* the value cannot be decoded */
     STEP_FULL,       /* the columns would exceed their limit */
     STEP_IMPOSSIBLE, /* the row cannot be encoded */
+    STEP_UNKNOWN,    /* a closed enum does not have the number (Protobuf) */
     STEP_NO_MEMORY,
 } Step;
 
 typedef struct Node Node;
+typedef struct Wire Wire;
+typedef struct Oneof Oneof;
 
 struct Node {
     uint8_t kind;
@@ -61,6 +65,7 @@ struct Node {
     int32_t width; /* bytes of a slot; LAYOUT_WIDTH only */
     int32_t child_count;
     Node **children;
+    Wire *wire;        /* how the node is written (Protobuf); protobuf.h */
     PyObject *symbols; /* a borrowed tuple of bytes, which the caller of the function holds */
     int64_t slot_bytes;
     unsigned __int128 limit; /* of a decimal: 10 to the power of `precision` */
@@ -75,12 +80,16 @@ struct Node {
 typedef struct {
     Node *nodes;
     Node **links; /* the children of all nodes */
+    Wire *wires;  /* one per node, and a place per link (Protobuf) */
+    Oneof *oneofs;
     int32_t node_count;
     int32_t column_count;
 } Tree;
 
 /* nodes.c: 0, or -1 with an exception set. */
-int tree_open(Tree *tree, PyObject *schema);
+int tree_open(Tree *tree, PyObject *schema);                      /* Avro: nodes and their columns */
+int tree_read(Tree *tree, PyObject *schema, int opaque_children); /* nodes without columns */
+void place_column(Tree *tree, Node *node, bool is_nullable); /* without those below it */
 void tree_close(Tree *tree);
 
 /* slots.c; none of these needs the GIL, except for the last */
@@ -93,11 +102,10 @@ PyObject *take_slots(KernelState *state, Tree *tree); /* a list of TypedSlots; N
    that the caller releases. 0, or -1 with an exception set. */
 int open_sources(Node *node, PyObject *columns, Py_buffer *buffers, int32_t *next);
 
-/* avro_encode.c: appends the row to `out`, which has `*size` bytes in use. */
-Step encode_avro_row(const Node *root, int64_t row, Column *out, int64_t *size);
-
 KERNEL_FUNCTION(kernel_decode_avro);
 KERNEL_FUNCTION(kernel_encode_avro);
+KERNEL_FUNCTION(kernel_decode_protobuf);
+KERNEL_FUNCTION(kernel_encode_protobuf);
 
 static inline int32_t offset_at(const uint8_t *offsets, int64_t at)
 {

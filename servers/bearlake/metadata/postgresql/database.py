@@ -298,6 +298,13 @@ class Session:
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
 
+    async def rows(self, statement: str, *values: object) -> list[Any]:
+        """Return the rows. (Any: the driver has no types.)"""
+        try:
+            return list(await self.connection.fetch(self._sql(statement), *values))
+        except failures.FOREIGN as error:
+            raise failures.translated(error) from error
+
     async def column(self, statement: str, *values: object) -> list[Any]:
         """Return the first field of each row."""
         try:

@@ -29,6 +29,9 @@ from bearlake.metadata.postgresql.waiting import AWAITED, Waiting
 LOCK_CLASS = 0x4265_6172
 """First half of the advisory lock's number: "Bear"."""
 
+RESTORING = 1_000_000
+"""The layout of a store while a restore fills it (`backup.py`). No program opens such a store."""
+
 ATTEMPTS_MAX = 10
 """Attempts of a migration that loses a deadlock with running servers."""
 
@@ -45,7 +48,7 @@ async def migrate(database: Database, layout: Layout) -> None:
     Raises:
         Unsupported: a newer program has used this store, or it is too old to be upgraded; nothing was changed.
         Unavailable: the store does not answer, another transaction holds a lock too long, or the synchronous standby is away; the
-            message names the holder or the standby. Try again.
+            message names the holder or the standby. Or a restore fills the store. Try again.
     """
     session = await database.connect(database.settings.migrate_timeout_ms)
     schema = database.settings.schema
@@ -85,10 +88,12 @@ async def _exclusive_transaction(database: Database, session: Session) -> AsyncI
 
 
 async def _present(session: Session, schema: str, layout: Layout) -> int:
-    """Return the store's layout; 0 if it is empty. Raises `Unsupported` if this program cannot use it."""
+    """Return the store's layout; 0 if it is empty. Raises `Unsupported` if this program cannot use it, `Unavailable` during a restore."""
     present: int = 0
     if await session.value(HAS_TABLE, schema):
         present = await session.value("select coalesce(max(version), 0) from bearlake.migration")
+    if present == RESTORING != layout.version:
+        raise Unavailable("a restore into this metadata store has not ended: wait for it, or run it again")
     if present > layout.version:
         raise Unsupported(
             f"the metadata store has layout {present}, this program knows layouts up to {layout.version}:"

@@ -13,7 +13,7 @@ from bearlake.protocols.rest.problems import Problem
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.model import SchemaType
-from bearlake.streams.schemas.payloads import Choice, Payloads, Read, Writer
+from bearlake.streams.schemas.payloads import Choice, Opened, Payloads, Read, Writer
 from bearlake.streams.schemas.problems import InvalidSchema, Refusal, SchemaTooLarge
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.schemas.values.model import Unfit
@@ -62,6 +62,10 @@ class Embedded:
     async def read(self, who: Principal, values: Sequence[bytes | None], type_: SchemaType) -> Read:
         """Return the JSON texts of serialized values, up to the first that cannot be read. Raises `Overloaded`, `Unavailable`."""
         return await self._payloads.read_all(who, values, type_, self.budget())
+
+    async def opened(self, who: Principal, values: Sequence[bytes | None]) -> Sequence[Opened | None]:
+        """Return the JSON text of each value that names a schema, whatever its type; None for all others. Raises nothing of its own."""
+        return await self._payloads.open_all(who, values, self.budget())
 
 
 def _conversion_problem(writer: Writer, place: str, error: Unfit) -> Problem:

@@ -105,6 +105,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("DELETE", f"{_TOPIC}/configs/{{config}}"): Operation((204,), _WRITE),
     ("POST", f"{_TOPIC}/configs:alter"): Operation((204,), _WRITE, body={JSON: v3.Changes}),
     ("POST", f"{_TOPIC}/records"): Operation((200,), _WRITE, (JSON,), {JSON: v3.Record}),
+    ("POST", f"{_TOPIC}/records:read"): Operation((200,), (*_WRITE, 410), (JSON,), {JSON: v3.Reading}, False),
+    ("POST", f"{_GROUP}/offsets:reset"): Operation((200,), _WRITE, (JSON,), {JSON: v3.Reset}),
     ("PUT", "/v1/stream/{name}"): Operation(
         (200, 201),
         _WRITE,

@@ -73,11 +73,13 @@ NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("PUT", _CONFIG): DESCRIBE_STREAM + _ALTER_CONFIGS,
     ("DELETE", _CONFIG): DESCRIBE_STREAM + _ALTER_CONFIGS,
     ("POST", _TOPIC + "/records"): WRITE_STREAM,
+    ("POST", _TOPIC + "/records:read"): READ_STREAM,
     ("GET", _GROUPS): _DESCRIBE_GROUP,
     ("GET", _GROUPS + "/{group}"): _DESCRIBE_GROUP,
     ("GET", _GROUPS + "/{group}/consumers"): _DESCRIBE_GROUP,
     ("GET", _GROUPS + "/{group}/lag-summary"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
     ("GET", _GROUPS + "/{group}/lags"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
+    ("POST", _GROUPS + "/{group}/offsets:reset"): _READ_GROUP + READ_STREAM,
     ("GET", _GROUPS + "/{group}/lags/{topic}/partitions/{partition}"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
 }
 """All of these rights, for the topics and the group that the request names. ALTER serves as ALTER_CONFIGS too."""

@@ -61,7 +61,7 @@ class RestServer:
         writing = Writing(streams, settings.request_timeout_ms // 2)
         embedded = Embedded(schemas)
         self._proxy = ProxyRoutes(streams, servers, settings, writing, embedded, listeners[0], login)
-        self._v3 = V3Routes(streams, servers, settings, writing, embedded)
+        self._v3 = V3Routes(streams, servers, settings, writing, embedded, self._guard.draining)
         self._tailing = TailingRoutes(streams, settings, writing, self._guard.draining)
         metrics.REST_CONNECTIONS.set_function(lambda: self.connection_count)
         metrics.REST_CONNECTIONS_MAX.set(settings.connection_count_max)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from bearlake.errors import Denied, Invalid
+from bearlake.errors import Denied, Invalid, Overloaded, Unavailable
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.budget import Budget
@@ -27,6 +27,9 @@ from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound, Sch
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.schemas.values import wire
 from bearlake.streams.schemas.values.model import Unfit
+
+_HEAD_BYTES = 5
+"""Magic byte and schema id."""
 
 
 class Naming(Enum):
@@ -67,6 +70,15 @@ class Read(NamedTuple):
 
     texts: Sequence[bytes | None]
     error: Unfit | Denied | None
+
+
+class Opened(NamedTuple):
+    """A value that names a schema: its JSON text, or (`text` None) why it cannot be shown by that schema."""
+
+    schema_id: int
+    type: SchemaType | None = None
+    text: bytes | None = None
+    problem: str = ""
 
 
 class Payloads:
@@ -139,6 +151,40 @@ class Payloads:
             if missing is not None:
                 count, error = missing, None
         return Read([found.get(at) for at in range(count)], error)
+
+    async def open_all(self, who: Principal, values: Sequence[bytes | None], budget: Budget) -> Sequence[Opened | None]:
+        """Read as JSON each value that begins with the id of a schema; None: the value does not, or it is absent.
+
+        A value that cannot be read does not affect the others: its `problem` says why.
+        """
+        found: list[Opened | None] = [None] * len(values)
+        places: dict[int, list[int]] = {}
+        for at, octets in enumerate(values):
+            if octets is not None and len(octets) >= _HEAD_BYTES and octets[0] == 0:
+                places.setdefault(wire.split(octets)[0], []).append(at)
+        for schema_id, indexes in places.items():
+            opened = await self._open(who, schema_id, [values[at] or b"" for at in indexes], budget)
+            for at, item in zip(indexes, opened, strict=True):
+                found[at] = item
+        return found
+
+    async def _open(self, who: Principal, schema_id: int, values: Sequence[bytes], budget: Budget) -> Sequence[Opened]:
+        """Return one item per value of one schema."""
+        try:
+            schema = await self._schemas.schema(who, schema_id)
+            texts = list(await self._schemas.read(schema, [wire.split(value)[1] for value in values], budget))
+        except SchemaNotFound:
+            return [Opened(schema_id, problem=f"its schema, {schema_id}, is not in the registry")] * len(values)
+        except (Denied, InvalidSchema, SchemaTooLarge, Overloaded, Unavailable) as error:
+            return [Opened(schema_id, problem=f"its schema, {schema_id}, cannot be used: {error}")] * len(values)
+        opened = [
+            Opened(schema_id, schema.type, text)
+            if isinstance(text, bytes)
+            else Opened(schema_id, schema.type, problem=str(text))
+            for text in texts
+        ]
+        rest = Opened(schema_id, schema.type, problem="the values of this answer are too large to show all of them")
+        return [*opened, *[rest] * (len(values) - len(opened))]
 
     async def _read(
         self, who: Principal, schema_id: int, values: Sequence[bytes | None], type_: SchemaType, budget: Budget

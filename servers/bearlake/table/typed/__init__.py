@@ -15,7 +15,8 @@ and what does not fit is null. `TypedField.is_nullable` says whether the schema 
 
     model       columns and fields, outcomes               naming     names of columns: collisions and reserved names
     mapping     schema → columns, for all types            avro       Avro → columns        avro_types   Avro's types, names resolved
-    codec       values ↔ columns, on `kernel.decode_avro`, `kernel.encode_avro`
+    protobuf    Protobuf descriptors → columns          descriptors  compiled schemas as text, and what a message needs of them
+    codec       values ↔ columns, on `kernel.decode_avro`, `kernel.encode_avro` and their like for Protobuf
     framing     the prefix of Confluent's serializers
 
 Source: Apache Iceberg table spec, "Schemas and Data Types"; Apache Avro 1.12 specification; Confluent, "Wire format".

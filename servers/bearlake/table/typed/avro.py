@@ -28,29 +28,11 @@ import pyarrow as pa
 
 from bearlake.kernel import CHECKED_KINDS, DECIMAL_DIGITS_MAX, NODES_MAX, TypedKind, TypedNode
 from bearlake.table.typed import avro_types
+from bearlake.table.typed.avro_leaves import LEAVES, TIMES
 from bearlake.table.typed.avro_types import PRIMITIVES, AvroType, short_name
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns, TypedField
 from bearlake.table.typed.naming import RESERVED, Names
 
-_LEAVES = {
-    "boolean": (TypedKind.BOOLEAN, "boolean", pa.bool_()),
-    "int": (TypedKind.INT, "int", pa.int32()),
-    "long": (TypedKind.LONG, "long", pa.int64()),
-    "float": (TypedKind.FLOAT, "float", pa.float32()),
-    "double": (TypedKind.DOUBLE, "double", pa.float64()),
-    "bytes": (TypedKind.BYTES, "binary", pa.binary()),
-    "string": (TypedKind.STRING, "string", pa.string()),
-}
-_TIMES = {
-    ("int", "date"): (TypedKind.INT, "date", pa.date32()),
-    ("int", "time-millis"): (TypedKind.TIME_MILLIS, "time", pa.time64("us")),
-    ("long", "time-micros"): (TypedKind.TIME_MICROS, "time", pa.time64("us")),
-    ("long", "timestamp-millis"): (TypedKind.TIMESTAMP_MILLIS, "timestamptz", pa.timestamp("us", tz="UTC")),
-    ("long", "timestamp-micros"): (TypedKind.LONG, "timestamptz", pa.timestamp("us", tz="UTC")),
-    ("long", "local-timestamp-millis"): (TypedKind.TIMESTAMP_MILLIS, "timestamp", pa.timestamp("us")),
-    ("long", "local-timestamp-micros"): (TypedKind.LONG, "timestamp", pa.timestamp("us")),
-    ("string", "uuid"): (TypedKind.UUID, "uuid", pa.binary(16)),
-}
 _DURATION = ("months", "days", "milliseconds")
 _FIXED_COLUMN_BYTES_MAX = 1024
 """Larger ones are binary columns: a null in a column of a fixed width takes the whole width."""
@@ -315,7 +297,7 @@ class _Mapper:
         if kind == "fixed":
             return self._fixed(avro, path, null)
         logical = avro.logical.get("logicalType")
-        found = _TIMES.get((kind, logical), _LEAVES[kind]) if isinstance(logical, str) else _LEAVES[kind]
+        found = TIMES.get((kind, logical), LEAVES[kind]) if isinstance(logical, str) else LEAVES[kind]
         return self._leaf(path, TypedNode(found[0], null), found[1], found[2])
 
     def _fixed(self, avro: AvroType, path: str, null: int) -> _Made:
@@ -370,7 +352,7 @@ class _Mapper:
         elif avro.kind == "map":
             node = TypedNode(TypedKind.MAP, children=(self._outside(_STRING), self._outside(avro.below[0])))
         else:
-            node = TypedNode(_LEAVES[avro.kind][0])
+            node = TypedNode(LEAVES[avro.kind][0])
         self._nodes[index] = node
         return index
 

@@ -36,8 +36,7 @@ def decode(
     binary = _binary(values)
     validity, offsets, content = binary.buffers()
     start = binary.offset
-    statuses, slots = kernel.decode_avro(
-        columns.nodes,
+    arguments = (
         _view(validity),
         _view(offsets) or b"",
         _view(content) or b"",
@@ -47,6 +46,10 @@ def decode(
         int(is_verified),
         bytes_max,
     )
+    if columns.wires:
+        statuses, slots = kernel.decode_protobuf(columns.nodes, columns.wires, *arguments)
+    else:
+        statuses, slots = kernel.decode_avro(columns.nodes, *arguments)
     rows = pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(statuses)])
     outcomes = pc.bit_wise_and(rows, pa.scalar(_OUTCOME_MASK, pa.int32()))
     failed = pc.indices_nonzero(pc.greater_equal(outcomes, pa.scalar(int(TypedOutcome.TRUNCATED), pa.int32())))
@@ -68,12 +71,17 @@ def encode(columns: TypedColumns, struct: pa.StructArray, *, prefix: bytes = b""
 
     Raises:
         Invalid: the struct does not have the columns.
-        Corrupt: a row is not one that `decode` made: a null where the schema has none, two branches of a union, an unknown symbol.
+        Corrupt: a row is not one that `decode` made: a null where the schema has none, two branches of a union or oneof, an unknown
+            symbol.
         TooLarge: the values would have 2 GiB.
     """
     if struct.type != columns.arrow:
         struct = _cast(struct, columns.arrow)
-    offsets, content = kernel.encode_avro(columns.nodes, list(_sources(struct)), prefix)
+    sources = list(_sources(struct))
+    if columns.wires:
+        offsets, content = kernel.encode_protobuf(columns.nodes, columns.wires, sources, prefix)
+    else:
+        offsets, content = kernel.encode_avro(columns.nodes, sources, prefix)
     validity = None
     if struct.null_count:
         is_valid = pc.invert(struct.is_null())  # a bitmap of its own: that of the struct may begin within a byte

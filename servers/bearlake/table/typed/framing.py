@@ -13,6 +13,7 @@ Source: Confluent, "Formats, Serializers, and Deserializers", wire format.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -47,6 +48,20 @@ def read_head(octets: bytes, schema_type: SchemaType) -> Head | None:
         return Head(schema_id=schema_id, message_indexes=(), length=_HEAD.size)
     found = _indexes(octets)
     return None if found is None else Head(schema_id=schema_id, message_indexes=found[0], length=found[1])
+
+
+def written_indexes(indexes: Sequence[int]) -> bytes:
+    """Return message indexes as serializers write them."""
+    if tuple(indexes) == (0,):
+        return b"\0"
+    out = bytearray()
+    for number in (len(indexes), *indexes):
+        bits = number << 1
+        while bits > 0x7F:
+            out.append(bits & 0x7F | 0x80)
+            bits >>= 7
+        out.append(bits)
+    return bytes(out)
 
 
 def prefixes(values: pa.BinaryArray, schema_type: SchemaType) -> pa.DictionaryArray:

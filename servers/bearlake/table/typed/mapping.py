@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bearlake.table.typed import avro
+from bearlake.table.typed import avro, descriptors, protobuf
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns
 
 
@@ -16,7 +16,8 @@ def columns_of(
 ) -> TypedColumns:
     """Return the typed columns of a schema.
 
-    `references` are the texts of the schemas that it refers to, each after those that it refers to itself. Structs, lists and maps below
+    `references` are the texts of the schemas that it refers to, each after those that it refers to itself. The text of a Protobuf schema is
+    that of one message's compiled descriptors (`descriptors.of_message`), which has all references. Structs, lists and maps below
     `levels_max` levels are binary columns; if there are more than `columns_max` columns, fewer levels are columns. The result depends only
     on the arguments.
 
@@ -25,4 +26,9 @@ def columns_of(
     """
     if schema_type == SchemaType.AVRO:
         return avro.columns_of(text, references, levels_max=levels_max, columns_max=columns_max)
+    if schema_type == SchemaType.PROTOBUF:
+        files, message = descriptors.files_of(text)
+        if message is None:
+            raise SchemaError("the descriptors are those of no message")
+        return protobuf.columns_of(files, message, levels_max=levels_max, columns_max=columns_max)
     raise SchemaError(f"typed columns of {schema_type} schemas are not supported yet")

@@ -7,7 +7,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from bearlake.errors import Unsupported
-from bearlake.kernel import TypedNode, TypedOutcome
+from bearlake.kernel import ProtoWire, TypedNode, TypedOutcome
 
 LEVELS_MAX = 16
 """Default limit of nested structs, lists and maps in typed columns."""
@@ -63,6 +63,8 @@ class TypedColumns:
     """The schema as the kernel reads it."""
     paths: tuple[str, ...]
     """The path of each node, for errors."""
+    wires: tuple[ProtoWire, ...] = ()
+    """How each node is written (Protobuf); else empty."""
     arrow: pa.StructType = field(init=False)
     """The struct that `codec.decode` returns; its fields are `fields`."""
 

@@ -44,7 +44,7 @@ class AvroValidity:
         """
         if not self._nodes or not values:
             return []
-        offsets = array("i", accumulate(map(len, values), initial=0))
+        offsets = memoryview(array("i", accumulate(map(len, values), initial=0))).cast("B")
         statuses, _ = kernel.decode_avro(
             self._nodes, None, offsets, b"".join(values), 0, len(values), skip, 0, codec.BYTES_MAX
         )

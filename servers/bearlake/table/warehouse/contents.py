@@ -148,11 +148,11 @@ class _PlainFiles(FileIO):
 
     @override
     def new_output(self, location: str) -> OutputFile:
-        raise NotImplementedError
+        raise PermissionError(f"{location} can only be read")
 
     @override
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError
+        raise PermissionError(f"{location} can only be read")
 
 
 class _Plain(InputFile):

@@ -4,9 +4,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from bearlake.errors import Denied
+from bearlake.metadata.model import Stream
+from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.principal import CLUSTER_NAME, Authorizer, Operation, Principal, Resource, require
-from bearlake.table.naming import stream_suffix
+from bearlake.table.naming import stream_suffix, table_identifiers
 from bearlake.table.warehouse.model import Listed, Name, Owner, absent, forbidden
 
 _DATA_ACTIONS = frozenset({"add-snapshot", "set-snapshot-ref", "remove-snapshot-ref", "remove-snapshots"})
@@ -45,6 +47,31 @@ class TableAccess:
             if view is not None:
                 return view.stream.name
         return ".".join(name)
+
+    def stream(self, owner: Owner) -> Stream | None:
+        """Return the stream of a table, after `subject`; None if there is none, or none any more."""
+        view = None if owner.stream_id is None else self._streams.peek_id(owner.stream_id.bytes)
+        return None if view is None else view.stream
+
+    def planned(self) -> dict[Name, Stream]:
+        """Return the streams that should have a table, by the table's name."""
+        found = {}
+        for view in self._streams.views():
+            if stream_configs.table_rules(view.name, view.stream.configs).is_enabled:
+                namespace, name = table_identifiers(view.stream)[0]
+                found[(*namespace.split("."), name)] = view.stream
+        return found
+
+    async def planned_as(self, name: Name) -> Stream | None:
+        """Return the stream that should have the table of this name, or None. Raises `Unavailable`."""
+        if (found := self.planned().get(name)) is None:
+            await self._streams.catch_up()
+            found = self.planned().get(name)
+        return found
+
+    def sees(self, who: Principal, stream_name: str) -> bool:
+        """Whether `who` may see the table of a stream."""
+        return self._authorizer.sees(who, Operation.DESCRIBE, Resource.STREAM, stream_name)
 
     def is_stream(self, owner: Owner) -> bool:
         """Whether the table belongs to a stream that exists, after `subject`."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from bearlake.protocols.rest.iceberg import operations
 from bearlake.protocols.rest.iceberg.guard import CatalogGuard
+from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.serving.draining import until
@@ -32,13 +33,16 @@ class CatalogServer:
         settings: CatalogSettings,
         listeners: Sequence[Listener],
         *,
+        live: LiveRoutes | None = None,
         login: HttpListenerLogin | None = None,
         quotas: QuotaControl | None = None,
     ) -> None:
-        """`login`: how clients log in; None: they need not. `quotas`: how much they may use; None: they have no quotas.
+        """`live`: the warehouse of live views; None: there is none. `login`: how clients log in; None: they need not. `quotas`: how much
+        they may use; None: they have no quotas.
 
         `listeners` (at least one) are already bound; the server takes ownership of them."""
         self._routes = routes
+        self._live = live
         self._settings = settings
         self._guard = CatalogGuard(settings, login)
         if quotas is not None:
@@ -54,6 +58,8 @@ class CatalogServer:
         """Accept connections when this returns."""
         app = self._guard.application()
         self._routes.add_to(app.router)
+        if self._live is not None:
+            self._live.add_to(app.router)
         DocumentRoutes(operations.DESCRIPTION).add_to(app)
         await self._site.start(app)
 

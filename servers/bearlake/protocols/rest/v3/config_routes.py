@@ -118,6 +118,7 @@ def _shown(site: Site, view: StreamView, config: Config) -> dict[str, object]:
             "topic_name": view.name,
             "name": config.name,
             "value": value,
+            "documentation": config.doc,
             "is_default": not is_own,
             "is_read_only": False,
             "is_sensitive": False,

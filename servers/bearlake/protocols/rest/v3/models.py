@@ -93,6 +93,52 @@ class Record(OpenModel):
     timestamp: Annotated[datetime, Meta(tz=True)] | None = None
 
 
+READ_PARTITION_COUNT_MAX = 1_000
+"""Partitions of one request to read."""
+READ_RECORD_COUNT = 100
+"""Records of one answer, unless the request names another number."""
+READ_BYTES = 1024 * 1024
+"""Bytes of keys and values in one answer, besides a single larger record, unless the request names another number."""
+
+Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Milliseconds = Annotated[int, Meta(ge=0, le=2**62)]
+
+
+class Position(OpenModel):
+    """Where to read a partition."""
+
+    partition_id: Index
+    offset: Offset
+
+
+class Reading(OpenModel):
+    """Which records to read: from positions, or from a start of some partitions (default: all)."""
+
+    positions: list[Position] | None = None
+    partition_ids: list[Index] | None = None
+    start: Literal["latest", "earliest", "last", "timestamp"] | None = None
+    """`latest` by default."""
+    timestamp_ms: Milliseconds | None = None
+    record_count_max: Annotated[int, Meta(ge=1, le=1_000)] | None = None
+    """`READ_RECORD_COUNT` by default."""
+    bytes_max: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """`READ_BYTES` by default."""
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] | None = None
+    """0 by default."""
+
+
+class Reset(OpenModel):
+    """Where to move a group's offsets in a topic, in some partitions (default: all)."""
+
+    topic_name: str
+    to: Literal["earliest", "latest", "offset", "shift", "timestamp"]
+    partition_ids: list[Index] | None = None
+    offset: Offset | None = None
+    shift: Annotated[int, Meta(ge=-(2**62), le=2**62)] | None = None
+    timestamp_ms: Milliseconds | None = None
+    validate_only: bool | None = None
+
+
 # -- readers -----------------------------------------------------------------------------------------------------
 
 NEW_TOPIC = Reader[NewTopic](NewTopic)
@@ -100,3 +146,5 @@ GROWTH = Reader[Growth](Growth)
 NEW_VALUE = Reader[NewValue](NewValue)
 CHANGES = Reader[Changes](Changes)
 RECORD = Reader[Record](Record)
+READING = Reader[Reading](Reading)
+RESET = Reader[Reset](Reset)

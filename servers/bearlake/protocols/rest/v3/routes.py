@@ -1,5 +1,7 @@
 """All routes of the v3 API."""
 
+import asyncio
+
 from aiohttp import web
 
 from bearlake.protocols.rest.embedded import Embedded
@@ -7,7 +9,9 @@ from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3.config_routes import ConfigRoutes
 from bearlake.protocols.rest.v3.group_routes import GroupRoutes
+from bearlake.protocols.rest.v3.read_routes import ReadRoutes
 from bearlake.protocols.rest.v3.record_routes import RecordRoutes
+from bearlake.protocols.rest.v3.reset_routes import ResetRoutes
 from bearlake.protocols.rest.v3.topic_routes import TopicRoutes
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.service import Streams
@@ -17,13 +21,22 @@ class V3Routes:
     """The v3 API."""
 
     def __init__(
-        self, streams: Streams, servers: LiveServers, settings: RestSettings, writing: Writing, embedded: Embedded
+        self,
+        streams: Streams,
+        servers: LiveServers,
+        settings: RestSettings,
+        writing: Writing,
+        embedded: Embedded,
+        draining: asyncio.Event,
     ) -> None:
+        """`draining` ends requests that wait for records."""
         self._routes = (
             TopicRoutes(streams, servers, settings),
             ConfigRoutes(streams, servers, settings),
             RecordRoutes(streams, servers, settings, writing, embedded),
+            ReadRoutes(streams, servers, settings, embedded, draining),
             GroupRoutes(streams, servers),
+            ResetRoutes(streams, servers, settings),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:

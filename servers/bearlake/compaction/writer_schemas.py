@@ -1,0 +1,131 @@
+"""Reads schemas from this deployment's registry as compaction needs them: Avro's texts with their references, and compiled Protobuf files.
+
+The compiler of Protobuf schemas runs in processes with limits (`streams/schemas/confined`), because anyone who may register schemas writes
+its input. Compiled schemas are kept, up to `_COMPILED_LENGTH_MAX` characters.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from bearlake.errors import Invalid
+from bearlake.metadata import Metadata
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.compiled import Compiled
+from bearlake.streams.schemas.library import schema_of
+from bearlake.streams.schemas.model import Schema, SchemaType
+from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
+from bearlake.streams.schemas.references import named_texts, referenced_texts
+from bearlake.streams.value_rules import ValueRules
+from bearlake.table.column_book import ColumnBook
+from bearlake.table.typed import descriptors
+from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX
+from bearlake.table.value_codecs import TYPES, SchemaUnusable, message_of
+from bearlake.table.value_plan import WriterSchema
+
+REASON_LENGTH_MAX: Final = 256
+_COMPILED_LENGTH_MAX: Final = 64 * 1024 * 1024
+
+
+class FormatUnsupported(Invalid):
+    """This version knows no columns for the schema's format: the stream waits for another setting or version."""
+
+
+class SchemaCompiler(Protocol):
+    """Compiles schemas; `streams/schemas/confined/pool.py` is one."""
+
+    async def compiled(self, type_name: str, text: str, references: Mapping[str, str]) -> Compiled:
+        """Compile a schema. `references`: texts by name, each after those that it references.
+
+        Raises:
+            InvalidSchema: the text or a reference is invalid.
+            SchemaTooLarge: it needs more time or memory than allowed.
+            Unavailable: nothing was compiled; try again.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSchemas:
+    """Schemas by id. `protobuf`: those whose values each name a message. `refused`: those that the compiler refuses, and why."""
+
+    avro: dict[int, WriterSchema] = field(default_factory=dict)
+    protobuf: dict[int, WriterSchema] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def of_files(self, book: ColumnBook, *, has_messages: bool) -> dict[int, WriterSchema]:
+        """Return the schemas whose values may be left out: of Protobuf, the first message of the book that the schema has, if any."""
+        found = {id_: schema for id_, schema in self.avro.items() if id_ in book.schema_ids}
+        for message in book.messages if has_messages else ():
+            whole = self.protobuf.get(message.schema_id)
+            if whole is not None and message.schema_id not in found:
+                try:
+                    found[message.schema_id] = message_of(whole, message.indexes)
+                except SchemaUnusable:  # the id has named another schema before
+                    continue
+        return found
+
+
+class WriterSchemas:
+    """The registry's schemas, for one worker."""
+
+    def __init__(self, metadata: Metadata, compiler: SchemaCompiler | None) -> None:
+        self._metadata = metadata
+        self._compiler = compiler
+        self._compiled: OrderedDict[tuple[str, int, bytes], str] = OrderedDict()
+        self._length = 0
+
+    async def of(self, rules: ValueRules, ids: Sequence[int]) -> FoundSchemas:
+        """Return the schemas with these ids.
+
+        Raises:
+            Invalid: the settings name no schema, or values of a schema's format cannot become columns yet.
+            Unavailable: the store or the compiler did not answer.
+        """
+        context = names.parse(rules.subjects[0]).context  # all have the same (`check_subjects`)
+        schemas = [schema_of(row) for row in await self._metadata.schemas.schemas(context, ids)]
+        if rules.schema_id is not None and rules.schema_id not in {schema.id for schema in schemas}:
+            raise Invalid(f"table.value.schema_id = {rules.schema_id}: the registry has no schema with this id")
+        is_framed = rules.schema_id is None
+        found = FoundSchemas()
+        for schema in schemas:
+            if schema.type is SchemaType.AVRO:
+                found.avro[schema.id] = await self._avro(schema, is_framed=is_framed)
+            elif schema.type is SchemaType.PROTOBUF and self._compiler is not None:
+                try:
+                    text = await self._descriptors(schema, self._compiler)
+                except (InvalidSchema, SchemaTooLarge) as error:
+                    found.refused[schema.id] = refusal(error)
+                    continue
+                found.protobuf[schema.id] = WriterSchema(
+                    schema.type.value, text, (), is_framed, LEVELS_MAX, COLUMNS_MAX
+                )
+            else:
+                raise FormatUnsupported(
+                    f"schema {schema.id} is of type {schema.type.value}: only values of {', '.join(TYPES)} become columns yet"
+                )
+        return found
+
+    async def _avro(self, schema: Schema, *, is_framed: bool) -> WriterSchema:
+        references = await referenced_texts(self._metadata.schemas, schema)
+        return WriterSchema(schema.type.value, schema.text, references, is_framed, LEVELS_MAX, COLUMNS_MAX)
+
+    async def _descriptors(self, schema: Schema, compiler: SchemaCompiler) -> str:
+        """Return the text of the schema's compiled files. Raises `InvalidSchema`, `SchemaTooLarge`, `Unavailable`."""
+        key = (schema.context, schema.id, schema.guid.bytes)
+        if key in self._compiled:
+            self._compiled.move_to_end(key)
+            return self._compiled[key]
+        texts = await named_texts(self._metadata.schemas, schema)
+        compiled = await compiler.compiled(schema.type.value, schema.text, texts)
+        text = descriptors.text_of(compiled.files)
+        self._compiled[key] = text
+        self._length += len(text)
+        while self._length > _COMPILED_LENGTH_MAX and len(self._compiled) > 1:
+            self._length -= len(self._compiled.popitem(last=False)[1])
+        return text
+
+
+def refusal(error: Exception) -> str:
+    """Return why a schema has no columns, as `_error` says it."""
+    return f"UNSUPPORTED_SCHEMA: {error}"[:REASON_LENGTH_MAX]

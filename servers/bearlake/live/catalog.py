@@ -1,0 +1,140 @@
+"""The warehouse `live` of the Iceberg REST catalog: views of streams' tables as tables that engines can only read."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from random import SystemRandom
+
+from bearlake.clock import Clock
+from bearlake.compaction.runner import InProcess
+from bearlake.compaction.settings import ColumnSettings
+from bearlake.compaction.value_schemas import ValueSchemas
+from bearlake.compaction.workbench import Workbench
+from bearlake.compaction.writer_schemas import SchemaCompiler
+from bearlake.errors import BearlakeError, NotFound
+from bearlake.live.pieces import TAIL_PREFIX, PieceWriter
+from bearlake.live.settings import LiveSettings
+from bearlake.live.sweep import sweep
+from bearlake.live.tail import Piece
+from bearlake.live.views import View, Views
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import partition_index
+from bearlake.objects import ObjectStore
+from bearlake.table.iceberg import IcebergTables, LoadedTable
+from bearlake.table.synthetic import Tail, describe, view_id
+from bearlake.table.warehouse.answers import body_of, owner_of
+from bearlake.table.warehouse.model import Answer
+from bearlake.wal.keys import KeySource
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """The answer for a view, and when its manifests were written."""
+
+    view_id: int
+    table_location: str
+    pieces: tuple[Piece, ...]
+    answer: Answer
+    made_ms: int
+
+    def fits(self, view: View, number: int, made_after_ms: int) -> bool:
+        """Whether the answer is the view's, with the same files, and its manifests are young enough."""
+        known = self.view_id, self.table_location, self.pieces
+        return known == (number, _location(view), view.pieces) and self.made_ms > made_after_ms
+
+
+class LiveCatalog:
+    """Views of tables as answers of the catalog. Belongs to one event loop; `run` sweeps until it is cancelled."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        store: ObjectStore,
+        tables: IcebergTables,
+        columns: ColumnSettings,
+        settings: LiveSettings,
+        clock: Clock,
+        compiler: SchemaCompiler | None = None,
+    ) -> None:
+        """The caller keeps ownership of the stores, the tables and the compiler of Protobuf schemas, as `Compactor` has it."""
+        self._store = store
+        self._tables = tables
+        self._settings = settings
+        self._clock = clock
+        self._keys = KeySource(clock, SystemRandom().getrandbits, TAIL_PREFIX)
+        self._threads = ThreadPoolExecutor(settings.build_concurrent_count, "live")
+        runner = InProcess(
+            store,
+            Workbench(limits=settings.task, clock=clock, threads=self._threads),
+            concurrent_count=settings.build_concurrent_count,
+        )
+        values = ValueSchemas(metadata, tables, columns, compiler)
+        writer = PieceWriter(metadata, store, runner, values, settings, self._keys.next, clock.now_ms)
+        self._views = Views(metadata, tables, writer, settings, clock.now_ms, creates_tables=True)
+        self._described: OrderedDict[int, _Described] = OrderedDict()
+
+    async def load(self, number: int) -> Answer:
+        """Return a view of the stream with this number, with every record that was acknowledged before the call.
+
+        Raises as `Views.view`, and:
+            Unsupported: the table has a newer format.
+        """
+        view = await self._views.view(number)
+        if view.table is None:
+            raise NotFound(f"stream {view.stream.name} has no table")
+        tail = _tail(view)
+        number_of_view, now_ms = view_id(view.table, tail), self._clock.now_ms()
+        known = self._described.get(number)
+        if known is None or not known.fits(view, number_of_view, now_ms - self._settings.reuse_ms):
+            answer = await self._describe(view.table, tail, now_ms)
+            known = _Described(
+                view_id=number_of_view,
+                table_location=_location(view),
+                pieces=view.pieces,
+                answer=answer,
+                made_ms=now_ms,
+            )
+            self._remember(number, known)
+        return known.answer
+
+    async def run(self) -> None:
+        """Sweep old pieces, again and again."""
+        while True:
+            try:
+                if count := await sweep(self._store, self._settings, self._clock):
+                    log.info("old pieces of live views deleted", extra={"count": count})
+            except BearlakeError as error:
+                log.warning("cannot sweep old pieces of live views; trying again", extra={"error": repr(error)})
+            await asyncio.sleep(self._settings.sweep_interval_ms / 1000)
+
+    async def close(self) -> None:
+        """Stop the builds, and release the threads."""
+        self._views.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _describe(self, table: LoadedTable, tail: Tail, now_ms: int) -> Answer:
+        key, time_ms = self._keys.next(), now_ms - self._settings.clock_margin_ms
+        text = await self._tables.run(
+            "a live view", lambda: describe(table, tail, self._tables.locations, key=key, now_ms=time_ms)
+        )
+        return Answer(body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=key)
+
+    def _remember(self, number: int, described: _Described) -> None:
+        self._described[number] = described
+        self._described.move_to_end(number)
+        while len(self._described) > self._settings.stream_count_max:
+            self._described.popitem(last=False)
+
+
+def _tail(view: View) -> Tail:
+    ranges = {partition_index(partition): (start, end) for partition, start, end in view.tail}
+    files = [file for piece in view.pieces for file in piece.files]
+    return Tail(ranges=ranges, files=files, columns=view.columns)
+
+
+def _location(view: View) -> str:
+    return "" if view.table is None else view.table.metadata_location

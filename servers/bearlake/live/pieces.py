@@ -1,0 +1,104 @@
+"""Writes pieces, with the code of a compaction task: their rows are those that compaction will write."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bearlake.compaction.aborted import aborted_ranges, of_slices
+from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.runner import Runner
+from bearlake.compaction.value_schemas import ValueSchemas
+from bearlake.errors import Overloaded
+from bearlake.live.settings import LiveSettings
+from bearlake.live.slices import tail_slices
+from bearlake.live.tail import Piece
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange, TaskKind
+from bearlake.metadata.model import LocatedSlice, Stream
+from bearlake.objects import ObjectStore
+from bearlake.table.column_book import ColumnBook
+from bearlake.telemetry import catalog_metrics as metrics
+
+TAIL_PREFIX: Final = "tail/"
+"""Key prefix of pieces and of the manifests that name them."""
+
+_FILE_BYTES_MAX = 512 * 1024 * 1024
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Typed:
+    """A stream whose values become columns: the part of a task that `ValueSchemas.run` needs."""
+
+    stream: Stream
+    columns: ColumnBook | None = None
+
+
+class PieceWriter:
+    """Writes pieces."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        store: ObjectStore,
+        runner: Runner,
+        values: ValueSchemas,
+        settings: LiveSettings,
+        next_key: Callable[[], str],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`store` has the log; `runner` writes the files. `next_key` returns a new key under `TAIL_PREFIX`."""
+        self._metadata = metadata
+        self._store = store
+        self._runner = runner
+        self._values = values
+        self._settings = settings
+        self._next_key = next_key
+        self._now_ms = now_ms
+
+    async def write(self, stream: Stream, ranges: Sequence[OffsetRange]) -> Piece:
+        """Write the rows of `ranges`, in files under a new key.
+
+        Raises:
+            Moved: compaction has reached the offsets.
+            NotFound: an object of the log does not exist (any more).
+            Overloaded: the offsets are more than `LiveSettings` allows.
+            Invalid: the stream's settings name no usable schema.
+            Corrupt: an object contradicts its checksums.
+            Unavailable: a store did not answer.
+        """
+        made_ms = self._now_ms()
+        # Before the slices: a trim between the reads may remove what was aborted, and the batches with it.
+        aborted = await aborted_ranges(self._metadata, ranges)
+        slices = await tail_slices(self._metadata, self._store, ranges)
+        self._check_size(stream, slices)
+        key = self._next_key()
+        typed = _Typed(stream)
+        plan = await self._values.plan(stream)
+        typed.columns = None if plan is None else plan.columns.book
+        item = WorkItem(
+            kind=TaskKind.COMPACT,
+            stream_id=stream.id,
+            output_prefix=key,
+            kept_prefix=f"{key}-kept/",
+            slices=slices,
+            file_bytes_max=_FILE_BYTES_MAX,
+            row_group_bytes=_ROW_GROUP_BYTES,
+            aborted=of_slices(aborted, slices),
+            values=plan,
+        )
+        results: list[ItemResult] = await self._values.run([typed], [[item]], self._runner)
+        files = tuple(written.file for result in results for written in result.files)
+        metrics.LIVE_PIECES.inc()
+        metrics.LIVE_PIECE_RECORDS.inc(sum(file.row_count for file in files))
+        metrics.LIVE_PIECE_BYTES.inc(sum(file.size for file in files))
+        return Piece(ranges=tuple(ranges), files=files, columns=typed.columns, made_ms=made_ms)
+
+    def _check_size(self, stream: Stream, slices: Sequence[LocatedSlice]) -> None:
+        size = sum(found.slice.length for found in slices)
+        if size > self._settings.tail_bytes_max or len(slices) > self._settings.tail_slice_count_max:
+            raise Overloaded(
+                f"the table of {stream.name} is {size} bytes in {len(slices)} slices behind the log, more than live.tail_bytes_max ="
+                f" {self._settings.tail_bytes_max} or live.tail_slice_count_max = {self._settings.tail_slice_count_max}:"
+                " read the table without its tail, and see why compaction is behind"
+            )

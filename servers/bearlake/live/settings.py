@@ -1,0 +1,46 @@
+"""Settings of live views."""
+
+from dataclasses import dataclass, field
+
+from bearlake.compaction.workbench import TaskLimits
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSettings:
+    """Views of tables with the records that compaction has not reached. All servers of a deployment need the same times."""
+
+    tail_bytes_max: int = 1024 * MIB
+    """Bytes of the log that a view may add to one table. If compaction is further behind, loads fail; the table without its tail can still
+    be read."""
+    tail_slice_count_max: int = 100_000
+    """Slices of the log that a view may add to one table."""
+    reuse_ms: int = 1_800_000
+    """Age (ms) at which a piece is written again instead of used in a new view."""
+    keep_ms: int = 3_600_000
+    """Time (ms) for which a view's files exist at least after it was loaded. Queries that run longer fail."""
+    clock_margin_ms: int = 2_000
+    """Age (ms) of a view's snapshot. DuckDB reads the snapshot as of its transaction's start, by its own clock, so the margin must exceed
+    the difference of the clocks and the time between that start and the load."""
+    stream_count_max: int = 1_000
+    """Streams whose pieces a server remembers. The tail of a forgotten stream is written anew."""
+    build_concurrent_count: int = 2
+    """Pieces written at once."""
+    build_pause_ms: int = 100
+    """Shortest time (ms) between two views of one table. A view with new records writes three objects; loads that come sooner wait, and
+    share the next view."""
+    deadline_ms: int = 30_000
+    """Longest time (ms) of one build."""
+    sweep_interval_ms: int = 600_000
+    """Time (ms) between two sweeps of old pieces."""
+    task: TaskLimits = field(default_factory=lambda: TaskLimits(window_bytes=8 * MIB))
+
+    def __post_init__(self) -> None:
+        if self.reuse_ms <= 0 or self.keep_ms <= 0 or self.clock_margin_ms < 0:
+            raise ValueError("reuse_ms and keep_ms must be positive, and clock_margin_ms must not be negative")
+
+    @property
+    def life_ms(self) -> int:
+        """The age (ms) from which no view names a piece or manifest: the last view that reuses it is at most `reuse_ms` younger."""
+        return self.reuse_ms + self.keep_ms

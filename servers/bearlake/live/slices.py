@@ -1,0 +1,81 @@
+"""Where the log has the offsets of a tail. Slices that reach beyond them are cut between batches."""
+
+from collections.abc import Collection, Coroutine, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from bearlake import kernel
+from bearlake.compaction.concurrency import run_all
+from bearlake.errors import Conflict
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange
+from bearlake.metadata.model import LocatedSlice, ObjectKind, PartitionKey, Slice
+from bearlake.objects import ByteRange, ObjectStore
+
+
+class Moved(Conflict):
+    """Compaction has reached the offsets since the table was loaded: load it again."""
+
+
+async def tail_slices(metadata: Metadata, store: ObjectStore, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+    """Return the slices with exactly the offsets of `ranges`, by partition and offset; a batch that begins below a range is whole.
+
+    Offsets that were trimmed in the meantime are left out.
+
+    Raises:
+        Moved: some offsets are in data files already.
+        NotFound: an object does not exist (any more).
+        Unavailable: a store did not answer.
+    """
+    located = await metadata.log.slices(ranges)
+    if any(found.kind is not ObjectKind.WAL for found in located):
+        raise Moved("the tail was compacted in the meantime")
+    wanted: dict[PartitionKey, list[OffsetRange]] = {
+        partition: list(group) for partition, group in groupby(sorted(ranges), key=attrgetter("partition"))
+    }
+    whole: list[LocatedSlice] = []
+    cuts: list[Coroutine[Any, Any, list[LocatedSlice]]] = []
+    for found in {(found.slice.partition, found.slice.base_offset): found for found in located}.values():
+        piece = found.slice
+        parts = [range_ for range_ in wanted[piece.partition] if _overlaps(range_, piece)]
+        if any(range_.start <= piece.base_offset and piece.end_offset <= range_.end for range_ in parts):
+            whole.append(found)
+        elif parts:
+            cuts.append(_parts(found, parts, store))
+    slices = [*whole, *(part for found in await run_all(cuts) for part in found)]
+    return sorted(slices, key=lambda found: (found.slice.partition, found.slice.base_offset))
+
+
+def _overlaps(range_: OffsetRange, piece: Slice) -> bool:
+    return range_.start < piece.end_offset and piece.base_offset < range_.end
+
+
+async def _parts(located: LocatedSlice, ranges: Sequence[OffsetRange], store: ObjectStore) -> list[LocatedSlice]:
+    piece = located.slice
+    (view,) = await store.read(located.object_key, [ByteRange(piece.position, piece.position + piece.length)])
+    return [located._replace(slice=part) for part in cut(piece, view, ranges)]
+
+
+def cut(piece: Slice, view: memoryview, ranges: Sequence[OffsetRange]) -> list[Slice]:
+    """Return, for each range, the slice of those batches of `piece` (its bytes are `view`) that overlap it."""
+    batches = []
+    offset = piece.base_offset
+    for position, _, header in kernel.batches(view, 0, len(view)):
+        end = offset + header.last_offset_delta + 1
+        batches.append((offset, end, position, position + header.length))
+        offset = end
+    parts = []
+    for _, start, end in ranges:
+        inside = [batch for batch in batches if batch[0] < end and start < batch[1]]
+        if inside:
+            base, position = inside[0][0], inside[0][2]
+            parts.append(
+                piece._replace(
+                    base_offset=base,
+                    record_count=inside[-1][1] - base,
+                    position=piece.position + position,
+                    length=inside[-1][3] - position,
+                )
+            )
+    return parts

@@ -1,0 +1,165 @@
+"""Builds views: reads what is compacted, then the table, then the log's bounds, and writes a piece with what is new.
+
+The order makes a view complete and free of repeats. A task commits to the table before it changes the index. Offsets that are compacted at
+the first read are therefore in the table at the second one, or never. Records that were acknowledged before the build are below the bounds
+of the third one. If compaction reaches the tail in between, the index shows it, and the build starts over.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bearlake.compaction.ensuring import StreamDeleted, ensure_table
+from bearlake.errors import NotFound, Unavailable
+from bearlake.live.pieces import PieceWriter
+from bearlake.live.settings import LiveSettings
+from bearlake.live.shared_build import SharedBuild
+from bearlake.live.slices import Moved
+from bearlake.live.tail import Piece, choose, tail_of
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange
+from bearlake.metadata.model import Stream
+from bearlake.streams import configs as stream_configs
+from bearlake.table.applied_tasks import read_applied_tasks
+from bearlake.table.column_book import ColumnBook
+from bearlake.table.iceberg import IcebergTables, LoadedTable
+from bearlake.telemetry import catalog_metrics as metrics
+
+_ATTEMPT_COUNT_MAX = 20
+_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A state of a stream's table with its tail. `table` None: there is no table yet, and the tail is all."""
+
+    stream: Stream
+    table: LoadedTable | None
+    tail: tuple[OffsetRange, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def columns(self) -> ColumnBook | None:
+        """The typed columns that the pieces need; None: they need none."""
+        books = [piece.columns for piece in self.pieces if piece.columns is not None]
+        return max(books, key=lambda book: book.version, default=None)
+
+
+class Views:
+    """The views of all streams. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        tables: IcebergTables,
+        writer: PieceWriter,
+        settings: LiveSettings,
+        now_ms: Callable[[], int],
+        *,
+        creates_tables: bool,
+    ) -> None:
+        """`creates_tables`: whether a view of a stream without a table creates it, as the first compaction would."""
+        self._metadata = metadata
+        self._tables = tables
+        self._writer = writer
+        self._settings = settings
+        self._now_ms = now_ms
+        self._creates_tables = creates_tables
+        self._places = asyncio.Semaphore(settings.build_concurrent_count)
+        self._builds: OrderedDict[int, SharedBuild[View]] = OrderedDict()
+        self._pieces: dict[int, tuple[Piece, ...]] = {}
+
+    async def view(self, number: int) -> View:
+        """Return a view of the stream with this number; it has every record that was acknowledged before the call.
+
+        Raises:
+            NotFound: there is no such stream, or it has no table and should have none.
+            Overloaded: compaction is too far behind.
+            Invalid: the stream's settings name no usable schema for its values.
+            Conflict: the table's columns are not ours.
+            Corrupt: an object of the log contradicts its checksums.
+            Unavailable: a store did not answer within the deadline.
+        """
+        build = self._builds.setdefault(
+            number, SharedBuild(partial(self._build, number), self._settings.build_pause_ms)
+        )
+        self._builds.move_to_end(number)
+        while len(self._builds) > self._settings.stream_count_max:
+            forgotten, _ = self._builds.popitem(last=False)
+            self._pieces.pop(forgotten, None)
+        return await build.result()
+
+    def close(self) -> None:
+        """Stop the builds."""
+        for build in self._builds.values():
+            build.close()
+
+    async def _build(self, number: int) -> View:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        view = await self._build_in_time(number)
+        metrics.LIVE_BUILD_SECONDS.observe(loop.time() - began_s)
+        return view
+
+    async def _build_in_time(self, number: int) -> View:
+        moved: Moved | None = None
+        try:
+            async with asyncio.timeout(self._settings.deadline_ms / 1000):
+                for _ in range(_ATTEMPT_COUNT_MAX):
+                    try:
+                        view = await self._build_once(number)
+                    except Moved as error:
+                        moved = error
+                        await asyncio.sleep(_PAUSE_S)
+                        continue
+                    if number in self._builds:
+                        self._pieces[number] = view.pieces
+                    return view
+        except TimeoutError:
+            raise Unavailable(f"no view of stream {number} within {self._settings.deadline_ms} ms") from None
+        raise Unavailable(f"no view of stream {number} in {_ATTEMPT_COUNT_MAX} attempts: {moved}") from moved
+
+    async def _build_once(self, number: int) -> View:
+        stream = await self._stream(number)
+        partitions = [stream.partition(index) for index in range(stream.partition_count)]
+        compacted = await self._metadata.tasks.compacted(partitions)
+        table = await self._table(stream)
+        bounds = await self._metadata.log.bounds(partitions)
+        ends = {} if table is None else read_applied_tasks(table.metadata.properties).ends
+        tail = tail_of(ends, compacted, bounds) if _is_enabled(stream) else []
+        made_after_ms = self._now_ms() - self._settings.reuse_ms
+        kept, missing = choose(self._pieces.get(number, ()), tail, made_after_ms=made_after_ms)
+        if missing:
+            async with self._places:
+                try:
+                    kept.append(await self._writer.write(stream, missing))
+                except NotFound as error:  # an object of the log: compacted and deleted in the meantime
+                    raise Moved(str(error)) from error
+        return View(stream=stream, table=table, tail=tuple(tail), pieces=tuple(kept))
+
+    async def _stream(self, number: int) -> Stream:
+        found = await self._metadata.streams.by_numbers([number])
+        if not found or found[0].is_deleted:
+            raise NotFound(f"there is no stream with the number {number} any more")
+        return found[0]
+
+    async def _table(self, stream: Stream) -> LoadedTable | None:
+        table = await self._tables.load(stream)
+        if table is not None or not self._creates_tables:
+            return table
+        try:
+            state = await ensure_table(stream, self._metadata.streams, self._tables)
+        except StreamDeleted as error:
+            raise NotFound(str(error)) from error
+        if state is None:
+            raise NotFound(f"stream {stream.name} has no table: its config table.enable is false")
+        table = await self._tables.load(stream)
+        if table is None:
+            raise Unavailable(f"the table of stream {stream.name} was dropped just now")
+        return table
+
+
+def _is_enabled(stream: Stream) -> bool:
+    return stream_configs.table_rules(stream.name, stream.configs).is_enabled

@@ -1,0 +1,252 @@
+"""Copies a SQLite store while other processes use it, and puts a copy in the place of a store.
+
+`copy_store` reads one snapshot with SQLite's online backup, so that commits go on. `placed` prepares a restored store beside its place, and
+moves it there in one step at the end: a process that is killed before leaves the former store, or none.
+
+All functions block, except those with `async`. Source: SQLite, "Online Backup API", "PRAGMA locking_mode".
+"""
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from bearlake.errors import AlreadyExists, Corrupt, Unavailable
+from bearlake.metadata.compaction import OffsetRange
+from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows
+from bearlake.metadata.schemas import DEFAULT_CONTEXT
+from bearlake.metadata.sqlite.database import translated
+from bearlake.metadata.sqlite.migrate import migrate
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.upgrade import layout
+from bearlake.metadata.store_copy import (
+    EPOCH_JUMP,
+    OBJECTS,
+    PRODUCER_JUMP,
+    SCHEMA_JUMP,
+    STREAM_JUMP,
+    TASK_JUMP,
+    OpenTask,
+    Progress,
+    StoreCopy,
+)
+from bearlake.records.markers import PREFIX as MARKERS
+
+FILE = "metadata.db"
+PAGES_PER_STEP = 1_000
+"""Pages (4 KiB) that are copied between two reports of progress."""
+PREPARED_SUFFIX = ".restoring"
+FILE_MODE = 0o600
+
+
+OBJECT_ROWS = f"""
+SELECT key, size FROM (
+    SELECT key, size FROM objects WHERE unused_ms IS NULL AND deleted_ms IS NULL
+    UNION SELECT token, object_size FROM log
+     WHERE token IS NOT NULL AND position > (SELECT rolled_position FROM store) AND kind = 1
+) WHERE key NOT LIKE '{MARKERS}%' ORDER BY key"""
+
+
+def copy_store(path: Path, folder: Path, progress: Progress) -> StoreCopy:
+    """Copy the store at `path` into `folder`, as of one moment after the call.
+
+    Raises:
+        Unavailable: the file cannot be read or the copy cannot be written.
+        Corrupt: the file is damaged.
+    """
+    target = folder / FILE
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
+    try:
+        with closing(_connect(path)) as source, closing(_connect(target)) as copy:
+            source.execute("PRAGMA query_only = ON")
+            source.execute("BEGIN")  # the snapshot lasts for the whole copy, so that commits do not start it again
+            source.execute("SELECT 1 FROM store").fetchone()
+            page_bytes = int(source.execute("PRAGMA page_size").fetchone()[0])
+
+            def report(_status: int, remaining: int, total: int) -> None:
+                progress((total - remaining) * page_bytes)
+
+            source.backup(copy, pages=PAGES_PER_STEP, progress=report)
+            source.execute("ROLLBACK")
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a journal beside it
+            _check(copy, target)
+            found = _described(copy, folder)
+    except sqlite3.Error as error:
+        raise translated(error, str(path)) from error
+    _sync(target)
+    return found
+
+
+def _described(connection: sqlite3.Connection, folder: Path) -> StoreCopy:
+    count = 0
+    with (folder / OBJECTS).open("x", encoding="ascii") as out:
+        os.fchmod(out.fileno(), FILE_MODE)
+        for key, size in connection.execute(OBJECT_ROWS):
+            out.write(f"{key}\t{size}\n")
+            count += 1
+        out.flush()
+        os.fsync(out.fileno())
+    cluster_id, position = connection.execute(
+        "SELECT cluster_id, coalesce((SELECT max(position) FROM log), rolled_position) FROM store"
+    ).fetchone()
+    return StoreCopy(
+        kind="sqlite",
+        layout=layout(connection),
+        cluster_id=cluster_id,
+        position=position,
+        files=[FILE, OBJECTS],
+        object_count=count,
+        stream_number=_last(connection, "streams"),
+        task_id=_last(connection, "tasks"),
+        compacted={
+            PartitionKey(partition): offset
+            for partition, offset in connection.execute(
+                "SELECT partition, compacted FROM partitions WHERE compacted > 0"
+            )
+        },
+        open_tasks=_open_tasks(connection),
+    )
+
+
+def _last(connection: sqlite3.Connection, table: str) -> int:
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _open_tasks(connection: sqlite3.Connection) -> Mapping[int, OpenTask]:
+    epochs: dict[int, set[int]] = {}
+    for task_id, epoch in connection.execute("SELECT task_id, epoch FROM task_results"):
+        epochs.setdefault(task_id, set()).add(epoch)
+    return {
+        task_id: OpenTask(
+            ranges=[OffsetRange(PartitionKey(row[0]), row[1], row[2]) for row in unpack_rows(ranges, RANGE_WIDTH)],
+            epochs=frozenset(epochs.get(task_id, ())),
+        )
+        for task_id, ranges in connection.execute("SELECT id, ranges FROM tasks")
+    }
+
+
+def check_place(path: Path, *, may_replace: bool) -> None:
+    """Raise `AlreadyExists` if there is a store at `path` and it may not be replaced."""
+    if path.exists() and not may_replace:
+        raise AlreadyExists(f"{path} exists: pass --replace to put the backup in its place")
+
+
+@contextmanager
+def placed(
+    path: Path, folder: Path, restore: str, now_ms: int, settings: SqliteSettings, *, may_replace: bool
+) -> Iterator[Path]:
+    """Yield a store made from the copy in `folder`, in a file beside `path`; at the end of the block, move it to `path`.
+
+    The block opens the store and closes it. `restore`: the name under which the restore is registered in it. If the block fails, nothing
+    is changed at `path`.
+
+    Raises:
+        AlreadyExists: there is a store at `path`, and it may not be replaced.
+        Unavailable: another process has the store at `path` open.
+        Unsupported: a newer program made the copy.
+        Corrupt: the copy is damaged.
+    """
+    check_place(path, may_replace=may_replace)
+    prepared = path.with_name(path.name + PREPARED_SUFFIX)
+    _remove(prepared)
+    try:
+        shutil.copyfile(folder / FILE, prepared)
+        prepared.chmod(FILE_MODE)
+        with closing(_connect(prepared)) as connection:
+            _check(connection, prepared)
+            migrate(connection, now_ms)
+            _jump(connection, restore)
+        yield prepared
+        with closing(_connect(prepared)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
+        _sync(prepared)
+        if path.exists():
+            _overwrite(path, prepared, settings.busy_timeout_ms)
+        else:
+            _move(prepared, path)
+    except sqlite3.Error as error:
+        raise translated(error, str(path)) from error
+    finally:
+        _remove(prepared)
+
+
+def _jump(connection: sqlite3.Connection, restore: str) -> None:
+    """Let the restored store count on above everything that the lost store may have given out."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "UPDATE store SET last_epoch = last_epoch + ?, next_producer_id = next_producer_id + ?",
+        (EPOCH_JUMP, PRODUCER_JUMP),
+    )
+    connection.execute("UPDATE servers SET has_left = 1")
+    connection.execute(
+        "INSERT INTO servers (node_id, name, epoch, zone, endpoints, version, timeout_ms, is_draining, has_left)"
+        " SELECT coalesce(max(node_id) + 1, 0), ?, (SELECT last_epoch FROM store), NULL, '{}', '', 60000, 0, 1 FROM servers",
+        (restore,),
+    )
+    connection.execute("UPDATE leases SET node_id = NULL, server_epoch = NULL, epoch = epoch + ?", (EPOCH_JUMP,))
+    connection.execute("INSERT OR IGNORE INTO schema_contexts (context, last_id) VALUES (?, 0)", (DEFAULT_CONTEXT,))
+    connection.execute("UPDATE schema_contexts SET last_id = last_id + ?", (SCHEMA_JUMP,))
+    for table, jump in (("streams", STREAM_JUMP), ("tasks", TASK_JUMP)):
+        last = _last(connection, table)
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last + jump))
+    connection.execute("COMMIT")
+
+
+def _overwrite(path: Path, prepared: Path, wait_ms: int) -> None:
+    """Replace the content of the store at `path` in one transaction, while no other process has the file open (decision 112)."""
+    deadline_s = time.monotonic() + wait_ms / 1000
+    with closing(_connect(prepared)) as source:
+        while True:
+            with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as target:
+                try:
+                    target.execute("PRAGMA locking_mode = EXCLUSIVE")
+                    (mode,) = target.execute("PRAGMA journal_mode = DELETE").fetchone()
+                    if mode == "delete":
+                        target.execute("PRAGMA synchronous = EXTRA")
+                        source.backup(target)
+                        return
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                        raise
+            if time.monotonic() >= deadline_s:
+                raise Unavailable(f"another process has the metadata store {path} open: stop all processes that use it")
+
+
+def _move(prepared: Path, path: Path) -> None:
+    """Give the file its name, unless another file has it by now. A journal that a lost store left behind must not be taken for its own."""
+    for suffix in ("-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    try:
+        os.link(prepared, path)
+    except FileExistsError as error:
+        raise AlreadyExists(f"another process made {path} in the meantime") from error
+    _sync(path.parent)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if answer != "ok":
+        raise Corrupt(f"the copy {path} is damaged: {answer}")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=10, isolation_level=None)
+
+
+def _remove(prepared: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        prepared.with_name(prepared.name + suffix).unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,166 @@
+"""Handlers of the warehouse `live`: the same tables, for reading, with the records that compaction has not reached yet.
+
+Clients get its prefix from `GET /v1/config?warehouse=live`. A stream has a table here before its first compaction. Tables that are no
+stream's are the same in both warehouses.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NoReturn
+
+from aiohttp import web
+
+from bearlake.metadata.model import Stream
+from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.iceberg.access import TableAccess
+from bearlake.protocols.rest.iceberg.answers import json_answer, loaded_answer, name_of, namespace_of, parent_of
+from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, live
+from bearlake.protocols.rest.iceberg.tables import LiveTables, Tables
+from bearlake.serving.http.login import principal_of
+from bearlake.streams.principal import Operation, Principal
+from bearlake.table.warehouse.model import SNAPSHOTS_ALL, Name, Namespace, Refused, absent, forbidden
+
+ADVERTISED = [
+    f"{method} {path.replace('/v1/', '/v1/{prefix}/', 1)}"
+    for method, path in (
+        ("GET", NAMESPACES),
+        ("GET", NAMESPACE),
+        ("HEAD", NAMESPACE),
+        ("GET", TABLES),
+        ("GET", TABLE),
+        ("HEAD", TABLE),
+        ("POST", TABLE + "/metrics"),
+    )
+]
+"""The operations that clients may use."""
+_METRICS_BYTES_MAX = 1024 * 1024
+
+
+class LiveRoutes:
+    """The handlers."""
+
+    def __init__(
+        self,
+        tables: Callable[[], Awaitable[Tables]],
+        views: Callable[[], Awaitable[LiveTables]],
+        access: TableAccess,
+    ) -> None:
+        """`tables`, `views`: load and open them once; raise `Unavailable`."""
+        self._tables = tables
+        self._views = views
+        self._access = access
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        for method, path, handler in (
+            ("GET", NAMESPACES, self.namespaces),
+            ("GET", NAMESPACE, self.namespace),
+            ("HEAD", NAMESPACE, self.namespace_exists),
+            ("GET", TABLES, self.tables),
+            ("GET", TABLE, self.load),
+            ("HEAD", TABLE, self.exists),
+            ("POST", TABLE, self.commit),
+            ("POST", TABLE + "/metrics", self.metrics),
+        ):
+            router.add_route(method, live(path), handler)
+
+    async def namespaces(self, request: web.Request) -> web.Response:
+        """List namespaces."""
+        parent = parent_of(request)
+        real = await (await self._tables()).namespaces(parent) if not parent or await self._is_real(parent) else []
+        planned = {found[: len(parent) + 1] for found in self._namespaces() if len(found) > len(parent)}
+        found = {*real, *(name for name in planned if name[: len(parent)] == parent)}
+        if parent and not found:
+            await self._properties(parent)
+        return json_answer({"namespaces": sorted(found)})
+
+    async def namespace(self, request: web.Request) -> web.Response:
+        """Get the properties of a namespace."""
+        name = namespace_of(request)
+        return json_answer({"namespace": name, "properties": await self._properties(name)})
+
+    async def namespace_exists(self, request: web.Request) -> web.Response:
+        """Check whether a namespace exists."""
+        await self._properties(namespace_of(request))
+        return web.Response(status=204)
+
+    async def tables(self, request: web.Request) -> web.Response:
+        """List the tables of a namespace that the client may see, and those that streams will have in it."""
+        namespace, who = namespace_of(request), principal_of(request)
+        found = set[Name]()
+        if await self._is_real(namespace):
+            found.update(await self._access.visible(who, await (await self._tables()).tables(namespace)))
+        else:
+            await self._properties(namespace)
+        planned = self._access.planned()
+        found.update(name for name, stream in planned.items() if name[:-1] == namespace and self._sees(who, stream))
+        return json_answer({"identifiers": [{"namespace": name[:-1], "name": name[-1]} for name in sorted(found)]})
+
+    async def load(self, request: web.Request) -> web.Response:
+        """Get a table with every record that was acknowledged before the request; 304 if the client has this version."""
+        name = name_of(request)
+        stream = await self._stream(request, name, Operation.READ)
+        if stream is None:
+            return loaded_answer(request, await (await self._tables()).load(name, SNAPSHOTS_ALL))
+        answer = await (await self._views()).load(stream.number)
+        if answer.owner.stream_id != stream.id:
+            raise absent(name)
+        return loaded_answer(request, answer)
+
+    async def exists(self, request: web.Request) -> web.Response:
+        """Check whether a table exists."""
+        await self._stream(request, name_of(request), Operation.DESCRIBE)
+        return web.Response(status=204)
+
+    async def commit(self, request: web.Request) -> NoReturn:
+        """Refuse a commit."""
+        name = name_of(request)
+        await self._stream(request, name, Operation.READ)
+        raise forbidden(
+            f"{'.'.join(name)} can only be read in the warehouse {LIVE}: write to it in the default warehouse"
+        )
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Take an engine's report about a scan; it is not stored."""
+        await bodies.read(request, _METRICS_BYTES_MAX)
+        return web.Response(status=204)
+
+    async def _stream(self, request: web.Request, name: Name, operation: Operation) -> Stream | None:
+        """Return the stream whose table, present or future, has this name; None: it is no stream's.
+
+        Raises `Refused`, `Denied` unless there is such a table, and the client may do the operation.
+        """
+        owner = await (await self._tables()).owner(name)
+        if owner is None:
+            stream = await self._access.planned_as(name)
+            if stream is None:
+                raise absent(name)
+            subject = stream.name
+        else:
+            subject = await self._access.subject(name, owner)
+            stream = self._access.stream(owner)
+        self._access.require(principal_of(request), [operation], subject, name)
+        return stream
+
+    async def _properties(self, name: Namespace) -> Mapping[str, str]:
+        """Return a namespace's properties. Raises `Refused` if there is neither a namespace nor a stream's future table of that name."""
+        try:
+            return await (await self._tables()).namespace(name)
+        except Refused as error:
+            if error.status == 404 and any(found[: len(name)] == name for found in self._namespaces()):
+                return {}
+            raise
+
+    async def _is_real(self, name: Namespace) -> bool:
+        try:
+            await (await self._tables()).namespace(name)
+        except Refused as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+    def _namespaces(self) -> set[Namespace]:
+        return {name[:-1] for name in self._access.planned()}
+
+    def _sees(self, who: Principal, stream: Stream) -> bool:
+        return self._access.sees(who, stream.name)

@@ -1,0 +1,58 @@
+"""What the routes need of the tables, whose libraries are loaded with the first request."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from bearlake.table.warehouse.model import Answer, Body, Listed, Name, Namespace, Owner, OwnerCheck
+
+
+class Tables(Protocol):
+    """The operations of `table.warehouse.service.Warehouse`."""
+
+    async def namespaces(self, parent: Namespace) -> list[Namespace]:
+        """Return the namespaces directly under `parent`; `()`: the top ones."""
+
+    async def namespace(self, name: Namespace) -> Mapping[str, str]:
+        """Return a namespace's properties."""
+
+    async def create_namespace(self, name: Namespace, properties: Mapping[str, str]) -> None:
+        """Create a namespace."""
+
+    async def change_namespace(
+        self, name: Namespace, removals: list[str], updates: Mapping[str, str]
+    ) -> Mapping[str, list[str]]:
+        """Change properties of a namespace; returns which were updated, removed and missing."""
+
+    async def drop_namespace(self, name: Namespace) -> None:
+        """Drop an empty namespace."""
+
+    async def tables(self, namespace: Namespace) -> list[Listed]:
+        """Return a namespace's tables."""
+
+    async def owner(self, name: Name) -> Owner | None:
+        """Return the owner of a table, or None."""
+
+    async def load(self, name: Name, snapshots: str) -> Answer:
+        """Return a table."""
+
+    async def create(self, namespace: Namespace, body: Body) -> Answer:
+        """Create a table."""
+
+    async def register(self, namespace: Namespace, body: Body) -> Answer:
+        """Register a table."""
+
+    async def commit(self, name: Name, body: Body, check: OwnerCheck) -> Answer:
+        """Commit updates to a table."""
+
+    async def drop(self, name: Name, check: OwnerCheck) -> None:
+        """Drop a table."""
+
+    async def rename(self, source: Name, target: Name, check: OwnerCheck) -> None:
+        """Rename a table."""
+
+
+class LiveTables(Protocol):
+    """The operations of `live.catalog.LiveCatalog`."""
+
+    async def load(self, number: int) -> Answer:
+        """Return a view of the table of the stream with this number."""
