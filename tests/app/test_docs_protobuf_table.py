@@ -135,7 +135,7 @@ def test_a_message_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     duck_rows = duck.sql(
         "select count(id), sum(price), sum(len(lines)), count(city), max(hash)::varchar, max(tags['a']) from orders"
     ).fetchall()
-    sql = "select count(id) as n, sum(locker) as l, max(note) as m, max(status) as s from orders"
+    sql = "select count(id) as n, sum(locker)::bigint as l, max(note) as m, max(status) as s from orders"
     own_rows = json.loads(finished("sql", sql, "--json", "--data-dir", folder).stdout)
     spark_rows = spark(
         jars,
