@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bearlake.compaction.commit import Committer, Work
+from bearlake.compaction.holds import Held
 from bearlake.compaction.sweeper import Sweeper
 from bearlake.metadata import task_object_rules
 from bearlake.metadata.model import Stream
@@ -130,7 +131,7 @@ def swap_in_what_this_epoch_wrote(patch: pytest.MonkeyPatch) -> None:
 
 
 def sweep_files_of_live_snapshots(patch: pytest.MonkeyPatch) -> None:
-    async def dead(self: Sweeper, stream: Stream, keys: Collection[str]) -> list[str]:
+    async def dead(self: Sweeper, stream: Stream, keys: Collection[str], held: Held) -> list[str]:
         return sorted(keys)
 
     patch.setattr(Sweeper, "_dead", dead)
