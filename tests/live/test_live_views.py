@@ -1,6 +1,7 @@
 """Views of tables: every acknowledged record exactly once, while the log grows and compaction moves on."""
 
 import asyncio
+import gc
 import json
 import random
 from pathlib import Path
@@ -16,6 +17,7 @@ from bearlake.live.settings import LiveSettings
 from bearlake.live.sweep import sweep
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.schemas.model import SchemaType
+from bearlake.table.warehouse.model import Answer
 from fixtures.live_lake import Dated, LiveLake, live_lake
 from fixtures.transactional import TransactionalWriter
 
@@ -104,6 +106,30 @@ async def test_a_reader_with_nothing_new_gets_the_same_view_and_nothing_is_writt
         again = await lake.live.load(view.stream.number)
 
         assert again.version == first.version
+        assert await tail_keys(lake) == keys
+
+
+async def test_readers_that_share_a_view_share_its_manifests(tmp_path: Path) -> None:
+    async with live_lake(tmp_path) as lake:
+        view = await lake.lake.create(**RAW)
+        await lake.lake.produce(view, b"0")
+
+        answers = await asyncio.gather(*(lake.live.load(view.stream.number) for _ in range(20)))
+
+        assert len({answer.version for answer in answers}) == 1
+        assert len(await tail_keys(lake)) == 3
+
+
+async def test_an_answer_that_is_too_large_to_remember_is_composed_again_and_nothing_is_written(tmp_path: Path) -> None:
+    async with live_lake(tmp_path, answer_bytes_max=1) as lake:
+        view = await lake.lake.create(**RAW)
+        await lake.lake.produce(view, b"0")
+        await lake.live.load(view.stream.number)
+        keys = await tail_keys(lake)
+        gc.collect()
+        assert not [found for found in gc.get_objects() if isinstance(found, Answer)]
+
+        assert await lake.offsets(view) == [0]
         assert await tail_keys(lake) == keys
 
 

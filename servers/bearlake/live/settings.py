@@ -25,6 +25,8 @@ class LiveSettings:
     the difference of the clocks and the time between that start and the load."""
     stream_count_max: int = 1_000
     """Streams whose pieces a server remembers. The tail of a forgotten stream is written anew."""
+    answer_bytes_max: int = 64 * MIB
+    """Bytes of answers that a server remembers. An answer beyond them is composed again for each load, and nothing is written."""
     build_concurrent_count: int = 2
     """Pieces written at once."""
     build_pause_ms: int = 100
