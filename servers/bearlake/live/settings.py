@@ -14,6 +14,9 @@ class LiveSettings:
     tail_bytes_max: int = 1024 * MIB
     """Bytes of the log that a view may add to one table. If compaction is further behind, loads fail; the table without its tail can still
     be read."""
+    piece_bytes_max: int = 64 * MIB
+    """Bytes of the log in one piece, unless one slice has more. A piece is in memory while it is written. If a build fails, the next one
+    goes on with the pieces that are there."""
     tail_slice_count_max: int = 100_000
     """Slices of the log that a view may add to one table."""
     reuse_ms: int = 1_800_000

@@ -1,4 +1,4 @@
-"""Builds views: reads what is compacted, then the table, then the log's bounds, and writes a piece with what is new.
+"""Builds views: reads what is compacted, then the table, then the log's bounds, and writes pieces with what is new.
 
 The order makes a view complete and free of repeats. A task commits to the table before it changes the index. Offsets that are compacted at
 the first read are therefore in the table at the second one, or never. Records that were acknowledged before the build are below the bounds
@@ -7,7 +7,7 @@ of the third one. If compaction reaches the tail in between, the index shows it,
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -121,8 +121,7 @@ class Views(Generic[T]):
                         moved = error
                         await asyncio.sleep(_PAUSE_S)
                         continue
-                    if number in self._builds:
-                        self._pieces[number] = view.pieces
+                    self._remember(number, view.pieces)
                     return await self._finish(view)
         except TimeoutError:
             raise Unavailable(f"no view of stream {number} within {self._settings.deadline_ms} ms") from None
@@ -141,10 +140,16 @@ class Views(Generic[T]):
         if missing:
             async with self._places:
                 try:
-                    kept.append(await self._writer.write(stream, missing))
+                    async for piece in self._writer.write(stream, missing, sum(piece.size for piece in kept)):
+                        kept.append(piece)
+                        self._remember(number, kept)  # also for the next build, if this one has not enough time
                 except NotFound as error:  # an object of the log: compacted and deleted in the meantime
                     raise Moved(str(error)) from error
         return View(stream=stream, table=table, tail=tuple(tail), pieces=tuple(kept))
+
+    def _remember(self, number: int, pieces: Sequence[Piece]) -> None:
+        if number in self._builds:
+            self._pieces[number] = tuple(pieces)
 
     async def _stream(self, number: int) -> Stream:
         found = await self._metadata.streams.by_numbers([number])
