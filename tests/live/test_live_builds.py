@@ -1,6 +1,8 @@
 """Builds that several callers share, and the slices of a tail."""
 
 import asyncio
+import gc
+import weakref
 from itertools import pairwise
 from pathlib import Path
 
@@ -75,6 +77,21 @@ async def test_a_caller_that_gives_up_stops_no_build() -> None:
     builds.gates[0].set()
 
     assert await second == 1
+
+
+async def test_what_the_callers_have_dropped_is_not_in_memory() -> None:
+    class Large:
+        pass
+
+    async def build() -> Large:
+        return Large()
+
+    shared = SharedBuild(build)
+    found = weakref.ref(await shared.result())
+    await turn()
+    gc.collect()
+
+    assert found() is None
 
 
 async def test_a_failed_build_fails_its_callers_and_no_later_ones() -> None:

@@ -1,13 +1,16 @@
 """Which offsets a view adds to its table, and which pieces it keeps."""
 
+from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bearlake.live.slices import portions
 from bearlake.live.tail import Piece, choose, joined, tail_of
 from bearlake.metadata.compaction import OffsetRange
-from bearlake.metadata.model import PartitionBounds, PartitionKey, partition_key
+from bearlake.metadata.model import LocatedSlice, PartitionBounds, PartitionKey, Slice, partition_key
 
 STREAM = 7
 
@@ -57,6 +60,41 @@ def test_an_old_piece_is_written_again() -> None:
 
 def test_nothing_is_written_when_nothing_is_new() -> None:
     assert choose([piece((0, 0, 2)), piece((0, 2, 3))], [OffsetRange(key(0), 0, 3)], made_after_ms=0)[1] == []
+
+
+def test_a_full_piece_is_not_written_again_with_what_is_new() -> None:
+    full = replace(piece((0, 0, 1)), is_full=True)
+
+    assert choose([full, piece((0, 1, 2))], [OffsetRange(key(0), 0, 9)], made_after_ms=0) == (
+        [full],
+        [OffsetRange(key(0), 1, 9)],
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 9))), st.integers(0, 2), st.integers(1, 30)
+)
+def test_portions_of_a_tail_have_each_offset_and_slice_once(
+    sizes: list[tuple[int, int, int]], trimmed: int, bytes_max: int
+) -> None:
+    """Slices of (partition, records, bytes). A range may begin inside of a slice, and the last offsets may have no slice any more."""
+    slices, ends = list[LocatedSlice](), [0, 0, 0]
+    for index, count, size in sorted(sizes, key=itemgetter(0)):
+        slices.append(LocatedSlice(Slice(key(index), ends[index], count, 0, size, 0), "key", size))
+        ends[index] += count
+    ranges = [OffsetRange(key(index), min(trimmed, end), end + 2) for index, end in enumerate(ends)]
+
+    found = list(portions(ranges, slices, bytes_max))
+
+    assert offsets([range_ for part, _ in found for range_ in part]) == offsets(ranges)
+    assert [located for _, group in found for located in group] == slices
+    for part, group in found:
+        assert len(group) <= 1 or sum(located.slice.length for located in group) <= bytes_max
+        named = set(offsets(part))
+        for located in group:
+            piece_ = located.slice
+            inside = offsets([OffsetRange(piece_.partition, max(trimmed, piece_.base_offset), piece_.end_offset)])
+            assert named.issuperset(inside)
 
 
 @given(st.lists(st.lists(st.integers(0, 20), min_size=3, max_size=3), min_size=1, max_size=30), st.data())

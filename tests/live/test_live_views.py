@@ -1,6 +1,7 @@
 """Views of tables: every acknowledged record exactly once, while the log grows and compaction moves on."""
 
 import asyncio
+import gc
 import json
 import random
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 
 from bearlake.compaction.settings import ColumnSettings
-from bearlake.errors import NotFound, Overloaded
+from bearlake.errors import NotFound, Overloaded, Unavailable
 from bearlake.live.catalog import LiveCatalog
 from bearlake.live.pieces import TAIL_PREFIX
 from bearlake.live.settings import LiveSettings
 from bearlake.live.sweep import sweep
+from bearlake.objects import ObjectStore
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.schemas.model import SchemaType
+from bearlake.table.warehouse.model import Answer
 from fixtures.live_lake import Dated, LiveLake, live_lake
 from fixtures.transactional import TransactionalWriter
 
@@ -107,6 +110,30 @@ async def test_a_reader_with_nothing_new_gets_the_same_view_and_nothing_is_writt
         assert await tail_keys(lake) == keys
 
 
+async def test_readers_that_share_a_view_share_its_manifests(tmp_path: Path) -> None:
+    async with live_lake(tmp_path) as lake:
+        view = await lake.lake.create(**RAW)
+        await lake.lake.produce(view, b"0")
+
+        answers = await asyncio.gather(*(lake.live.load(view.stream.number) for _ in range(20)))
+
+        assert len({answer.version for answer in answers}) == 1
+        assert len(await tail_keys(lake)) == 3
+
+
+async def test_an_answer_that_is_too_large_to_remember_is_composed_again_and_nothing_is_written(tmp_path: Path) -> None:
+    async with live_lake(tmp_path, answer_bytes_max=1) as lake:
+        view = await lake.lake.create(**RAW)
+        await lake.lake.produce(view, b"0")
+        await lake.live.load(view.stream.number)
+        keys = await tail_keys(lake)
+        gc.collect()
+        assert not [found for found in gc.get_objects() if isinstance(found, Answer)]
+
+        assert await lake.offsets(view) == [0]
+        assert await tail_keys(lake) == keys
+
+
 async def test_the_same_view_has_the_same_id_and_rows_on_another_server(tmp_path: Path) -> None:
     async with live_lake(tmp_path) as lake:
         view = await lake.lake.create(**RAW)
@@ -189,6 +216,56 @@ async def test_a_tail_beyond_the_limit_is_refused(tmp_path: Path) -> None:
 
         with pytest.raises(Overloaded, match="compaction is behind"):
             await lake.live.load(view.stream.number)
+
+
+async def test_the_limit_of_a_tail_counts_what_earlier_views_have_written(tmp_path: Path) -> None:
+    async with live_lake(tmp_path, tail_bytes_max=700) as lake:
+        view = await lake.lake.create(**RAW)
+        await lake.lake.produce(view, *[b"x" * 100] * 3)
+        assert await lake.offsets(view) == [0, 1, 2]
+        await lake.lake.produce(view, b"x" * 300)
+
+        with pytest.raises(Overloaded, match="compaction is behind"):
+            await lake.live.load(view.stream.number)
+
+
+async def test_a_build_goes_on_with_the_pieces_of_one_that_failed(tmp_path: Path) -> None:
+    async with live_lake(tmp_path) as lake:
+        stores = lake.lake.stores
+        store: Any = Failing(stores.store, at=3)
+        settings = LiveSettings(piece_bytes_max=1)
+        lake.live = LiveCatalog(stores.metadata, store, lake.lake.tables, ColumnSettings(), settings, stores.clock)
+        view = await lake.lake.create(**RAW)
+        for number in range(6):
+            await lake.lake.produce(view, str(number).encode())
+        with pytest.raises(Unavailable):
+            await lake.live.load(view.stream.number)
+
+        assert await lake.offsets(view) == list(range(6))
+        assert store.count == 6 + 1, "the third piece twice, and no other"
+        await lake.lake.produce(view, b"6")
+        assert await lake.offsets(view) == list(range(7))
+        assert store.count == 7 + 1
+        await lake.live.close()
+
+
+class Failing:
+    """An object store whose put number `at` fails. Passes all else on to `inner`."""
+
+    def __init__(self, inner: ObjectStore, at: int) -> None:
+        self._inner = inner
+        self._at = at
+        self.count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def put(self, key: str, *parts: Any) -> None:
+        """Put, or fail."""
+        self.count += 1
+        if self.count == self._at:
+            raise Unavailable(f"put {self.count} fails")
+        await self._inner.put(key, *parts)
 
 
 async def test_old_pieces_are_swept_and_those_of_young_views_stay(tmp_path: Path) -> None:

@@ -357,8 +357,8 @@ class Lake:
             table = self.tables.tables.get(number)
             if table is None and stream.configs.get("table.enable") != "false":
                 return f"no table of {stream.name}"
-            for snapshot in [] if table is None else table.snapshots[:-1]:
-                if snapshot.timestamp_ms < now_ms - EXPIRY_LATE_MS - self.settings.table.snapshot_keep_ms:
+            for later in [] if table is None else table.snapshots[1:]:
+                if later.timestamp_ms < now_ms - EXPIRY_LATE_MS - self.settings.table.snapshot_keep_ms:
                     return f"an old snapshot of {stream.name}"
         return ""
 

@@ -199,7 +199,11 @@ class MemoryTables(Tables):
         count = len(table.snapshots)
         newest = max(1, keep_count_min)
         old, kept = table.snapshots[:-newest], table.snapshots[-newest:]
-        table.snapshots = [item for item in old if item.timestamp_ms >= before_ms or item.id in needed] + kept
+        table.snapshots = [
+            item
+            for item, later in zip(old, table.snapshots[1:], strict=False)
+            if later.timestamp_ms >= before_ms or item.id in needed
+        ] + kept
         return count - len(table.snapshots)
 
     @override

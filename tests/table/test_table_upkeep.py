@@ -4,10 +4,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
+from pyiceberg.table import Table, snapshots
 from pyiceberg.table.update import AddSnapshotUpdate
 
 from bearlake.clock import ManualClock, SystemClock
@@ -85,6 +86,28 @@ async def test_expiry_keeps_young_and_newest_snapshots(tables: IcebergTables, wo
     assert deleted > 0
     assert old.state.ends == {0: 5}
     assert await count_rows(tables, work) == 5
+
+
+async def test_a_snapshot_is_kept_from_its_replacement_on(
+    tables: IcebergTables, work: Work, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader may have begun to read the old snapshot just before it was replaced."""
+    monkeypatch.setattr(snapshots, "time", SimpleNamespace(time=lambda: clock.now_ms() / 1000))
+    first = await tables.commit(work.stream, commit_of(await work.append(0, 0, 1)), closed_tasks=[])
+    clock.advance(2 * HOUR_MS)
+    await tables.commit(work.stream, commit_of(await work.append(1, 1, 2)), closed_tasks=[])
+
+    clock.advance(HOUR_MS)
+    await tables.expire(work.stream, keep_ms=HOUR_MS, keep_count_min=1)
+    kept = await tables.summary(work.stream)
+    clock.advance(1)
+    await tables.expire(work.stream, keep_ms=HOUR_MS, keep_count_min=1)
+    left = await tables.summary(work.stream)
+
+    assert kept is not None
+    assert left is not None
+    assert first.snapshot_id in [found.snapshot_id for found in kept.snapshots]
+    assert first.snapshot_id not in [found.snapshot_id for found in left.snapshots]
 
 
 async def test_expiry_leaves_only_named_metadata_files(

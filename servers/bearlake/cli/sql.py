@@ -2,6 +2,7 @@
 
 import base64
 import datetime
+import signal
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -35,6 +36,7 @@ def sql(statement: str, as_json: bool, compacted: bool, **given: Any) -> int:
     bearlake sql "select _offset, _timestamp, decode(_value) as value from orders order by 2 desc limit 5"
     """
     lake = server_module("bearlake.app.lake", extra="sql")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then, the folder with the tail's files is deleted
     done = lake.QueryProgress()
     found = run_async(
         shown_while(

@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Described:
-    """The answer for a view, and when its manifests were written."""
+    """A view whose manifests are under `key`, and when they were written."""
 
     view_id: int
     table_location: str
     pieces: tuple[Piece, ...]
-    answer: Answer
+    key: str
     made_ms: int
 
     def fits(self, view: View, number: int, made_after_ms: int) -> bool:
-        """Whether the answer is the view's, with the same files, and its manifests are young enough."""
+        """Whether the manifests are the view's, with the same files, and young enough."""
         known = self.view_id, self.table_location, self.pieces
         return known == (number, _location(view), view.pieces) and self.made_ms > made_after_ms
 
@@ -74,8 +74,10 @@ class LiveCatalog:
         )
         values = ValueSchemas(metadata, tables, columns, compiler)
         writer = PieceWriter(metadata, store, runner, values, settings, self._keys.next, clock.now_ms)
-        self._views = Views(metadata, tables, writer, settings, clock.now_ms, creates_tables=True)
+        self._views = Views(metadata, tables, writer, settings, clock.now_ms, self._answer, creates_tables=True)
         self._described: OrderedDict[int, _Described] = OrderedDict()
+        self._answers: OrderedDict[int, Answer] = OrderedDict()
+        self._answer_bytes = 0
 
     async def load(self, number: int) -> Answer:
         """Return a view of the stream with this number, with every record that was acknowledged before the call.
@@ -83,23 +85,7 @@ class LiveCatalog:
         Raises as `Views.view`, and:
             Unsupported: the table has a newer format.
         """
-        view = await self._views.view(number)
-        if view.table is None:
-            raise NotFound(f"stream {view.stream.name} has no table")
-        tail = _tail(view)
-        number_of_view, now_ms = view_id(view.table, tail), self._clock.now_ms()
-        known = self._described.get(number)
-        if known is None or not known.fits(view, number_of_view, now_ms - self._settings.reuse_ms):
-            answer = await self._describe(view.table, tail, now_ms)
-            known = _Described(
-                view_id=number_of_view,
-                table_location=_location(view),
-                pieces=view.pieces,
-                answer=answer,
-                made_ms=now_ms,
-            )
-            self._remember(number, known)
-        return known.answer
+        return await self._views.view(number)
 
     async def run(self) -> None:
         """Sweep old pieces, again and again."""
@@ -116,18 +102,50 @@ class LiveCatalog:
         self._views.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _describe(self, table: LoadedTable, tail: Tail, now_ms: int) -> Answer:
-        key, time_ms = self._keys.next(), now_ms - self._settings.clock_margin_ms
-        text = await self._tables.run(
-            "a live view", lambda: describe(table, tail, self._tables.locations, key=key, now_ms=time_ms)
-        )
-        return Answer(body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=key)
+    async def _answer(self, view: View) -> Answer:
+        """Return the answer for a view; its readers share it, and its manifests are written once."""
+        if view.table is None:
+            raise NotFound(f"stream {view.stream.name} has no table")
+        number, tail = view.stream.number, _tail(view)
+        number_of_view, now_ms = view_id(view.table, tail), self._clock.now_ms()
+        known = self._described.get(number)
+        is_new = known is None or not known.fits(view, number_of_view, now_ms - self._settings.reuse_ms)
+        if known is None or is_new:
+            known = _Described(
+                view_id=number_of_view,
+                table_location=_location(view),
+                pieces=view.pieces,
+                key=self._keys.next(),
+                made_ms=now_ms,
+            )
+        elif (answer := self._answers.get(number)) is not None:
+            return answer
+        answer = await self._describe(view.stream.name, view.table, tail, known, is_new=is_new)
+        self._remember(number, known, answer)
+        return answer
 
-    def _remember(self, number: int, described: _Described) -> None:
+    async def _describe(self, name: str, table: LoadedTable, tail: Tail, known: _Described, *, is_new: bool) -> Answer:
+        time_ms = known.made_ms - self._settings.clock_margin_ms
+        text = await self._tables.run(
+            name,
+            lambda: describe(table, tail, self._tables.locations, key=known.key, now_ms=time_ms, is_written=not is_new),
+        )
+        return Answer(body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=known.key)
+
+    def _remember(self, number: int, described: _Described, answer: Answer) -> None:
         self._described[number] = described
         self._described.move_to_end(number)
         while len(self._described) > self._settings.stream_count_max:
-            self._described.popitem(last=False)
+            self._forget(self._described.popitem(last=False)[0])
+        self._forget(number)
+        self._answers[number] = answer
+        self._answer_bytes += len(answer.body)
+        while self._answer_bytes > self._settings.answer_bytes_max:
+            self._forget(next(iter(self._answers)))
+
+    def _forget(self, number: int) -> None:
+        if (answer := self._answers.pop(number, None)) is not None:
+            self._answer_bytes -= len(answer.body)
 
 
 def _tail(view: View) -> Tail:

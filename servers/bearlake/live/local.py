@@ -16,7 +16,7 @@ from bearlake.compaction.workbench import Workbench
 from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.live.pieces import TAIL_PREFIX, PieceWriter
 from bearlake.live.settings import LiveSettings
-from bearlake.live.views import Views
+from bearlake.live.views import View, Views
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
@@ -47,12 +47,15 @@ async def local_views(
         runner = InProcess(_Diverted(store, local), Workbench(limits=settings.task, clock=clock))
         values = ValueSchemas(metadata, tables, columns, compiler)
         writer = PieceWriter(metadata, store, runner, values, settings, keys.next, clock.now_ms)
-        views = Views(metadata, tables, writer, settings, clock.now_ms, creates_tables=False)
 
-        async def view(stream: Stream) -> LiveTable:
-            found = await views.view(stream.number)
+        async def finish(found: View) -> LiveTable:
             paths = [str(folder / file.key) for piece in found.pieces for file in piece.files]
             return LiveTable(table=found.table, columns=found.columns, paths=paths)
+
+        views = Views(metadata, tables, writer, settings, clock.now_ms, finish, creates_tables=False)
+
+        async def view(stream: Stream) -> LiveTable:
+            return await views.view(stream.number)
 
         try:
             yield view

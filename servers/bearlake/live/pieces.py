@@ -1,16 +1,16 @@
 """Writes pieces, with the code of a compaction task: their rows are those that compaction will write."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from bearlake.compaction.aborted import aborted_ranges, of_slices
-from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.model import AbortedRange, ItemResult, WorkItem
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.errors import Overloaded
 from bearlake.live.settings import LiveSettings
-from bearlake.live.slices import tail_slices
+from bearlake.live.slices import portions, tail_slices
 from bearlake.live.tail import Piece
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange, TaskKind
@@ -56,8 +56,10 @@ class PieceWriter:
         self._next_key = next_key
         self._now_ms = now_ms
 
-    async def write(self, stream: Stream, ranges: Sequence[OffsetRange]) -> Piece:
-        """Write the rows of `ranges`, in files under a new key.
+    async def write(self, stream: Stream, ranges: Sequence[OffsetRange], kept_bytes: int) -> AsyncIterator[Piece]:
+        """Write the rows of `ranges`, in pieces of at most `LiveSettings.piece_bytes_max`, each under a new key.
+
+        `kept_bytes`: bytes of the log in other pieces of the view.
 
         Raises:
             Moved: compaction has reached the offsets.
@@ -67,12 +69,21 @@ class PieceWriter:
             Corrupt: an object contradicts its checksums.
             Unavailable: a store did not answer.
         """
-        made_ms = self._now_ms()
         # Before the slices: a trim between the reads may remove what was aborted, and the batches with it.
         aborted = await aborted_ranges(self._metadata, ranges)
         slices = await tail_slices(self._metadata, self._store, ranges)
-        self._check_size(stream, slices)
-        key = self._next_key()
+        self._check_size(stream, slices, kept_bytes)
+        for part, group in portions(ranges, slices, self._settings.piece_bytes_max):
+            yield await self._write(stream, part, group, of_slices(aborted, group))
+
+    async def _write(
+        self,
+        stream: Stream,
+        ranges: Sequence[OffsetRange],
+        slices: Sequence[LocatedSlice],
+        aborted: Sequence[AbortedRange],
+    ) -> Piece:
+        made_ms, key = self._now_ms(), self._next_key()
         typed = _Typed(stream)
         plan = await self._values.plan(stream)
         typed.columns = None if plan is None else plan.columns.book
@@ -84,7 +95,7 @@ class PieceWriter:
             slices=slices,
             file_bytes_max=_FILE_BYTES_MAX,
             row_group_bytes=_ROW_GROUP_BYTES,
-            aborted=of_slices(aborted, slices),
+            aborted=aborted,
             values=plan,
         )
         results: list[ItemResult] = await self._values.run([typed], [[item]], self._runner)
@@ -92,13 +103,25 @@ class PieceWriter:
         metrics.LIVE_PIECES.inc()
         metrics.LIVE_PIECE_RECORDS.inc(sum(file.row_count for file in files))
         metrics.LIVE_PIECE_BYTES.inc(sum(file.size for file in files))
-        return Piece(ranges=tuple(ranges), files=files, columns=typed.columns, made_ms=made_ms)
+        size = _size(slices)
+        return Piece(
+            ranges=tuple(ranges),
+            files=files,
+            columns=typed.columns,
+            made_ms=made_ms,
+            size=size,
+            is_full=size > self._settings.piece_bytes_max // 2,
+        )
 
-    def _check_size(self, stream: Stream, slices: Sequence[LocatedSlice]) -> None:
-        size = sum(found.slice.length for found in slices)
+    def _check_size(self, stream: Stream, slices: Sequence[LocatedSlice], kept_bytes: int) -> None:
+        size = kept_bytes + _size(slices)
         if size > self._settings.tail_bytes_max or len(slices) > self._settings.tail_slice_count_max:
             raise Overloaded(
                 f"the table of {stream.name} is {size} bytes in {len(slices)} slices behind the log, more than live.tail_bytes_max ="
                 f" {self._settings.tail_bytes_max} or live.tail_slice_count_max = {self._settings.tail_slice_count_max}:"
                 " read the table without its tail, and see why compaction is behind"
             )
+
+
+def _size(slices: Sequence[LocatedSlice]) -> int:
+    return sum(found.slice.length for found in slices)

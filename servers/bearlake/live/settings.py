@@ -14,6 +14,9 @@ class LiveSettings:
     tail_bytes_max: int = 1024 * MIB
     """Bytes of the log that a view may add to one table. If compaction is further behind, loads fail; the table without its tail can still
     be read."""
+    piece_bytes_max: int = 64 * MIB
+    """Bytes of the log in one piece, unless one slice has more. A piece is in memory while it is written. If a build fails, the next one
+    goes on with the pieces that are there."""
     tail_slice_count_max: int = 100_000
     """Slices of the log that a view may add to one table."""
     reuse_ms: int = 1_800_000
@@ -25,6 +28,8 @@ class LiveSettings:
     the difference of the clocks and the time between that start and the load."""
     stream_count_max: int = 1_000
     """Streams whose pieces a server remembers. The tail of a forgotten stream is written anew."""
+    answer_bytes_max: int = 64 * MIB
+    """Bytes of answers that a server remembers. An answer beyond them is composed again for each load, and nothing is written."""
     build_concurrent_count: int = 2
     """Pieces written at once."""
     build_pause_ms: int = 100

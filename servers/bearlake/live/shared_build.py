@@ -41,7 +41,10 @@ class SharedBuild(Generic[T]):
         await asyncio.sleep(self._next_s - loop.time())
         self._next_s = loop.time() + self._pause_s
         self._running, self._next = self._next, None
-        return await self._build()
+        try:
+            return await self._build()
+        finally:
+            self._running = None  # callers have the result; nobody else may keep it in memory
 
 
 def _look_at_error(task: "asyncio.Task[T]") -> None:

@@ -1,6 +1,6 @@
 """Where the log has the offsets of a tail. Slices that reach beyond them are cut between batches."""
 
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -55,6 +55,40 @@ async def _parts(located: LocatedSlice, ranges: Sequence[OffsetRange], store: Ob
     piece = located.slice
     (view,) = await store.read(located.object_key, [ByteRange(piece.position, piece.position + piece.length)])
     return [located._replace(slice=part) for part in cut(piece, view, ranges)]
+
+
+def portions(
+    ranges: Collection[OffsetRange], slices: Sequence[LocatedSlice], bytes_max: int
+) -> Iterator[tuple[list[OffsetRange], list[LocatedSlice]]]:
+    """Divide a tail, whose `slices` are in order, into parts of at most `bytes_max` bytes or one slice. No offset is left out."""
+    left = sorted(ranges)
+    group: list[LocatedSlice] = []
+    size = 0
+    for found in slices:
+        if group and size + found.slice.length > bytes_max:
+            before, left = _split(left, found.slice.partition, found.slice.base_offset)
+            yield before, group
+            group, size = [], 0
+        group.append(found)
+        size += found.slice.length
+    if left:
+        yield left, group
+
+
+def _split(
+    ranges: Sequence[OffsetRange], partition: PartitionKey, offset: int
+) -> tuple[list[OffsetRange], list[OffsetRange]]:
+    """Return what is before an offset of a partition, and the rest."""
+    before, rest = list[OffsetRange](), list[OffsetRange]()
+    for range_ in ranges:
+        if (range_.partition, range_.end) <= (partition, offset):
+            before.append(range_)
+        elif (range_.partition, range_.start) >= (partition, offset):
+            rest.append(range_)
+        else:
+            before.append(OffsetRange(partition, range_.start, offset))
+            rest.append(OffsetRange(partition, offset, range_.end))
+    return before, rest
 
 
 def cut(piece: Slice, view: memoryview, ranges: Sequence[OffsetRange]) -> list[Slice]:

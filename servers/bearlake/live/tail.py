@@ -16,12 +16,14 @@ from bearlake.table.model import DataFile
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """Data files with the rows of some offsets. `columns`: their typed columns; None: they have none. `made_ms`: when they were written, by
-    the server's clock."""
+    the server's clock. `size`: bytes of the log. `is_full`: a piece has no room for as much again."""
 
     ranges: tuple[OffsetRange, ...]
     files: tuple[DataFile, ...]
     columns: ColumnBook | None
     made_ms: int
+    size: int = 0
+    is_full: bool = False
 
     @property
     def offset_count(self) -> int:
@@ -50,8 +52,8 @@ def choose(
 ) -> tuple[list[Piece], list[OffsetRange]]:
     """Return the pieces to keep, and the offsets of the tail that none of them has: those of one new piece.
 
-    A piece fits if all its offsets are in the tail and it was made after `made_after_ms`. Pieces that are not larger than what is new are
-    written again together with it: there are at most about log2(offsets) pieces, and each record is written about as often.
+    A piece fits if all its offsets are in the tail and it was made after `made_after_ms`. Pieces that are neither full nor larger than what
+    is new are written again together with it: there are at most about log2(offsets) of them, and each record is written about as often.
     """
     of_partition = {range_.partition: range_ for range_ in tail}
     kept = [
@@ -59,10 +61,10 @@ def choose(
         for piece in pieces
         if piece.made_ms > made_after_ms and all(_has(of_partition.get(part.partition), part) for part in piece.ranges)
     ]
-    kept.sort(key=lambda piece: piece.offset_count, reverse=True)
+    kept.sort(key=lambda piece: (piece.is_full, piece.offset_count), reverse=True)
     missing = _without(tail, [part for piece in kept for part in piece.ranges])
     count = sum(range_.end - range_.start for range_ in missing)
-    while missing and kept and kept[-1].offset_count <= count:
+    while missing and kept and not kept[-1].is_full and kept[-1].offset_count <= count:
         absorbed = kept.pop()
         count += absorbed.offset_count
         missing = joined([*missing, *absorbed.ranges])

@@ -1,4 +1,4 @@
-"""Builds views: reads what is compacted, then the table, then the log's bounds, and writes a piece with what is new.
+"""Builds views: reads what is compacted, then the table, then the log's bounds, and writes pieces with what is new.
 
 The order makes a view complete and free of repeats. A task commits to the table before it changes the index. Offsets that are compacted at
 the first read are therefore in the table at the second one, or never. Records that were acknowledged before the build are below the bounds
@@ -7,9 +7,10 @@ of the third one. If compaction reaches the tail in between, the index shows it,
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 from bearlake.compaction.ensuring import StreamDeleted, ensure_table
 from bearlake.errors import NotFound, Unavailable
@@ -26,6 +27,8 @@ from bearlake.table.applied_tasks import read_applied_tasks
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.iceberg import IcebergTables, LoadedTable
 from bearlake.telemetry import catalog_metrics as metrics
+
+T = TypeVar("T")
 
 _ATTEMPT_COUNT_MAX = 20
 _PAUSE_S = 0.05
@@ -47,8 +50,8 @@ class View:
         return max(books, key=lambda book: book.version, default=None)
 
 
-class Views:
-    """The views of all streams. Belongs to one event loop."""
+class Views(Generic[T]):
+    """The views of all streams, as readers get them. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -57,22 +60,25 @@ class Views:
         writer: PieceWriter,
         settings: LiveSettings,
         now_ms: Callable[[], int],
+        finish: Callable[[View], Awaitable[T]],
         *,
         creates_tables: bool,
     ) -> None:
-        """`creates_tables`: whether a view of a stream without a table creates it, as the first compaction would."""
+        """`finish` makes of a view what its readers get: once for all that share it, within the build's deadline. `creates_tables`: whether
+        a view of a stream without a table creates it, as the first compaction would."""
         self._metadata = metadata
         self._tables = tables
         self._writer = writer
         self._settings = settings
         self._now_ms = now_ms
+        self._finish = finish
         self._creates_tables = creates_tables
         self._places = asyncio.Semaphore(settings.build_concurrent_count)
-        self._builds: OrderedDict[int, SharedBuild[View]] = OrderedDict()
+        self._builds: OrderedDict[int, SharedBuild[T]] = OrderedDict()
         self._pieces: dict[int, tuple[Piece, ...]] = {}
 
-    async def view(self, number: int) -> View:
-        """Return a view of the stream with this number; it has every record that was acknowledged before the call.
+    async def view(self, number: int) -> T:
+        """Return what `finish` makes of a view of the stream with this number; it has every record that was acknowledged before the call.
 
         Raises:
             NotFound: there is no such stream, or it has no table and should have none.
@@ -81,6 +87,7 @@ class Views:
             Conflict: the table's columns are not ours.
             Corrupt: an object of the log contradicts its checksums.
             Unavailable: a store did not answer within the deadline.
+            Any exception of `finish`.
         """
         build = self._builds.setdefault(
             number, SharedBuild(partial(self._build, number), self._settings.build_pause_ms)
@@ -96,14 +103,14 @@ class Views:
         for build in self._builds.values():
             build.close()
 
-    async def _build(self, number: int) -> View:
+    async def _build(self, number: int) -> T:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        view = await self._build_in_time(number)
+        found = await self._build_in_time(number)
         metrics.LIVE_BUILD_SECONDS.observe(loop.time() - began_s)
-        return view
+        return found
 
-    async def _build_in_time(self, number: int) -> View:
+    async def _build_in_time(self, number: int) -> T:
         moved: Moved | None = None
         try:
             async with asyncio.timeout(self._settings.deadline_ms / 1000):
@@ -114,9 +121,8 @@ class Views:
                         moved = error
                         await asyncio.sleep(_PAUSE_S)
                         continue
-                    if number in self._builds:
-                        self._pieces[number] = view.pieces
-                    return view
+                    self._remember(number, view.pieces)
+                    return await self._finish(view)
         except TimeoutError:
             raise Unavailable(f"no view of stream {number} within {self._settings.deadline_ms} ms") from None
         raise Unavailable(f"no view of stream {number} in {_ATTEMPT_COUNT_MAX} attempts: {moved}") from moved
@@ -134,10 +140,16 @@ class Views:
         if missing:
             async with self._places:
                 try:
-                    kept.append(await self._writer.write(stream, missing))
+                    async for piece in self._writer.write(stream, missing, sum(piece.size for piece in kept)):
+                        kept.append(piece)
+                        self._remember(number, kept)  # also for the next build, if this one has not enough time
                 except NotFound as error:  # an object of the log: compacted and deleted in the meantime
                     raise Moved(str(error)) from error
         return View(stream=stream, table=table, tail=tuple(tail), pieces=tuple(kept))
+
+    def _remember(self, number: int, pieces: Sequence[Piece]) -> None:
+        if number in self._builds:
+            self._pieces[number] = tuple(pieces)
 
     async def _stream(self, number: int) -> Stream:
         found = await self._metadata.streams.by_numbers([number])

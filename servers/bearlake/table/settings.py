@@ -69,8 +69,8 @@ class TableSettings:
     """Longest pause between two attempts; drawn at random, so that concurrent writers do not retry in step."""
 
     snapshot_keep_ms: int = 3_600_000
-    """Snapshots younger than this are kept for readers and time travel. More snapshots make every commit slower, because the metadata file
-    lists all of them."""
+    """Snapshots are kept this long after their replacement, for readers and time travel. More snapshots make every commit slower, because
+    the metadata file lists all of them."""
 
     snapshot_count_min: int = 10
     """Newest snapshots that are kept regardless of their age."""

@@ -56,10 +56,11 @@ def view_id(table: Table, tail: Tail) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 2 or 1
 
 
-def describe(table: Table, tail: Tail, locations: Locations, *, key: str, now_ms: int) -> str:
+def describe(table: Table, tail: Tail, locations: Locations, *, key: str, now_ms: int, is_written: bool = False) -> str:
     """Return the metadata (JSON) of a view, after its manifests are in the object store under `key` (`<key>-list.avro`).
 
-    `now_ms`: the time of the view's snapshot, in the past by the margin.
+    `now_ms`: the time of the view's snapshot, in the past by the margin. `is_written`: an earlier call with the same arguments has written
+    the manifests.
 
     Raises:
         Unsupported: the table has a newer format.
@@ -75,13 +76,14 @@ def describe(table: Table, tail: Tail, locations: Locations, *, key: str, now_ms
     document: dict[str, Any] = json.loads(metadata.model_dump_json())
     _set_back(document, now_ms)
     if tail.ranges:
-        list_location = _write(table, metadata, tail, locations, key, view_id(table, tail))
-        _add_snapshot(document, tail, view_id(table, tail), list_location, now_ms)
+        if not is_written:
+            _write(table, metadata, tail, locations, key, view_id(table, tail))
+        _add_snapshot(document, tail, view_id(table, tail), _list_location(locations, key), now_ms)
     return json.dumps(document, separators=(",", ":"))
 
 
-def _write(table: Table, metadata: TableMetadata, tail: Tail, locations: Locations, key: str, number: int) -> str:
-    """Write the manifest of the tail, and a manifest list with it and all manifests of the table; return the list's location."""
+def _write(table: Table, metadata: TableMetadata, tail: Tail, locations: Locations, key: str, number: int) -> None:
+    """Write the manifest of the tail, and a manifest list with it and all manifests of the table."""
     current = metadata.current_snapshot()
     manifests = [] if current is None else list(current.manifests(table.io))
     if tail.files:
@@ -100,13 +102,15 @@ def _write(table: Table, metadata: TableMetadata, tail: Tail, locations: Locatio
                     )
                 )
         manifests.insert(0, writer.to_manifest_file())
-    location = locations.location(f"{key}-list.avro")
     parent = None if current is None else current.snapshot_id
     sequence_number = last_number(metadata) + 1
-    output = table.io.new_output(location)
+    output = table.io.new_output(_list_location(locations, key))
     with write_manifest_list(FORMAT_VERSION, output, number, parent, sequence_number, _COMPRESSION) as list_writer:
         list_writer.add_manifests(manifests)
-    return location
+
+
+def _list_location(locations: Locations, key: str) -> str:
+    return locations.location(f"{key}-list.avro")
 
 
 def _set_back(document: dict[str, Any], now_ms: int) -> None:

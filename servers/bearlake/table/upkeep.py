@@ -15,6 +15,7 @@ All functions block. Source: Apache Iceberg table spec, "Snapshot Retention Poli
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
@@ -66,9 +67,8 @@ def expire(
     """Remove old snapshots; return the table afterwards, and the locations of metadata files released by the removal.
 
     Keeps the heads of branches and tags, the history of branches other than main, the newest `keep_count_min` snapshots, and those whose
-    ids are `needed`. The commit
-    requires that every branch and tag is unchanged. Otherwise a catalog would remove a branch whose snapshot expires; without its main
-    branch, the table would be empty.
+    ids are `needed`. A snapshot's age begins when another one replaces it. The commit requires that every branch and tag is unchanged.
+    Otherwise a catalog would remove a branch whose snapshot expires; without its main branch, the table would be empty.
     """
     released: set[str] = set()  # of all attempts: an unanswered attempt may have succeeded
 
@@ -102,13 +102,20 @@ def _expirable(table: Table, before_ms: int, keep_count_min: int, keep_count_max
         if ref.snapshot_ref_type == SnapshotRefType.BRANCH and name != "main":  # a user's branch keeps its history
             protected |= {snapshot.snapshot_id for snapshot in _ancestors(table, ref.snapshot_id)}
     newest_first = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
+    replaced_ms = _replaced_ms(table)
     return [
         snapshot
         for number, snapshot in enumerate(newest_first)
         if snapshot.snapshot_id not in protected
         and number >= keep_count_min
-        and (snapshot.timestamp_ms < before_ms or number >= keep_count_max)
+        and (replaced_ms.get(snapshot.snapshot_id, snapshot.timestamp_ms) < before_ms or number >= keep_count_max)
     ]
+
+
+def _replaced_ms(table: Table) -> dict[int, int]:
+    """Return when each snapshot that was current was replaced (ms): until then, readers have begun to read it."""
+    log = table.metadata.snapshot_log
+    return {entry.snapshot_id: later.timestamp_ms for entry, later in pairwise(log)}
 
 
 def _ancestors(table: Table, snapshot_id: int | None) -> Iterator[Snapshot]:
