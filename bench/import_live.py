@@ -31,11 +31,12 @@ from bench.errors import BenchError
 from bench.freshness import LakeServer
 from bench.peer_kafka import KafkaPeer
 from bench.run import MEMORY_ROOT, workspace
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 PARTITIONS = 3
 TIMEOUT_S = 60.0
+POLL_S = 0.2
 COMMAND_TIMEOUT_S = 3600
 CLEANER = {"log.cleaner.backoff.ms": "1000", "log.cleaner.threads": "1", "log.cleaner.dedupe.buffer.size": "16777216"}
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "2000"}
@@ -258,6 +259,14 @@ def _consumer(address: str, group: str) -> Consumer:
     )
 
 
+def _some(consumer: Consumer) -> Sequence[Message]:
+    """Return the next messages. A call of the client waits until it has all that it may have, or for its time: so its time is short."""
+    for _ in range(int(TIMEOUT_S / POLL_S)):
+        if found := consumer.consume(10_000, POLL_S):
+            return found
+    raise BenchError("a consumer got no answer")
+
+
 def _digest(address: str, place: TopicPartition) -> tuple[int, str, dict[bytes, bytes]]:
     """Number and digest of the records of a partition, and the newest value of each key (of few keys)."""
     consumer = _consumer(address, "digest")
@@ -265,9 +274,7 @@ def _digest(address: str, place: TopicPartition) -> tuple[int, str, dict[bytes, 
     digest, count, newest = hashlib.sha256(), 0, {}
     try:
         while True:
-            messages = consumer.consume(10_000, TIMEOUT_S)
-            assert messages, f"no answer from {address}"
-            for message in messages:
+            for message in _some(consumer):
                 if message.error():
                     assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                     return count, digest.hexdigest(), newest
@@ -286,9 +293,7 @@ def _drain(consumer: Consumer, partition_count: int, committed: dict[tuple[str, 
     ended: set[tuple[str, int]] = set()
     count, last = 0, dict(committed)
     while len(ended) < partition_count:
-        messages = consumer.consume(10_000, TIMEOUT_S)
-        assert messages, "no answer from Bearlake"
-        for message in messages:
+        for message in _some(consumer):
             place = (message.topic(), message.partition())
             if message.error():
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()

@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Serve
         assert server.stop() == 0
 
 
+@cache
 def order_class() -> Any:
     """The class that a program's generated code has for an order."""
     file: FileDescriptorProto = compiler.parsed(ORDER, {}).file
@@ -133,7 +135,7 @@ def test_a_message_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     duck_rows = duck.sql(
         "select count(id), sum(price), sum(len(lines)), count(city), max(hash)::varchar, max(tags['a']) from orders"
     ).fetchall()
-    sql = "select count(id) as n, sum(locker) as l, max(note) as m, max(status) as s from orders"
+    sql = "select count(id) as n, sum(locker)::bigint as l, max(note) as m, max(status) as s from orders"
     own_rows = json.loads(finished("sql", sql, "--json", "--data-dir", folder).stdout)
     spark_rows = spark(
         jars,

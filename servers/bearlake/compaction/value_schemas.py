@@ -52,7 +52,7 @@ class Typed(Protocol):
     columns: ColumnBook | None
 
 
-class RequestedSchemas(NamedTuple):
+class Requested(NamedTuple):
     """Schemas, and messages of Protobuf schemas, that a plan must have; the first ones count most."""
 
     ids: tuple[int, ...] = ()
@@ -63,14 +63,14 @@ class RequestedSchemas(NamedTuple):
         """The ids of all of them."""
         return tuple(dict.fromkeys([*self.ids, *(message.schema_id for message in self.messages)]))
 
-    def and_then(self, other: "RequestedSchemas") -> "RequestedSchemas":
+    def and_then(self, other: "Requested") -> "Requested":
         """Return these, then the others."""
-        return RequestedSchemas(
+        return Requested(
             tuple(dict.fromkeys((*self.ids, *other.ids))), tuple(dict.fromkeys((*self.messages, *other.messages)))
         )
 
 
-NOTHING: Final = RequestedSchemas()
+NOTHING: Final = Requested()
 
 
 class ValueSchemas:
@@ -84,11 +84,11 @@ class ValueSchemas:
         self._tables = tables
         self._settings = settings
         self._writers = WriterSchemas(metadata, compiler)
-        self._refused: OrderedDict[int, RequestedSchemas] = OrderedDict()
+        self._refused: OrderedDict[int, Requested] = OrderedDict()
         self._keeps_for: list[str] = []
         """Names of live processes for which values are kept."""
 
-    async def plan(self, stream: Stream, requested: RequestedSchemas = NOTHING) -> ValuePlan | None:
+    async def plan(self, stream: Stream, requested: Requested = NOTHING) -> ValuePlan | None:
         """Return how values become columns; None: they do not. The columns of what is `requested` are stored when this returns.
 
         A plan has at most `schema_count_max` schemas, the first requested ones before all others. It refuses the other requested ones.
@@ -104,24 +104,22 @@ class ValueSchemas:
         live = await self._metadata.servers.live() if rules.mode is ValueMode.ELIDE else []
         known = await self._known(rules)
         fixed = (
-            NOTHING
-            if rules.schema_id is None
-            else RequestedSchemas((rules.schema_id,), (MessageKey(rules.schema_id, (0,)),))
+            NOTHING if rules.schema_id is None else Requested((rules.schema_id,), (MessageKey(rules.schema_id, (0,)),))
         )
-        requested_all = requested.and_then(fixed).and_then(self._refused.get(stream.number, NOTHING))
+        wanted = requested.and_then(fixed).and_then(self._refused.get(stream.number, NOTHING))
         for _ in range(_ATTEMPT_COUNT_MAX):
             stored = await self._metadata.table_columns.get(stream.number)
             book = decode_book(stored.text, stored.version) if stored.version else None
             own = [] if book is None else list(book.schema_ids)
-            ids = list(dict.fromkeys([*requested_all.schema_ids, *reversed(own)]))[: self._settings.schema_count_max]
+            ids = list(dict.fromkeys([*wanted.schema_ids, *reversed(own)]))[: self._settings.schema_count_max]
             found = await self._writers.of(rules, ids)
             refused: dict[int, str] = {}
             refused_messages: dict[MessageKey, str] = {}
             try:
-                book = await self._extended(stream, book, found, requested_all, refused, refused_messages)
+                book = await self._extended(stream, book, found, wanted, refused, refused_messages)
             except Conflict:
                 continue
-            self._remember(stream, RequestedSchemas(tuple(refused), tuple(refused_messages)))
+            self._remember(stream, Requested(tuple(refused), tuple(refused_messages)))
             beyond = set(requested.schema_ids).difference(ids)
             return ValuePlan(
                 elides=rules.mode is ValueMode.ELIDE and not too_old(live, ELIDED_VALUES),
@@ -143,25 +141,21 @@ class ValueSchemas:
         flat = [item for group in items for item in group]
         owners = [work for work, group in zip(works, items, strict=True) for _ in group]
         results = list(await runner.run(flat)) if flat else []
-        requested: dict[
-            int, RequestedSchemas
-        ] = {}  # of each work, in order: what a plan was given, the next one has, too
+        requested: dict[int, Requested] = {}  # of each work, in order: what a plan was given, the next one has, too
         for _ in range(self._settings.schema_count_max):
             again = [at for at, result in enumerate(results) if result.missing_schema_ids or result.missing_messages]
             if not again:
                 return results
             for work in {id(owners[at]): owners[at] for at in again}.values():
                 places = [at for at in again if owners[at] is work]
-                requested_all = requested.get(id(work), NOTHING)
+                wanted = requested.get(id(work), NOTHING)
                 for at in places:
                     missing = results[at]
-                    requested_all = requested_all.and_then(
-                        RequestedSchemas(
-                            tuple(sorted(missing.missing_schema_ids)), tuple(sorted(missing.missing_messages))
-                        )
+                    wanted = wanted.and_then(
+                        Requested(tuple(sorted(missing.missing_schema_ids)), tuple(sorted(missing.missing_messages)))
                     )
-                requested[id(work)] = requested_all
-                plan = await self.plan(work.stream, requested_all)
+                requested[id(work)] = wanted
+                plan = await self.plan(work.stream, wanted)
                 if plan is None:
                     raise Conflict(f"the columns of stream {work.stream.name} were disabled meanwhile")
                 work.columns = plan.columns.book
@@ -180,7 +174,7 @@ class ValueSchemas:
         self._keeps_for = old
         return found.of_files(book, has_messages=not old)
 
-    def _remember(self, stream: Stream, refused: RequestedSchemas) -> None:
+    def _remember(self, stream: Stream, refused: Requested) -> None:
         """Remember what was refused, so that the next plan names it, and no item has to ask for it."""
         if refused != NOTHING:
             self._refused[stream.number] = refused
@@ -200,7 +194,7 @@ class ValueSchemas:
         stream: Stream,
         book: ColumnBook | None,
         schemas: FoundSchemas,
-        requested_all: RequestedSchemas,
+        wanted: Requested,
         refused: dict[int, str],
         refused_messages: dict[MessageKey, str],
     ) -> ColumnBook:
@@ -211,9 +205,9 @@ class ValueSchemas:
         new = [
             schema_id
             for schema_id in schemas.avro
-            if book is None or schema_id not in book.schema_ids or schema_id in requested_all.schema_ids
+            if book is None or schema_id not in book.schema_ids or schema_id in wanted.schema_ids
         ]
-        messages = [message for message in requested_all.messages if message.schema_id in schemas.protobuf]
+        messages = [message for message in wanted.messages if message.schema_id in schemas.protobuf]
         if book is not None and not new and not messages:
             return book
         state = await self._tables.state(stream)
