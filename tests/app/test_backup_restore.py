@@ -3,10 +3,12 @@
 import json
 import random
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from bearlake.app.backup.filling import OFFSETS_PER_S, gap_since
 from bearlake.app.backup.taking import Progressed, is_known
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
@@ -168,6 +170,34 @@ async def test_the_same_backup_can_be_restored_again(place: Place) -> None:
         async with place.opened() as lake:
             assert await lake.log(await lake.find()) == before
             await lose_time(lake)
+
+
+async def test_what_an_earlier_restore_of_the_same_backup_gave_out_is_not_given_out_again(place: Place) -> None:
+    async with place.opened() as lake:
+        await write_parts(lake)
+        await place.back_up()
+    given: list[tuple[int, int, int, int, int]] = []
+    for _ in range(3):
+        await place.restore(offset_gap=None)
+        async with place.opened() as lake:
+            offset = await lake.write(await lake.find(), "new")
+            number = (await lake.create("later")).stream.number
+            producer = (await lake.stores.metadata.producers.allocate(5))[-1]
+            schema = await lake.register({"type": "string"}, "later-value")
+            given.append((offset, number, producer, schema, lake.streams.server.epoch))
+
+    for before, after in pairwise(given):
+        assert all(new > old for old, new in zip(before, after, strict=True)), given
+
+
+@pytest.mark.parametrize("first_s", [1, 20_000])
+def test_the_gap_of_a_restore_is_above_all_that_earlier_restores_of_the_backup_can_have_given(first_s: int) -> None:
+    age_s, given = first_s, first_s * OFFSETS_PER_S
+    for ordinal in range(1, 6):
+        gap = gap_since(age_s * 1000, ordinal)
+        assert gap >= given
+        given = gap + 600 * OFFSETS_PER_S  # what the restored store gives until it is lost, too
+        age_s += 600
 
 
 async def test_tables_come_and_go_with_their_streams(place: Place) -> None:

@@ -1,6 +1,7 @@
 """The copy between two deployments that speak Kafka's protocol: offsets, restarts, promotion."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -11,6 +12,7 @@ from bearlake.importing.pace import Pace
 from bearlake.importing.selection import Selection, usable
 from bearlake.importing.settings import CopySettings, SourceSettings
 from bearlake.importing.target import Target
+from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams.configs import IMPORT_SOURCE
 from fixtures.kafka_server import Make, Node, batch_of, values_of
 from fixtures.transactional import TransactionalWriter
@@ -203,6 +205,32 @@ async def test_an_import_that_runs_while_the_stream_is_promoted_writes_nothing_a
     with pytest.raises(Conflict, match="promoted"):
         await asyncio.wait_for(running, 20)
     assert await values_in(target, "orders") == [(0, b"ours")]
+
+
+async def test_records_that_come_with_a_promotion_while_an_import_begins_do_not_count_as_copied(
+    kafka_cluster: Make, targets: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
+    topic = await source.create("orders")
+    client, writer = await source.client(), await target.client()
+    await client.produce(topic, batch_of(b"a"))
+    await (await copy_of(source, target, "orders")).run(follow=False)
+    for value in (b"b", b"c"):
+        await client.produce(topic, batch_of(value))
+    view = await target.streams.catalog.resolve("orders")
+    read_bounds = target.streams.bounds
+
+    async def promoted_before(keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, PartitionBounds]:
+        monkeypatch.setattr(target.streams, "bounds", read_bounds)
+        await Target(target.streams, "").promote("orders")
+        await writer.produce(view.id_bytes, batch_of(b"ours"))
+        return await read_bounds(keys)
+
+    monkeypatch.setattr(target.streams, "bounds", promoted_before)
+    with pytest.raises(Conflict, match="promoted"):
+        await (await copy_of(source, target, "orders")).run(follow=False)
+
+    assert await values_in(target, "orders") == [(0, b"a"), (1, b"ours")]
 
 
 async def test_an_import_touches_no_stream_that_it_did_not_create(kafka_cluster: Make, targets: Make) -> None:

@@ -67,7 +67,7 @@ def backup(folder: Path, valid_days: float, as_json: bool, **given: Any) -> int:
     "--offset-gap",
     type=click.IntRange(0),
     help="Offsets that each partition skips, since the lost store may have given them. 0 only if no server ran after the backup."
-    "  [default: 100,000 per second since the backup, at least 1,000,000,000]",
+    "  [default: 100,000 per second since the backup, at least 1,000,000,000, and as many for each earlier restore]",
 )
 @lake_options
 @json_option

@@ -183,8 +183,13 @@ class Holds:
     async def next_restore(self, restore_id: str) -> str:
         """Return the name of the next restore; names sort in the order of the restores."""
         newest = await self.newest_restore()
-        number = int(newest.partition("-")[0]) + 1 if newest else 1
+        number = ordinal_of(newest) + 1 if newest else 1
         return f"{number:010}-{restore_id}"
+
+
+def ordinal_of(restore: str) -> int:
+    """Return how many restores there were with this one, by its name."""
+    return int(restore.partition("-")[0])
 
 
 def server_name(restore: str) -> str:

@@ -155,7 +155,7 @@ class Copy:
             raise Unavailable(f"the source has no topic {name!r} now")
         configs, may_create = self._selection.configs.get(name, {}), name not in self._known
         self._known[name] = view = await self._target.ensure(topic, configs, may_create=may_create)
-        here, there = await self._target.bounds(view), await self._cluster.bounds(topic, connections)
+        here, there = await self._target.bounds(topic, view), await self._cluster.bounds(topic, connections)
         found: list[PartitionCopy] = []
         for index, bounds in enumerate(there):
             end = here[index].end

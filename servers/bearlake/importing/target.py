@@ -60,11 +60,20 @@ class Target:
         self._check(view, source_of(self._cluster_id, topic))
         return view
 
-    async def bounds(self, view: StreamView) -> list[PartitionBounds]:
-        """Return the bounds of each partition from the store. Raises `NotFound`, `Unavailable`."""
+    async def bounds(self, topic: SourceTopic, view: StreamView) -> list[PartitionBounds]:
+        """Return the bounds of each partition from the store: all records below the ends are the import's.
+
+        The mark is read after the bounds. The other way round, a promotion in between would let other records count as the import's.
+
+        Raises:
+            NotFound: the stream was deleted.
+            Conflict: as `find`.
+            Unavailable: the metadata store does not answer.
+        """
         found = await self._streams.bounds(view.partitions())
         if len(found) < view.partition_count:
             raise NotFound(f"stream {view.name!r} was deleted while it was being imported")
+        await self.find(topic)
         return [found[key] for key in view.partitions()]
 
     async def append(self, batches: Sequence[tuple[StreamView, int, Piece]]) -> None:

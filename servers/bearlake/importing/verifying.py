@@ -72,7 +72,7 @@ async def verify(
     found = []
     for topic in topics:
         view = await target.find(topic)
-        here = await target.bounds(view)
+        here = await target.bounds(topic, view)
         async with Connections(cluster) as connections:
             there = await cluster.bounds(topic, connections)
         for index, bounds in enumerate(there):

@@ -66,12 +66,21 @@ async def check_place(url: str, settings: object, copy: StoreCopy, *, may_replac
 
 @asynccontextmanager
 async def restored(
-    url: str, settings: object, folder: Path, copy: StoreCopy, restore: str, progress: Progress, *, may_replace: bool
+    url: str,
+    settings: object,
+    folder: Path,
+    copy: StoreCopy,
+    restore: str,
+    progress: Progress,
+    *,
+    ordinal: int,
+    may_replace: bool,
 ) -> AsyncIterator[Metadata]:
     """Yield the store that `copy` in `folder` makes at `url`. No other process can use it before the end of the block.
 
-    `restore`: the name under which the restore is registered in the store. If the block or the process fails, the former store at `url` is
-    unchanged, or no process can open the store there until a restore succeeds.
+    `restore`: the name under which the restore is registered in the store. `ordinal`: how many restores there were, with this one: the
+    store counts on so many jumps above the copy, because the others may have been of the same copy. If the block or the process fails, the
+    former store at `url` is unchanged, or no process can open the store there until a restore succeeds.
 
     Raises:
         AlreadyExists: there is a store with content, and it may not be replaced.
@@ -84,14 +93,14 @@ async def restored(
     if copy.kind == "postgresql":
         module, chosen = _postgresql(settings)
         async with module.placed(
-            url, chosen, folder, restore, progress, layout=copy.layout, may_replace=may_replace
+            url, chosen, folder, restore, progress, ordinal=ordinal, layout=copy.layout, may_replace=may_replace
         ) as metadata:
             yield metadata
         return
     sqlite = settings if isinstance(settings, SqliteSettings) else SqliteSettings()
     clock = SystemClock()
     with sqlite_backup.placed(
-        sqlite_path(url), folder, restore, clock.now_ms(), sqlite, may_replace=may_replace
+        sqlite_path(url), folder, restore, clock.now_ms(), sqlite, ordinal=ordinal, may_replace=may_replace
     ) as prepared:
         store = await open_sqlite(prepared, sqlite, clock=clock)
         try:

@@ -37,9 +37,13 @@ PARTITIONS_PER_OBJECT = 5_000
 PAGE_COUNT = 1_000
 
 
-def gap_since(age_ms: int) -> int:
-    """Return how many offsets to skip for a backup of this age."""
-    return min(GAP_MAX, max(GAP_MIN, age_ms * OFFSETS_PER_S // 1000))
+def gap_since(age_ms: int, ordinal: int) -> int:
+    """Return how many offsets to skip for a backup of this age.
+
+    `ordinal`: how many restores there were, with this one. Each earlier one may have been of the same backup: then its store began after
+    its gap, and gave out offsets from there.
+    """
+    return min(GAP_MAX, GAP_MIN * (ordinal - 1) + max(GAP_MIN, age_ms * OFFSETS_PER_S // 1000))
 
 
 async def skip_offsets(

@@ -18,7 +18,7 @@ from bearlake.app.backup.taking import TABLES_AT_ONCE, OnProgress, Progressed
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
 from bearlake.compaction.all_streams import all_streams
-from bearlake.compaction.holds import Holds, server_name
+from bearlake.compaction.holds import Holds, ordinal_of, server_name
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
 from bearlake.metadata import backup as metadata_backup
@@ -101,12 +101,13 @@ async def restore(
                 manifest.store,
                 server_name(name),
                 lambda count: on_progress(Progressed(step="bytes of the metadata store", count=count)),
+                ordinal=ordinal_of(name),
                 may_replace=may_replace,
             )
         )
         gap = offset_gap
         if gap is None:
-            gap = filling.gap_since(await metadata.now_ms() - manifest.taken_ms)
+            gap = filling.gap_since(await metadata.now_ms() - manifest.taken_ms, ordinal_of(name))
         aborted_count = await filling.begin_producers_anew(metadata)
         partition_count = await _skip_offsets(metadata, store, server_name(name), gap, on_progress) if gap else 0
         table_count = await _put_tables_back(metadata, tables, copies, on_progress)

@@ -146,12 +146,14 @@ async def placed(
     restore: str,
     progress: Progress,
     *,
+    ordinal: int,
     layout: int,
     may_replace: bool,
 ) -> AsyncIterator[PostgresqlMetadata]:
     """Yield a store made from the copy in `folder`; no other program opens it before the end of the block, which makes it usable.
 
     If the block fails, the store stays unusable until a restore succeeds. `restore`: the name under which the restore is registered in it.
+    `ordinal`: as of `metadata.backup.restored`.
 
     Raises:
         AlreadyExists: the schema has a store with content, and it may not be replaced.
@@ -169,7 +171,7 @@ async def placed(
     try:
         if not await session.value(HAS_TABLE, schema):
             await migrate(database, available())
-        await _load(session, settings, schema, folder, restore, progress, may_replace=may_replace)
+        await _load(session, settings, schema, folder, restore, progress, ordinal=ordinal, may_replace=may_replace)
         unopened = replace(available(), version=RESTORING)
         metadata = await open_postgresql(url, settings, layout=unopened)
         try:
@@ -210,6 +212,7 @@ async def _load(
     restore: str,
     progress: Progress,
     *,
+    ordinal: int,
     may_replace: bool,
 ) -> None:
     described = json.loads((folder / TABLES_FILE).read_text("utf-8"))
@@ -238,18 +241,19 @@ async def _load(
         await session.execute(f"alter table bearlake.{name} enable trigger user")
         loaded += path.stat().st_size
         progress(loaded)
-    await _set_sequences(session, schema, described["sequences"])
-    values = {"producer": PRODUCER_JUMP, "epoch": EPOCH_JUMP, "schema": SCHEMA_JUMP}
+    await _set_sequences(session, schema, described["sequences"], ordinal)
+    jumps = {"producer": PRODUCER_JUMP, "epoch": EPOCH_JUMP, "schema": SCHEMA_JUMP}
+    values = {name: jump * ordinal for name, jump in jumps.items()}
     await session.execute(JUMPS.format(**values, restore=restore, context=DEFAULT_CONTEXT))
     # COMMIT is in a script, so the limits would apply while it waits for a standby, and make it visible too early (`connection.py`).
     await session.execute("set local statement_timeout = 0; set local lock_timeout = 0")
     await session.execute("commit")
 
 
-async def _set_sequences(session: Session, schema: str, sequences: Mapping[str, int]) -> None:
+async def _set_sequences(session: Session, schema: str, sequences: Mapping[str, int], ordinal: int) -> None:
     jumps = {"stream_number_seq": STREAM_JUMP, "task_id_seq": TASK_JUMP}
     for name, last in sequences.items():
-        value = last + jumps.get(name, 0)
+        value = last + jumps.get(name, 0) * ordinal
         if value:
             await session.value("select setval(format('%I.%I', $1::text, $2::text)::regclass, $3)", schema, name, value)
 

@@ -138,12 +138,12 @@ def check_place(path: Path, *, may_replace: bool) -> None:
 
 @contextmanager
 def placed(
-    path: Path, folder: Path, restore: str, now_ms: int, settings: SqliteSettings, *, may_replace: bool
+    path: Path, folder: Path, restore: str, now_ms: int, settings: SqliteSettings, *, ordinal: int, may_replace: bool
 ) -> Iterator[Path]:
     """Yield a store made from the copy in `folder`, in a file beside `path`; at the end of the block, move it to `path`.
 
-    The block opens the store and closes it. `restore`: the name under which the restore is registered in it. If the block fails, nothing
-    is changed at `path`.
+    The block opens the store and closes it. `restore`: the name under which the restore is registered in it. `ordinal`: as of
+    `metadata.backup.restored`. If the block fails, nothing is changed at `path`.
 
     Raises:
         AlreadyExists: there is a store at `path`, and it may not be replaced.
@@ -160,7 +160,7 @@ def placed(
         with closing(_connect(prepared)) as connection:
             _check(connection, prepared)
             migrate(connection, now_ms)
-            _jump(connection, restore)
+            _jump(connection, restore, ordinal)
         yield prepared
         with closing(_connect(prepared)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
@@ -175,12 +175,13 @@ def placed(
         _remove(prepared)
 
 
-def _jump(connection: sqlite3.Connection, restore: str) -> None:
-    """Let the restored store count on above everything that the lost store may have given out."""
+def _jump(connection: sqlite3.Connection, restore: str, ordinal: int) -> None:
+    """Let the restored store count on above everything that lost stores may have given out."""
+    epoch_jump = EPOCH_JUMP * ordinal
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(
         "UPDATE store SET last_epoch = last_epoch + ?, next_producer_id = next_producer_id + ?",
-        (EPOCH_JUMP, PRODUCER_JUMP),
+        (epoch_jump, PRODUCER_JUMP * ordinal),
     )
     connection.execute("UPDATE servers SET has_left = 1")
     connection.execute(
@@ -188,13 +189,13 @@ def _jump(connection: sqlite3.Connection, restore: str) -> None:
         " SELECT coalesce(max(node_id) + 1, 0), ?, (SELECT last_epoch FROM store), NULL, '{}', '', 60000, 0, 1 FROM servers",
         (restore,),
     )
-    connection.execute("UPDATE leases SET node_id = NULL, server_epoch = NULL, epoch = epoch + ?", (EPOCH_JUMP,))
+    connection.execute("UPDATE leases SET node_id = NULL, server_epoch = NULL, epoch = epoch + ?", (epoch_jump,))
     connection.execute("INSERT OR IGNORE INTO schema_contexts (context, last_id) VALUES (?, 0)", (DEFAULT_CONTEXT,))
-    connection.execute("UPDATE schema_contexts SET last_id = last_id + ?", (SCHEMA_JUMP,))
+    connection.execute("UPDATE schema_contexts SET last_id = last_id + ?", (SCHEMA_JUMP * ordinal,))
     for table, jump in (("streams", STREAM_JUMP), ("tasks", TASK_JUMP)):
         last = _last(connection, table)
         connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last + jump))
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last + jump * ordinal))
     connection.execute("COMMIT")
 
 
