@@ -109,10 +109,8 @@ class Server:
         until(is_ready, START_TIMEOUT_S, f"server {self.name} is ready")
         self._addresses = json.loads(self._ready_file.read_text())
         for name, address in self._addresses.items():
-            setting = (
-                "admin.port" if name == "admin" else f"listeners.{name}.port"
-            )  # an advertised host has the same port
-            self._settings[setting] = int(address.rpartition(":")[2])
+            section = name if name in ("admin", "console") else f"listeners.{name}"
+            self._settings[f"{section}.port"] = int(address.rpartition(":")[2])  # an advertised host has the same port
 
     def kill(self) -> None:
         """kill -9, as a crash of the process does it."""

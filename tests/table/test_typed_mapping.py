@@ -241,7 +241,6 @@ def test_text_that_is_no_schema_is_refused() -> None:
     assert types(mapping.columns_of(SchemaType.AVRO, "string")) == ["string"]
 
 
-@pytest.mark.parametrize("schema_type", [SchemaType.PROTOBUF, SchemaType.JSON])
-def test_other_types_of_schemas_are_refused_until_they_work(schema_type: SchemaType) -> None:
+def test_schemas_of_json_are_refused_until_they_work() -> None:
     with pytest.raises(SchemaError, match="not supported yet"):
-        mapping.columns_of(schema_type, "{}")
+        mapping.columns_of(SchemaType.JSON, "{}")

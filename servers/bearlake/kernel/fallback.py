@@ -28,8 +28,8 @@ from bearlake.kernel.pulsar.routing import entry_routing
 from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
 from bearlake.kernel.typed.avro_decode import decode_avro
 from bearlake.kernel.typed.avro_encode import encode_avro
-from bearlake.kernel.typed.protobuf_decode import decode_protobuf
 from bearlake.kernel.typed.protobuf_encode import encode_protobuf
+from bearlake.kernel.typed.protobuf_values import decode_protobuf
 
 __all__ = [
     "ColumnBuilder",

@@ -5,7 +5,7 @@
     avro_reader   numbers, texts, blocks, and values below OPAQUE nodes
     avro_encode   columns to Avro values (C: also sources, which checks the columns)
     protobuf      how the nodes of a Protobuf message are written (C: protobuf_wires)
-    protobuf_decode, protobuf_reader, protobuf_encode   as those of Avro (C: also protobuf_parts, protobuf_values)
+    protobuf_values, protobuf_reader, protobuf_encode   as those of Avro (C: also protobuf_parts, protobuf_wires)
     slots         the growing columns of a decoder (C: also nodes, which reads the schema)
 
 In C, `decode` and `encode` are the calls of all formats, and `map_keys` finds keys that a map has twice.

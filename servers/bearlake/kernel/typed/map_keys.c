@@ -1,4 +1,4 @@
-/* Finds keys that a map has twice. Contract: avro_values.py, protobuf_decode.py. */
+/* Finds keys that a map has twice. Contract: avro_values.py, protobuf_values.py. */
 #include "typed/decoder.h"
 
 #define PAIRS_MAX 16 /* keys of a map that are compared pair by pair */

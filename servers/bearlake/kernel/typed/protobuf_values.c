@@ -1,4 +1,4 @@
-/* Appends what was read of a message to the columns. Contract: protobuf_decode.py. */
+/* Appends what was read of a message to the columns. Contract: protobuf_values.py. */
 #include "typed/protobuf.h"
 
 #include <stdio.h>
