@@ -37,7 +37,7 @@ def test_a_newcomer_follows_readme_and_getting_started(tmp_path: Path) -> None:
 
 def test_make_up_starts_bearlake_up() -> None:
     done = subprocess.run(
-        ["make", "--dry-run", "up", "ARGS=--no-tour"],
+        ["make", "--no-print-directory", "--dry-run", "up", "ARGS=--no-tour"],
         cwd=ROOT,
         capture_output=True,
         text=True,

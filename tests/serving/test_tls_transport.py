@@ -134,6 +134,18 @@ def test_bytes_leave_in_order_and_only_as_the_client_reads(scene: Scene) -> None
     assert scene.calls == ["pause", "resume"]
 
 
+def test_a_rest_that_tls_need_not_hold_resumes_the_protocol(scene: Scene) -> None:
+    """TLS asks to go on only after it has asked to stop. For a rest below its own limit it never asks to stop."""
+    scene.tls.is_full = True
+    scene.transport.write(bytes(PIECE_BYTES + 40 * KIB))
+    assert scene.calls == ["pause"]
+
+    scene.tls.drain()
+
+    assert len(scene.tls.held) == 40 * KIB
+    assert scene.calls == ["pause", "resume"]
+
+
 def test_the_limit_of_a_protocol_applies(scene: Scene) -> None:
     scene.transport.set_write_buffer_limits(high=1024 * KIB)
     scene.tls.is_full = True

@@ -44,10 +44,13 @@ class TlsTransport(asyncio.Transport):
         self._is_held = True
 
     def release(self) -> None:
-        """Pass on what waits: the socket's transport has taken what TLS held."""
+        """Pass on what waits: the socket's transport has taken what TLS held.
+
+        The protocol resumes unless TLS holds a piece again: if it does not, nothing waits here, and no further release would come.
+        """
         self._is_held = False
         self._pass_on()
-        if self._is_paused and self.get_write_buffer_size() <= self._low_bytes:
+        if self._is_paused and not self._is_held:
             self._is_paused = False
             self._protocol.resume_writing()
 
@@ -65,7 +68,7 @@ class TlsTransport(asyncio.Transport):
                 self._queue.append(view)
                 self._queued_bytes += len(view)
         self._pass_on()
-        if not self._is_paused and self.get_write_buffer_size() > self._high_bytes:
+        if self._is_held and not self._is_paused and self.get_write_buffer_size() > self._high_bytes:
             self._is_paused = True
             self._protocol.pause_writing()
 

@@ -10,7 +10,7 @@ and enums that its fields use, and only what decides how they are written; other
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -60,13 +60,22 @@ def of_message(text: str, indexes: Indexes) -> str:
     """Return the text of one message of the schema with this text. Raises `SchemaError`: there is no such message."""
     files = _parsed(text).files
     path = _path(files[-1], indexes)
+    try:
+        return text_of(_of_message(files, path), indexes)
+    except ValueError as error:  # texts that are no UTF-8
+        raise SchemaError("the schema's descriptors are malformed") from error
+
+
+def _of_message(files: Sequence[FileDescriptorProto], path: str) -> Iterator[bytes]:
+    """Yield the serialized files with what the message needs."""
     needed = _needed(files, path)
     kept = [file for file in (_file(file, needed) for file in files) if file is not None]
     homes = {f".{name}": file.name for file in kept for name in _names(file)}
     for file in kept:
         used = {homes[name] for message in file.message_type for name in _references(message) if name in homes}
         file.dependency.extend(other.name for other in kept if other.name in used - {file.name})
-    return text_of((file.SerializeToString(deterministic=True) for file in kept), indexes)
+    for file in kept:
+        yield file.SerializeToString(deterministic=True)
 
 
 @lru_cache(_SCHEMAS_KEPT_COUNT)
