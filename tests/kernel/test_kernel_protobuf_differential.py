@@ -1,6 +1,5 @@
 """The native codec of Protobuf messages and the Python one agree on every input, hostile ones included."""
 
-from collections.abc import Callable
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 
-from bearlake.errors import BearlakeError, Corrupt
+from bearlake.errors import Corrupt
 from bearlake.kernel import (
     ProtoCoding,
     ProtoLabel,
@@ -29,34 +28,10 @@ from bearlake.table.typed import protobuf
 from bearlake.table.typed.model import TypedColumns
 from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, files_of
 from fixtures.protobuf_random import ProtobufRandom
+from fixtures.typed_kernels import column, outcome, plain, sources
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BYTES_MAX = 2**31 - 1
-
-
-def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except (BearlakeError, ValueError, BufferError) as error:
-        return type(error), str(error)
-
-
-def column(values: list[bytes | None]) -> tuple[bytes | None, bytes, bytes]:
-    """Validity, offsets and content of a binary column."""
-    offsets, content, bits = bytearray(4), b"".join(value or b"" for value in values), bytearray(len(values) // 8 + 1)
-    end = 0
-    for at, value in enumerate(values):
-        end += len(value or b"")
-        offsets += end.to_bytes(4, "little")
-        bits[at >> 3] |= (value is not None) << (at & 7)
-    return bytes(bits) if None in values else None, bytes(offsets), content
-
-
-def plain(answer: Any) -> Any:
-    """What a kernel returned, with bytes for all buffers."""
-    if isinstance(answer, list | tuple) and not isinstance(answer[0] if answer else None, type):
-        return [plain(part) for part in answer]
-    return bytes(answer) if isinstance(answer, memoryview) else answer
 
 
 def decoded(
@@ -70,13 +45,6 @@ def decoded(
 ) -> Any:
     arguments = (*column(values), 0, len(values), skip, is_verified, limit)
     return plain(outcome(module.decode_protobuf, columns.nodes, columns.wires, *arguments))
-
-
-def sources(slots: list[Any], start: int = 0) -> list[TypedSource]:
-    return [
-        TypedSource(start if at == 0 else 0, length - (start if at == 0 else 0), *buffers)
-        for at, (length, _, *buffers) in enumerate(slots)
-    ]
 
 
 def agree(native: ModuleType, columns: TypedColumns, values: list[bytes | None], **options: int) -> Any:

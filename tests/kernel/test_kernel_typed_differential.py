@@ -1,7 +1,6 @@
 """The native codec of typed columns and the Python one agree on every input, hostile ones included."""
 
 import json
-from collections.abc import Callable
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -10,41 +9,17 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from bearlake.errors import BearlakeError, Corrupt
+from bearlake.errors import Corrupt
 from bearlake.kernel import TypedKind, TypedNode, TypedOutcome, TypedSource, fallback
 from bearlake.kernel.typed.avro_reader import AvroReader
 from bearlake.table.typed import mapping
 from bearlake.table.typed.model import SchemaType, TypedColumns
 from fixtures.avro_cases import CASES, NANS
 from fixtures.avro_random import AvroRandom
+from fixtures.typed_kernels import column, outcome, plain, sources
 
 SETTINGS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BYTES_MAX = 2**31 - 1
-
-
-def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except (BearlakeError, ValueError, BufferError) as error:
-        return type(error), str(error)
-
-
-def column(values: list[bytes | None]) -> tuple[bytes | None, bytes, bytes]:
-    """Validity, offsets and content of a binary column."""
-    offsets, content, bits = bytearray(4), b"".join(value or b"" for value in values), bytearray(len(values) // 8 + 1)
-    end = 0
-    for at, value in enumerate(values):
-        end += len(value or b"")
-        offsets += end.to_bytes(4, "little")
-        bits[at >> 3] |= (value is not None) << (at & 7)
-    return bytes(bits) if None in values else None, bytes(offsets), content
-
-
-def plain(answer: Any) -> Any:
-    """What `decode_avro` or `encode_avro` returned, with bytes for all buffers."""
-    if isinstance(answer, list | tuple) and not isinstance(answer[0] if answer else None, type):
-        return [plain(part) for part in answer]
-    return bytes(answer) if isinstance(answer, memoryview) else answer
 
 
 def decoded(
@@ -57,13 +32,6 @@ def decoded(
     limit: int = BYTES_MAX,
 ) -> Any:
     return plain(outcome(module.decode_avro, nodes, *column(values), 0, len(values), skip, is_verified, limit))
-
-
-def sources(slots: list[Any], start: int = 0) -> list[TypedSource]:
-    return [
-        TypedSource(start if at == 0 else 0, length - (start if at == 0 else 0), *buffers)
-        for at, (length, _, *buffers) in enumerate(slots)
-    ]
 
 
 def agree(native: ModuleType, nodes: Any, values: list[bytes | None], **options: int) -> Any:
