@@ -22,7 +22,6 @@ deepest levels become binary columns, so that the others fit.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -30,6 +29,7 @@ from bearlake.kernel import CHECKED_KINDS, DECIMAL_DIGITS_MAX, NODES_MAX, TypedK
 from bearlake.table.typed import avro_types
 from bearlake.table.typed.avro_leaves import LEAVES, TIMES
 from bearlake.table.typed.avro_types import PRIMITIVES, AvroType, short_name
+from bearlake.table.typed.fitting import Made, TooWide, most_levels
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns, TypedField
 from bearlake.table.typed.naming import RESERVED, Names
 
@@ -50,17 +50,10 @@ def columns_of(
 ) -> TypedColumns:
     """Return the typed columns of a schema; `references` are the schemas whose names it uses. Raises `SchemaError`."""
     schema = avro_types.parse(text, references)
-    columns = _mapped(schema, levels_max, columns_max)
-    if columns is not None:
-        return columns
-    enough, levels = 0, levels_max
-    while levels - enough > 1:  # fewer levels never have more columns
-        middle = (enough + levels) // 2
-        found = _mapped(schema, middle, columns_max)
-        if found is None:
-            levels = middle
-        else:
-            columns, enough = found, middle
+    try:
+        columns = most_levels(lambda levels: _Mapper(levels, columns_max).columns(schema), levels_max)
+    except RecursionError as error:
+        raise SchemaError("the schema is nested too deeply") from error
     if columns is None:
         raise SchemaError(f"the schema has more than {columns_max} columns at its top level")
     return columns
@@ -79,35 +72,10 @@ def value_nodes(text: str, references: Sequence[str] = ()) -> tuple[TypedNode, .
         return ()
     try:
         return _Mapper(LEVELS_MAX, COLUMNS_MAX).whole(schema)
-    except _TooWide as error:
+    except TooWide as error:
         raise SchemaError(f"the schema has more than {NODES_MAX} types") from error
     except RecursionError as error:
         raise SchemaError("the schema is nested too deeply") from error
-
-
-def _mapped(schema: AvroType, levels_max: int, columns_max: int) -> TypedColumns | None:
-    """Return the typed columns, None if there are too many."""
-    try:
-        return _Mapper(levels_max, columns_max).columns(schema)
-    except _TooWide:
-        return None
-    except RecursionError as error:
-        raise SchemaError("the schema is nested too deeply") from error
-
-
-class _TooWide(Exception):
-    """There are more columns than allowed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """A node that was added, and its column."""
-
-    index: int
-    type: str
-    arrow: pa.DataType
-    is_nullable: bool
-    children: tuple[TypedField, ...] = ()
 
 
 class _Mapper:
@@ -158,25 +126,25 @@ class _Mapper:
 
     def _add(self, path: str) -> int:
         if len(self._nodes) >= self._nodes_max:
-            raise _TooWide
+            raise TooWide
         self._nodes.append(TypedNode(TypedKind.NULL))
         self._paths.append(path)
         return len(self._nodes) - 1
 
-    def _leaf(self, path: str, node: TypedNode, type_: str, arrow: pa.DataType) -> _Made:
+    def _leaf(self, path: str, node: TypedNode, type_: str, arrow: pa.DataType) -> Made:
         index = self._add(path)
         self._nodes[index] = node
         self._column_count += 1
         if self._column_count > self._columns_max:
-            raise _TooWide
-        return _Made(
+            raise TooWide
+        return Made(
             index=index,
             type=type_,
             arrow=arrow,
             is_nullable=node.null_branch >= 0 or node.kind in CHECKED_KINDS or node.kind == TypedKind.NULL,
         )
 
-    def _any(self, avro: AvroType, path: str, level: int) -> _Made:
+    def _any(self, avro: AvroType, path: str, level: int) -> Made:
         """Add a type at a level: the level of the struct, list or map that it would be."""
         if avro.kind != "union":
             return self._one(avro, path, level, -1)
@@ -188,7 +156,7 @@ class _Mapper:
             return self._one(avro.below[1 - null], path, level, null)
         return self._union(avro, path, level)
 
-    def _one(self, avro: AvroType, path: str, level: int, null: int) -> _Made:
+    def _one(self, avro: AvroType, path: str, level: int, null: int) -> Made:
         if avro.kind == "null":
             return self._leaf(path, TypedNode(TypedKind.NULL, null), "boolean", pa.bool_())
         if avro.kind in ("array", "map"):
@@ -224,7 +192,7 @@ class _Mapper:
         self._open.pop()
         return tuple(indices), tuple(fields)
 
-    def _union(self, avro: AvroType, path: str, level: int) -> _Made:
+    def _union(self, avro: AvroType, path: str, level: int) -> Made:
         if level > self._levels_max:
             return self._binary(avro, path, -1)
         index = self._add(path)
@@ -242,7 +210,7 @@ class _Mapper:
         self._nodes[index] = TypedNode(TypedKind.UNION, children=tuple(indices))
         return _struct(index, tuple(fields), is_nullable=len(fields) < len(indices))
 
-    def _list(self, avro: AvroType, path: str, level: int, null: int) -> _Made:
+    def _list(self, avro: AvroType, path: str, level: int, null: int) -> Made:
         if level > self._levels_max:
             return self._binary(avro, path, null)
         index = self._add(path)
@@ -252,13 +220,13 @@ class _Mapper:
             self._nodes[index] = TypedNode(TypedKind.ARRAY, null, children=(made.index,))
             arrow = pa.list_(pa.field("element", made.arrow))
             children = (_field("element", below, made),)
-            return _Made(index=index, type="list", arrow=arrow, is_nullable=null >= 0, children=children)
+            return Made(index=index, type="list", arrow=arrow, is_nullable=null >= 0, children=children)
         below = _join(path, "key")
         key = self._leaf(below, TypedNode(TypedKind.STRING), "string", pa.string())
         over = _join(path, "value")
         value = self._any(avro.below[0], over, level + 1)
         self._nodes[index] = TypedNode(TypedKind.MAP, null, children=(key.index, value.index))
-        return _Made(
+        return Made(
             index=index,
             type="map",
             arrow=pa.map_(pa.string(), pa.field("value", value.arrow)),
@@ -266,7 +234,7 @@ class _Mapper:
             children=(_field("key", below, key), _field("value", over, value)),
         )
 
-    def _duration(self, avro: AvroType, path: str, level: int, null: int) -> _Made:
+    def _duration(self, avro: AvroType, path: str, level: int, null: int) -> Made:
         if level > self._levels_max:
             return self._binary(avro, path, null)
         index = self._add(path)
@@ -278,7 +246,7 @@ class _Mapper:
         self._nodes[index] = TypedNode(TypedKind.RECORD, null, children=tuple(made.index for _, made in parts))
         return _struct(index, fields, is_nullable=null >= 0)
 
-    def _scalar(self, avro: AvroType, path: str, null: int) -> _Made:
+    def _scalar(self, avro: AvroType, path: str, null: int) -> Made:
         kind = avro.kind
         if kind == "enum":
             symbols = tuple(symbol.encode() for symbol in avro.symbols)
@@ -300,7 +268,7 @@ class _Mapper:
         found = TIMES.get((kind, logical), LEAVES[kind]) if isinstance(logical, str) else LEAVES[kind]
         return self._leaf(path, TypedNode(found[0], null), found[1], found[2])
 
-    def _fixed(self, avro: AvroType, path: str, null: int) -> _Made:
+    def _fixed(self, avro: AvroType, path: str, null: int) -> Made:
         if avro.size == 0:
             return self._leaf(path, TypedNode(TypedKind.PRESENT, null), "boolean", pa.bool_())
         if avro.size > _FIXED_COLUMN_BYTES_MAX:
@@ -309,7 +277,7 @@ class _Mapper:
         type_ = "uuid" if is_uuid else f"fixed[{avro.size}]"
         return self._leaf(path, TypedNode(TypedKind.FIXED, null, avro.size), type_, pa.binary(avro.size))
 
-    def _binary(self, avro: AvroType, path: str, null: int) -> _Made:
+    def _binary(self, avro: AvroType, path: str, null: int) -> Made:
         made = self._leaf(path, TypedNode(TypedKind.OPAQUE, null), "binary", pa.binary())
         self._opaque.append((made.index, avro))
         return made
@@ -360,9 +328,7 @@ class _Mapper:
 _STRING = AvroType("string", "string")
 
 
-def _field(
-    name: str, path: str, made: _Made, aliases: tuple[str, ...] = (), *, is_nullable: bool = False
-) -> TypedField:
+def _field(name: str, path: str, made: Made, aliases: tuple[str, ...] = (), *, is_nullable: bool = False) -> TypedField:
     return TypedField(
         name=name,
         path=path,
@@ -374,9 +340,9 @@ def _field(
     )
 
 
-def _struct(index: int, fields: tuple[TypedField, ...], *, is_nullable: bool) -> _Made:
+def _struct(index: int, fields: tuple[TypedField, ...], *, is_nullable: bool) -> Made:
     arrow = pa.struct([pa.field(item.name, item.arrow) for item in fields])
-    return _Made(index=index, type="struct", arrow=arrow, is_nullable=is_nullable, children=fields)
+    return Made(index=index, type="struct", arrow=arrow, is_nullable=is_nullable, children=fields)
 
 
 def _decimal(avro: AvroType) -> tuple[int, int] | None:

@@ -23,7 +23,6 @@ Source: Protocol Buffers, "Field Presence", "Well-Known Types".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from bearlake.kernel import PROTO_KINDS, ProtoCoding, ProtoLabel, ProtoWire, TypedKind, TypedNode
+from bearlake.table.typed.fitting import Made, TooWide, most_levels
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns, TypedField
 from bearlake.table.typed.naming import RESERVED, Names
 
@@ -105,17 +105,7 @@ def columns_of(
         SchemaError: the files are malformed, there is no such message, or it has too many columns.
     """
     message = _message(files, indexes)
-    columns = _mapped(message, levels_max, columns_max)
-    if columns is not None:
-        return columns
-    enough, levels = 0, levels_max
-    while levels - enough > 1:  # fewer levels never have more columns
-        middle = (enough + levels) // 2
-        found = _mapped(message, middle, columns_max)
-        if found is None:
-            levels = middle
-        else:
-            columns, enough = found, middle
+    columns = most_levels(lambda levels: _Mapper(levels, columns_max).columns(message), levels_max)
     if columns is None:
         raise SchemaError(f"the message has more than {columns_max} columns at its top level")
     return columns
@@ -142,29 +132,6 @@ def _message(files: Sequence[bytes], indexes: Sequence[int]) -> Descriptor:
     if message is None:
         raise SchemaError(f"the schema has no message at {list(indexes)}")
     return message
-
-
-def _mapped(message: Descriptor, levels_max: int, columns_max: int) -> TypedColumns | None:
-    """Return the typed columns, None if there are too many."""
-    try:
-        return _Mapper(levels_max, columns_max).columns(message)
-    except _TooWide:
-        return None
-
-
-class _TooWide(Exception):
-    """There are more columns than allowed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """A node that was added, and its column."""
-
-    index: int
-    type: str
-    arrow: pa.DataType
-    is_nullable: bool
-    children: tuple[TypedField, ...] = ()
 
 
 class _Mapper:
@@ -199,24 +166,24 @@ class _Mapper:
 
     def _add(self, path: str, wire: ProtoWire) -> int:
         if len(self._nodes) >= self._columns_max * _NODES_PER_COLUMN:
-            raise _TooWide
+            raise TooWide
         self._nodes.append(TypedNode(TypedKind.NULL))
         self._wires.append(wire)
         self._paths.append(path)
         return len(self._nodes) - 1
 
-    def _leaf(self, path: str, node: TypedNode, wire: ProtoWire) -> _Made:
+    def _leaf(self, path: str, node: TypedNode, wire: ProtoWire) -> Made:
         index = self._add(path, wire)
         self._nodes[index] = node
         self._column_count += 1
         if self._column_count > self._columns_max:
-            raise _TooWide
+            raise TooWide
         type_, arrow = _COLUMNS[TypedKind(node.kind)]
         may_not_fit = wire.coding in (ProtoCoding.STRING, ProtoCoding.TIMESTAMP)
         if wire.coding == ProtoCoding.TIMESTAMP:
             type_, arrow = "timestamptz", pa.timestamp("us", tz="UTC")
         is_nullable = may_not_fit or wire.label == ProtoLabel.EXPLICIT
-        return _Made(index=index, type=type_, arrow=arrow, is_nullable=is_nullable)
+        return Made(index=index, type=type_, arrow=arrow, is_nullable=is_nullable)
 
     def _fields(
         self, message: Descriptor, path: str, level: int, names: Names
@@ -236,14 +203,14 @@ class _Mapper:
         self._open.pop()
         return tuple(indices), tuple(fields)
 
-    def _any(self, item: FieldDescriptor, path: str, level: int, oneof: int) -> _Made:
+    def _any(self, item: FieldDescriptor, path: str, level: int, oneof: int) -> Made:
         """Add a field at a level: the level of the struct, list or map that it would be."""
         if item.is_repeated:
             return self._list(item, path, level)
         label = ProtoLabel.EXPLICIT if item.has_presence else ProtoLabel.IMPLICIT
         return self._one(item, path, level, ProtoWire(_CODINGS[item.type], item.number, label, oneof))
 
-    def _list(self, item: FieldDescriptor, path: str, level: int) -> _Made:
+    def _list(self, item: FieldDescriptor, path: str, level: int) -> Made:
         coding = _CODINGS[item.type]
         entry = item.message_type
         if coding == ProtoCoding.MESSAGE and entry is not None and entry.GetOptions().map_entry:
@@ -255,16 +222,16 @@ class _Mapper:
         self._nodes[index] = TypedNode(TypedKind.ARRAY, children=(made.index,))
         arrow = pa.list_(pa.field("element", made.arrow))
         children = (_field("element", below, made, None),)
-        return _Made(index=index, type="list", arrow=arrow, is_nullable=False, children=children)
+        return Made(index=index, type="list", arrow=arrow, is_nullable=False, children=children)
 
-    def _map(self, item: FieldDescriptor, entry: Descriptor, path: str, level: int) -> _Made:
+    def _map(self, item: FieldDescriptor, entry: Descriptor, path: str, level: int) -> Made:
         index = self._add(path, ProtoWire(number=item.number, label=ProtoLabel.REPEATED))
         key, value = (
             self._one(field, f"{path}.{field.name}", level + 1, ProtoWire(_CODINGS[field.type], field.number))
             for field in (entry.fields_by_number[1], entry.fields_by_number[2])
         )
         self._nodes[index] = TypedNode(TypedKind.MAP, children=(key.index, value.index))
-        return _Made(
+        return Made(
             index=index,
             type="map",
             arrow=pa.map_(key.arrow, pa.field("value", value.arrow)),
@@ -272,7 +239,7 @@ class _Mapper:
             children=(_field("key", f"{path}.key", key, None), _field("value", f"{path}.value", value, None)),
         )
 
-    def _one(self, item: FieldDescriptor, path: str, level: int, wire: ProtoWire) -> _Made:
+    def _one(self, item: FieldDescriptor, path: str, level: int, wire: ProtoWire) -> Made:
         """Add a value, written as `wire` says."""
         if item.enum_type is not None:
             return self._enum(item.enum_type, path, wire)
@@ -294,9 +261,9 @@ class _Mapper:
         self._nodes[index] = TypedNode(TypedKind.RECORD, children=indices)
         arrow = pa.struct([pa.field(field.name, field.arrow) for field in fields])
         is_nullable = wire.label == ProtoLabel.EXPLICIT
-        return _Made(index=index, type="struct", arrow=arrow, is_nullable=is_nullable, children=fields)
+        return Made(index=index, type="struct", arrow=arrow, is_nullable=is_nullable, children=fields)
 
-    def _enum(self, enum: EnumDescriptor, path: str, wire: ProtoWire) -> _Made:
+    def _enum(self, enum: EnumDescriptor, path: str, wire: ProtoWire) -> Made:
         symbols: dict[int, bytes] = {}
         for value in enum.values:
             symbols.setdefault(value.number, value.name.encode())  # the first of several names (`allow_alias`)
@@ -310,7 +277,7 @@ def _kind(coding: ProtoCoding) -> tuple[int, int, int, int]:
     return kind, -1, 0, 20 if kind == TypedKind.DECIMAL else 0
 
 
-def _field(name: str, path: str, made: _Made, number: int | None) -> TypedField:
+def _field(name: str, path: str, made: Made, number: int | None) -> TypedField:
     return TypedField(
         name=name,
         path=path,
