@@ -26,8 +26,8 @@ class Owner(Protocol):
     def close_if_login_ended(self) -> bool:
         """Close the connection if the client is not logged in any more; returns whether that is so."""
 
-    def close(self, reason: str, label: str) -> None:
-        """Close the connection at once; `label`: the reason for metrics."""
+    def close(self, why: str, reason: str) -> None:
+        """Close the connection at once; `reason` is for metrics."""
 
     def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool = True) -> asyncio.Task[None]:
         """Run the work of a request; it continues after the client has gone unless `is_cancelled_on_close`."""
