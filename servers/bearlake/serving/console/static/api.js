@@ -40,7 +40,7 @@ export function useLogin() {
 }
 
 /** Send one request; return its JSON (or text). Throws `ApiError`, and AbortError if `signal` ends it. */
-export async function call(api, method, path, body, signal) {
+export async function call(api, method, path, body, signal, read = firstOf) {
   const headers = { Accept: "application/json, text/plain" };
   if (authorization) headers.Authorization = authorization;
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -56,7 +56,7 @@ export async function call(api, method, path, body, signal) {
     throw new ApiError(0, "The console's server does not answer.", api);
   }
   const isJson = (response.headers.get("Content-Type") || "").includes("json");
-  const answer = isJson && text ? firstOf(text) : text;
+  const answer = isJson && text ? read(text) : text;
   if (!response.ok) throw new ApiError(response.status, messageOf(answer, response), api);
   return answer;
 }
@@ -71,7 +71,7 @@ function firstOf(text) {
 }
 
 function messageOf(answer, response) {
-  if (answer && typeof answer === "object") return answer.detail || answer.message || answer.title || response.statusText;
+  if (answer && typeof answer === "object") return answer.detail || answer.error?.message || answer.message || answer.reason || answer.title || response.statusText;
   return String(answer || response.statusText).slice(0, 300);
 }
 
@@ -97,6 +97,7 @@ export async function cluster(signal) {
   if (clusterId === null) {
     const answer = await call("rest", "GET", "/v3/clusters", undefined, signal);
     clusterId = answer.data[0].cluster_id;
+    facts.clusterId = clusterId;
   }
   return `/v3/clusters/${encodeURIComponent(clusterId)}`;
 }
