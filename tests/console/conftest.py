@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.compacted_folder import compact
 from fixtures.console_lake import Lake, fill
 from fixtures.server_process import started
 from fixtures.waiting import WAIT_S
@@ -38,6 +39,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, chromium_path: str) -> Iterat
     with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
         running = Lake(process)
         fill(running)
+        compact(folder / "data")
         yield running
 
 
