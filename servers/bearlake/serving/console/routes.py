@@ -46,13 +46,13 @@ _PASSED: Mapping[str, Sequence[tuple[str, re.Pattern[str]]]] = {
         ("GET", re.compile(r"/(config|mode)(/.*)?")),
     ],
 }
-_UP = re.compile(r"(^|/)(\.|%2e){1,2}(/|$)", re.IGNORECASE)
+_UP = re.compile(r"(^|/|%2f)(\.|%2e){1,2}(/|%2f|$)", re.IGNORECASE)
 """A segment that leads elsewhere once a server has resolved it."""
 
 
 def passes(api: str, method: str, path: str) -> bool:
     """Return whether a request goes on to an API; `path` is as it was sent, without its query."""
-    if "\\" in path or _UP.search(path):
+    if "\\" in path or "%5c" in path.lower() or _UP.search(path):
         return False
     return any(
         method in methods.split() and pattern.fullmatch(path) is not None for methods, pattern in _PASSED.get(api, ())

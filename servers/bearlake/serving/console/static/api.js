@@ -75,7 +75,7 @@ function messageOf(answer, response) {
   return String(answer || response.statusText).slice(0, 300);
 }
 
-/** All items of a list that comes in pages, at most `most` pages. */
+/** All items of a list that comes in pages, at most `most` pages; `isCut` of the answer: there are more. */
 export async function pages(path, items, query, signal, most = 20) {
   const found = [];
   let after = null;
@@ -87,6 +87,7 @@ export async function pages(path, items, query, signal, most = 20) {
     after = answer.next;
     if (after === null || after === undefined) break;
   }
+  found.isCut = after !== null && after !== undefined;
   return found;
 }
 
@@ -110,7 +111,16 @@ export async function rest(method, path, body, signal) {
   return call("rest", method, (await cluster(signal)) + path, body, signal);
 }
 
-/** Load data now, after each login, when `deps` change, and every `everyMs` while the page can be seen. */
+const LONG_COUNT = 2_000;
+const LONG_PAUSE_MS = 30_000;
+
+/** The pause between two loads of a list: a long one takes the servers and the page more time. */
+export const pauseOf = (count, everyMs) => (count > LONG_COUNT ? Math.max(everyMs, LONG_PAUSE_MS) : everyMs);
+
+/**
+ * Load data now, after each login, when `deps` change, and every `everyMs` while the page can be seen; or `data.pauseMs` after it, if the
+ * data has that.
+ */
 export function useData(load, deps, everyMs = 0) {
   const [state, setState] = useState({ data: undefined, error: null, atMs: 0 });
   const [round, setRound] = useState(0);
@@ -119,15 +129,17 @@ export function useData(load, deps, everyMs = 0) {
     const control = new AbortController();
     let timer;
     const run = async () => {
+      let pauseMs = everyMs;
       try {
         if (!document.hidden || everyMs === 0) {
           const data = await load(control.signal);
+          pauseMs = data?.pauseMs ?? everyMs;
           if (!control.signal.aborted) setState({ data, error: null, atMs: Date.now() });
         }
       } catch (error) {
         if (!control.signal.aborted) setState((before) => ({ ...before, error }));
       }
-      if (everyMs && !control.signal.aborted) timer = setTimeout(run, everyMs);
+      if (everyMs && !control.signal.aborted) timer = setTimeout(run, pauseMs);
     };
     run();
     return () => {

@@ -1,6 +1,6 @@
 // Pulsar subscriptions: those of the streams that a search finds, and one of them with consumers, lag and a reset.
 import { html, useEffect, useState } from "../lib.js";
-import { facts, rest, useData } from "../api.js";
+import { facts, pauseOf, rest, useData } from "../api.js";
 import { count, plural } from "../format.js";
 import { Badge, CommandLine, Figure, Heading, Loaded, Table, Text, href } from "../parts.js";
 import { curlOf, pathOf, pulsar, statisticsOf, subscriptionsOf, topicOf } from "../pulsar.js";
@@ -10,6 +10,7 @@ import { Reset, TARGETS } from "./reset.js";
 
 const STREAM_COUNT_MAX = 40;
 const SETTLE_MS = 300;
+const EVERY_MS = 10_000;
 const AT_ONCE = 6;
 const PULSAR_TARGETS = TARGETS.filter(([to]) => to !== "shift" && to !== "offset");
 const TONES = { None: "" };
@@ -27,7 +28,7 @@ async function load(search, signal) {
     const found = await Promise.all(part.map((stream) => subscriptionsOf(stream, signal)));
     part.forEach((stream, index) => rows.push(...found[index].map((name) => ({ stream, name }))));
   }
-  return { rows, askedCount: asked.length, streamCount: matching.length };
+  return { rows, askedCount: asked.length, streamCount: matching.length, pauseMs: pauseOf(topics.length, EVERY_MS) };
 }
 
 const COLUMNS = [
@@ -44,7 +45,7 @@ export function Subscriptions() {
     return () => clearTimeout(timer);
   }, [search]);
   const isThere = Boolean(facts.urls.pulsar);
-  const state = useData(async (signal) => (isThere ? load(settled, signal) : { rows: [], askedCount: 0, streamCount: 0 }), [settled], 10_000);
+  const state = useData(async (signal) => (isThere ? load(settled, signal) : { rows: [], askedCount: 0, streamCount: 0 }), [settled], EVERY_MS);
   return html`
     <${Heading} title="Pulsar subscriptions" lead=${state.data && plural(state.data.rows.length, "subscription")} />
     <${GroupTabs} now="subscriptions" />
