@@ -75,8 +75,11 @@ def _answered(
     chosen = dataclasses.replace(settings, tables=tables)
     try:
         found = asyncio.run(lake.query(chosen, statement, is_live=is_live, names=names))
-    except (Invalid, Overloaded) as error:
-        return {"kind": type(error).__name__, "error": _shortened(str(error))}
+    except Overloaded as error:
+        reason = str(error).partition("\n")[0].replace("tables.query_memory_bytes_max", "catalog.sql.engine_bytes_max")
+        return {"kind": "Overloaded", "error": _shortened(reason)}
+    except Invalid as error:
+        return {"kind": "Invalid", "error": _shortened(str(error))}
     except BearlakeError as error:
         return {"kind": "Unavailable", "error": _shortened(str(error))}
     return _shown(found)

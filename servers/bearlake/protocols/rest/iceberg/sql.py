@@ -72,6 +72,8 @@ class SqlPlaces:
         """The places of clients that use one or wait for one."""
         self._uses: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
+        self._running_count = 0
+        metrics.SQL_RUNNING.set_function(lambda: self._running_count)
         metrics.SQL_WAITING.set_function(self._waiting.total)
         metrics.SQL_WAITING_MAX.set(settings.waiting_count_max)
         metrics.SQL_RUNNING_MAX.set(settings.concurrent_count_max)
@@ -91,11 +93,11 @@ class SqlPlaces:
                 if self._waiting.total() >= settings.waiting_count_max:
                     raise Overloaded("too many statements wait: try again later")
             async with self._waited(client, own, until), self._waited(client, self._free, until):
-                metrics.SQL_RUNNING.inc()
+                self._running_count += 1
                 try:
                     yield
                 finally:
-                    metrics.SQL_RUNNING.dec()
+                    self._running_count -= 1
         finally:
             self._uses[client] -= 1
             if not self._uses[client]:
