@@ -1,4 +1,4 @@
-"""Statements of clients run in processes of their own: what they see, and what ends them. Real servers, and the catalog of `bearlake up`."""
+"""Statements of clients run in processes of their own: what they see, and what ends them; by the catalog of `bearlake up`."""
 
 import json
 import urllib.error

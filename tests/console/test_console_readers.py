@@ -41,7 +41,9 @@ def test_the_three_kinds_of_readers_are_one_step_apart(page: Any, lake: Lake) ->
     expect(page.get_by_role("row")).to_have_count(2)
 
 
-def test_a_share_group_shows_its_members_and_its_lag_in_records_and_time(page: Any, lake: Lake, keep_picture: Any) -> None:
+def test_a_share_group_shows_its_members_and_its_lag_in_records_and_time(
+    page: Any, lake: Lake, keep_picture: Any
+) -> None:
     with sharing(lake.process.kafka, "packers", "orders") as consumer:
         until_read(consumer)
         open_page(page, lake, "share-groups/packers")

@@ -44,7 +44,9 @@ class Upstream:
             request.transport.abort()
             return response
         if request.path.endswith("/stats"):
-            return web.Response(status=307, headers={"Location": self.url + request.path.removesuffix("stats") + "partitions"})
+            return web.Response(
+                status=307, headers={"Location": self.url + request.path.removesuffix("stats") + "partitions"}
+            )
         if request.path.endswith("/internalStats"):
             return web.Response(status=307, headers={"Location": self.url + "/admin/v2/brokers/health"})
         if request.path == "/v1/transactions":
@@ -269,7 +271,11 @@ def test_a_console_that_others_reach_does_not_lead_to_an_api_on_loopback() -> No
     check_exposure("0.0.0.0", {"admin": "http://lake:9644"})
     named = {f"{api}_url": "http://lake:1" for api in ("admin", "rest", "registry")}
     listener = open_listener(ConsoleSettings(port=0), "console")
-    assert set(ConsoleServer(listener, ConsoleSettings(host="0.0.0.0", **named), {}).urls) == {"admin", "rest", "registry"}
+    assert set(ConsoleServer(listener, ConsoleSettings(host="0.0.0.0", **named), {}).urls) == {
+        "admin",
+        "rest",
+        "registry",
+    }
     listener.socket.close()
     with pytest.raises(Invalid, match=r"console\.admin_url"):
         check_exposure("0.0.0.0", {"rest": "http://lake:8082", "admin": "http://localhost:9644"})

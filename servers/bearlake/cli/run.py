@@ -164,7 +164,8 @@ def up(
 def console(config: Path | None, ready_file: Path | None, **given: Any) -> int:
     """Serve the console, a web page about a running deployment, until Ctrl-C.
 
-    It speaks the admin API, REST, the schema registry, Pulsar's HTTP API and the Iceberg REST catalog, with the login of the person at the browser. `bearlake up` has it already.
+    It speaks the admin API, REST, the schema registry, Pulsar's HTTP API and the Iceberg REST catalog, with the login of the person at the
+    browser. `bearlake up` has it already.
     """
     app_console = server_module("bearlake.app.console")
 

@@ -66,7 +66,10 @@ class AccessRoutes:
         kind, _, name = asked.principal.partition(":")
         if kind != PRINCIPAL_KINDS[0] or not name:
             raise Invalid(f"principal {asked.principal[:100]!r}: expected User:name")
-        who, resource = Principal(kind, name, frozenset(asked.group), host=host_of(asked.host)), Resource(asked.resource)
+        who, resource = (
+            Principal(kind, name, frozenset(asked.group), host=host_of(asked.host)),
+            Resource(asked.resource),
+        )
         found = await self._access.select(RuleFilter(resource=resource))
         matching: list[AccessRule] = []
         async for part in in_turns(found.rules):

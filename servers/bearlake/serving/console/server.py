@@ -79,5 +79,5 @@ class ConsoleServer:
 
 
 def _default(api: str, settings: ConsoleSettings) -> str:
-    """Return where an API is that nothing names; empty: the console has no page for it. Other machines never reach loopback (`OPTIONAL`)."""
+    """Return where an API is that no setting names; empty: the console has no page for it (`OPTIONAL`)."""
     return URLS[api] if api not in OPTIONAL or is_loopback(settings.host) else ""

@@ -119,9 +119,7 @@ class ShareGroupRoutes:
         targets = await self._targets(keys, asked, bounds)
         if not asked.validate_only:
             await self._check_empty(name)
-            with self._streams.audit.change(
-                who, Operation.ALTER, Resource.GROUP.value, name, "share group offsets"
-            ):
+            with self._streams.audit.change(who, Operation.ALTER, Resource.GROUP.value, name, "share group offsets"):
                 await self._move(name, targets)
         shown = [_moved(name, view, key, positions.get(key), target, bounds[key]) for key, target in targets.items()]
         return answer(site.listing("KafkaShareGroupOffsetList", f"/share-groups/{name}/offsets", shown))
