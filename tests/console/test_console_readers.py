@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.console_lake import Lake, sharing, until_read
+from fixtures.console_lake import Lake
 from fixtures.waiting import WAIT_S
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright (part of dev)")
@@ -44,8 +44,7 @@ def test_the_three_kinds_of_readers_are_one_step_apart(page: Any, lake: Lake) ->
 def test_a_share_group_shows_its_members_and_its_lag_in_records_and_time(
     page: Any, lake: Lake, keep_picture: Any
 ) -> None:
-    with sharing(lake.process.kafka, "packers", "orders") as consumer:
-        until_read(consumer)
+    with lake.sharing("packers", "orders"):
         open_page(page, lake, "share-groups/packers")
         expect(page.get_by_role("heading", name="Members")).to_be_visible()
         members = page.get_by_role("group", name="Members")
