@@ -19,7 +19,7 @@ PASSWORDS = {"alice": "of one stream", "bob": "of nothing"}
 SETTINGS = {
     "authentication": {"mechanisms": ["PLAIN"]},
     "access": {"super_users": ["User:root"], "allow_if_no_rule": False},
-    "catalog": {"sql": {"process_bytes_max": 800_000_000, "deadline_ms": 60_000, "row_count_max": 5}},
+    "catalog": {"sql": {"process_bytes_max": 800_000_000, "deadline_ms": 110_000, "row_count_max": 5}},
 }
 
 

@@ -164,6 +164,6 @@ export function Subscription({ stream, name }) {
         />`}
       `}
     <//>
-    <${CommandLine} text=${topicOf(stream) ? curlOf("GET", `${pathOf(stream)}/stats`) : "–"} />
+    <${CommandLine} text=${topicOf(stream) ? curlOf("GET", `${pathOf(stream)}/${state.data?.isPartitioned ? "partitioned-stats" : "stats"}`) : "–"} />
   `;
 }
