@@ -85,6 +85,11 @@ async def test_a_group_of_another_protocol_is_no_share_group(rest: RestNode) -> 
     assert (await rest.get(path(rest, "/g"))).status == 404
 
 
+@pytest.mark.parametrize("name", ["%00", "absent", "a" * 40_000, "%ED%A0%80"])
+async def test_a_name_that_no_group_has_is_not_found(rest: RestNode, name: str) -> None:
+    assert (await rest.get(path(rest, f"/{name}"))).status in (400, 404, 414)
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from aiohttp import web
 
 from bearlake.errors import NotFound
+from bearlake.metadata.defaults import is_group_name
 from bearlake.metadata.model import PartitionBounds, PartitionKey, partition_index
 from bearlake.protocols.rest.problems import Problem, partition_not_found
 from bearlake.protocols.rest.settings import RestSettings
@@ -127,7 +128,7 @@ class ShareGroupRoutes:
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _find(self, name: str) -> ShareGroup | None:
-        saved = await self._streams.metadata.groups.load(name)
+        saved = await self._streams.metadata.groups.load(name) if is_group_name(name) else None
         group = None if saved is None else restore(name, saved)
         return group if isinstance(group, ShareGroup) else None
 
