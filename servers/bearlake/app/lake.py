@@ -6,7 +6,7 @@ columns that no table has yet.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -62,16 +62,29 @@ async def all_streams(metadata: Metadata) -> Sequence[Stream]:
     return found
 
 
+async def _named(metadata: Metadata, names: Sequence[str]) -> Sequence[Stream]:
+    found = []
+    for name in names:
+        with suppress(NotFound):
+            found.append(await metadata.streams.get(name))
+    return found
+
+
 async def query(
-    settings: Settings, sql: str, progress: QueryProgress | None = None, *, is_live: bool = True
+    settings: Settings,
+    sql: str,
+    progress: QueryProgress | None = None,
+    *,
+    is_live: bool = True,
+    names: Sequence[str] | None = None,
 ) -> QueryResult:
-    """Run one statement over the tables of all streams, with its `progress`.
+    """Run one SELECT over the tables of these streams (None: of all), with its `progress`; streams that do not exist are left out.
 
     `is_live`: with every record that was acknowledged before; else with those that compaction has put into the tables. Raises as
     `table.query.query` and `Views.view`.
     """
     async with opened(settings) as lake:
-        streams = await all_streams(lake.metadata)
+        streams = await all_streams(lake.metadata) if names is None else await _named(lake.metadata, names)
         run = partial(table_query.query, lake.tables, streams, sql, will_have_table=_will_have_table, progress=progress)
         if not is_live:
             return await run()
