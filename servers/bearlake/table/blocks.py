@@ -37,7 +37,8 @@ from bearlake.table.schema import (
     VALUE,
 )
 from bearlake.table.sparse import SparseFile
-from bearlake.table.typed_rows import TypedFooter, file_schema, restored
+from bearlake.table.typed_footer import TypedFooter
+from bearlake.table.typed_rows import file_schema, restored
 from bearlake.table.value_pages import pages_of
 
 _OTHER_COLUMNS = tuple(name for name in COLUMNS if name != VALUE)
@@ -109,7 +110,7 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
     """
     typed = footer.typed
     pages: Sequence[kernel.ValuePage] | None = None
-    if typed is not None and not typed.has_values(group):
+    if typed is not None and not typed.is_complete(group):
         columns = columns_of(_complete(file, footer, typed, group))
     else:
         pages = _value_pages(file, footer, group)
@@ -201,7 +202,7 @@ def columns_of(table: pa.Table, names: Sequence[str] = COLUMNS) -> kernel.Column
 
 
 def _complete(file: SparseFile, footer: Footer, typed: TypedFooter, group: int) -> pa.Table:
-    """Read our columns of a row group, with the values that the file leaves out."""
+    """Read our columns of a row group, with the values and keys that the file leaves out."""
     rows = _read(file, footer, group, file_schema(typed.columns.book).names)
     try:
         return restored(rows, typed, group)
