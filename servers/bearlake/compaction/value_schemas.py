@@ -158,13 +158,14 @@ class ValueSchemas:
             if key is not None and (book is None or book.key is None) and too_old(live, TYPED_KEYS):
                 key = None
             parts = [part for part in (value, key) if part is not None]
-            self._note_old(live, [part for part in parts if part.rules.mode is ValueMode.ELIDE], is_keyed=is_keyed)
             if not parts:
+                self._note_old(live, parts, is_keyed=is_keyed)
                 return None
             try:
                 book = await self._extended(stream, book, parts)
             except Conflict:
                 continue
+            self._note_old(live, parts, is_keyed=is_keyed)
             for part in parts:
                 self._remember(stream, part)
             return self._plan_of(book, value, key, live)
@@ -232,10 +233,10 @@ class ValueSchemas:
                 results[at] = result
         raise Conflict(f"work items ask for more than {self._settings.schema_count_max} schemas, one after the other")
 
-    def _note_old(self, live: Sequence[Server], elided: Sequence[_PartWork], *, is_keyed: bool) -> None:
+    def _note_old(self, live: Sequence[Server], parts: Sequence[_PartWork], *, is_keyed: bool) -> None:
         """Say which live processes are too old for what the stream's settings ask for."""
         format_ = TYPED_KEYS if is_keyed else ELIDED_VALUES
-        if any(part.found.protobuf for part in elided):
+        if any(part.found.protobuf for part in parts):
             format_ = max(format_, ELIDED_MESSAGES)
         old = [server.name for server in too_old(live, format_)]
         metrics.COMPACTION_TOO_OLD.set(len(old))
