@@ -99,7 +99,7 @@ async def test_keys_get_columns_only_after_the_last_process_that_cannot_read_the
     assert (row["id"], row["_value"], row["_key"]) == (1, None, key_of(of_key, 1))
     assert "_key_schema_id" not in row
 
-    await servers.deregister(old.server)
+    await servers.leave(old.server)
     await lake.produce(stream, framed(of_value, value(2)), key=key_of(of_key, 2))
     await lake.compact(stream)
 

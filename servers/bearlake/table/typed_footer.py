@@ -41,7 +41,11 @@ class TypedFooter:
 
     def is_complete(self, group: int) -> bool:
         """Return whether the row group has all its values and keys."""
-        return group < len(self.crcs) and self.crcs[group] is None and self.has_keys(group)
+        return self.has_values(group) and self.has_keys(group)
+
+    def has_values(self, group: int) -> bool:
+        """Return whether the row group has all its values."""
+        return group < len(self.crcs) and self.crcs[group] is None
 
     def has_keys(self, group: int) -> bool:
         """Return whether the row group has all its keys."""
