@@ -17,7 +17,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from bearlake.compaction.model import ItemResult, WorkItem
@@ -289,15 +288,11 @@ class ValueSchemas:
 
     def _with_part(self, book: ColumnBook, part: _PartWork, last_id: int, names: Collection[str]) -> ColumnBook:
         """Return the book with the columns of the part's new schemas."""
-        ids, messages = _new_ids(part, book), _new_messages(part)
-        schemas = [(id_, None, partial(codec_of, part.found.avro[id_])) for id_ in sorted(ids)]
-        schemas += [
-            (message.schema_id, message, partial(_codec_of_message, part.found.protobuf[message.schema_id], message))
-            for message in messages
-        ]
-        for schema_id, message, codec in schemas:
+        schemas: list[tuple[int, MessageKey | None]] = [(id_, None) for id_ in sorted(_new_ids(part, book))]
+        schemas += [(message.schema_id, message) for message in _new_messages(part)]
+        for schema_id, message in schemas:
             try:
-                fields = codec().fields
+                fields = _codec(part.found, schema_id, message).fields
                 book = with_schema(
                     book,
                     schema_id,
@@ -316,8 +311,11 @@ class ValueSchemas:
         return book
 
 
-def _codec_of_message(schema: WriterSchema, message: MessageKey) -> ValueCodec:
-    return codec_of(message_of(schema, message.indexes))
+def _codec(found: FoundSchemas, schema_id: int, message: MessageKey | None) -> ValueCodec:
+    """Return the codec of an Avro schema, or of a message of a Protobuf schema. Raises `SchemaUnusable`."""
+    if message is None:
+        return codec_of(found.avro[schema_id])
+    return codec_of(message_of(found.protobuf[schema_id], message.indexes))
 
 
 def _new_ids(part: _PartWork, book: ColumnBook | None) -> list[int]:
