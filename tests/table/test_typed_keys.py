@@ -28,8 +28,9 @@ KEYS = {8: writer_schema(order(("id", "long"), ("city", "string")))}
 KEY = framed(8, number(2**40) + text("Bonn"))
 
 
-def rows_of(file: ValueFile) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pq.read_table(pa.BufferReader(b"".join(file.finished.parts))).to_pylist()
+def rows_of(file: ValueFile, *columns: str) -> list[dict[str, Any]]:
+    table = pq.read_table(pa.BufferReader(b"".join(file.finished.parts)), columns=list(columns) or None)
+    found: list[dict[str, Any]] = table.to_pylist()
     return found
 
 
@@ -50,7 +51,7 @@ async def test_every_avro_key_is_served_as_it_was_produced_and_compared_whole(ca
 
     ref = await file.put(store)
     assert await served(store, ref) == b"".join(file.batches)
-    assert (rows_of(file)[0]["_key"] is None) == (case.outcome.name == "EXACT")
+    assert (rows_of(file, "_key")[0]["_key"] is None) == (case.outcome.name == "EXACT")
     footer = await DataFileReader(store, DataFileSettings(thread_count=0)).footer(ref)
     assert read_keyed(await sparse(store, ref), footer, 0)["_key"].to_pylist() == keys
     assert footer.key_bytes(0) == sum(len(key or b"") for key in keys)
@@ -101,7 +102,7 @@ def test_only_books_with_columns_of_keys_have_the_new_format() -> None:
 
 async def test_keys_without_a_header_are_the_column_key_beside_values_that_stay_bytes() -> None:
     store = MemoryObjectStore()
-    plan = replace(keyed(plan_of({}), {8: writer_schema("string")}, schema_id=8), types_values=False)
+    plan = replace(keyed(plan_of({}), {8: writer_schema("string", is_framed=False)}, schema_id=8), types_values=False)
 
     file = ValueFile(plan, [[[framed(7, value(1)), b"x", None]]], key_at=[text("a"), None, b"\x04a"].__getitem__)
 

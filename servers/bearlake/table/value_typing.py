@@ -124,8 +124,7 @@ def _joined_errors(errors: pa.StringArray, others: pa.StringArray) -> pa.StringA
     """Return the texts of both, the first ones first."""
     if others.null_count == len(others):
         return errors
-    both = pc.binary_join_element_wise(errors, others, "; ", null_handling="skip")
-    both = pc.if_else(pc.and_(pc.is_null(errors), pc.is_null(others)), None, both)
+    both = pc.coalesce(pc.binary_join_element_wise(errors, others, "; "), errors, others)
     return pc.utf8_slice_codeunits(both, 0, ERROR_LENGTH_MAX)
 
 
