@@ -114,7 +114,7 @@ async def test_keys_without_a_header_are_the_column_key_beside_values_that_stay_
     ]
     assert [row["_value"] for row in rows] == [framed(7, value(1)), b"x", None]
     assert [row["_schema_id"] for row in rows] == [None] * 3
-    assert [(row["_error"] or "").partition(":")[0] for row in rows] == ["", "", "KEY_TRUNCATED"]
+    assert [(row["_error"] or "").partition(":")[0] for row in rows] == ["", "", "KEY_COUNT"]
     assert await served(store, await file.put(store)) == b"".join(file.batches)
 
 
