@@ -120,7 +120,10 @@ class Planner:
         bounds = await self._bounds(streams)
         found: list[Task] = []
         for stream in streams:
-            for index, stop in sorted(end.streams[stream.name].ends.items()):
+            stops = end.streams.get(stream.name)
+            if stops is None or stops.id != str(stream.id):  # it is newer than the end
+                continue
+            for index, stop in sorted(stops.ends.items()):
                 if pushed.partitions is not None and index not in pushed.partitions:
                     continue
                 low = max(start.at(stream.name, str(stream.id), index), pushed.start)
