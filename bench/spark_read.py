@@ -4,7 +4,7 @@
 
 Both read the same records in one Spark session with two cores, all columns, into Spark's sink `noop`. The CPU seconds are those of Spark
 (JVM and Python workers) and of the server, so reading through a server counts in full. The first round of each warms up and does not count;
-a figure is the median of the others. With `--tail`, compaction does not run, so all is read from the log; otherwise all is read from Parquet files.
+a figure is the median of the others. All is read from Parquet files; with `--tail`, compaction does not run, and all is read from the log.
 With `--kafka`, Apache Kafka has the same records, and Spark's Kafka source reads them there, too.
 The jars of Spark's Kafka source come from Maven, as for `tests/spark`. Goal: at least 1.5 times the records per CPU second.
 """
