@@ -9,7 +9,8 @@ import pytest
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.errors import Conflict, OutOfRange
-from bearlake.live.log_rows import LogRows, LogRowsSettings, Part
+from bearlake.live.log_rows import LogRows, Part
+from bearlake.live.settings import LogRowsSettings
 from bearlake.streams.catalog import StreamView
 from bearlake.table.column_book import decode_book
 from bearlake.table.projection import Columns, kafka_schema, table_schema

@@ -8,7 +8,7 @@ fails, or goes on at the start offset.
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from random import SystemRandom
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from bearlake.compaction.value_schemas import NOTHING, Requested, ValueSchemas
 from bearlake.compaction.windows import read_window, windows
 from bearlake.compaction.workbench import MIB
 from bearlake.errors import Conflict, Corrupt, NotFound, OutOfRange, Unavailable
+from bearlake.live.settings import LogRowsSettings
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange, SwapObject
 from bearlake.metadata.model import (
@@ -52,27 +53,6 @@ log = logging.getLogger(__name__)
 _RESOLVE_COUNT_MAX = 20
 """Look-ups in a row that name an object which is gone."""
 _MICROSECONDS = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRowsSettings:
-    """Limits of reading the log as rows. Memory of a reader: a window, and some row groups."""
-
-    window_bytes: int = 16 * MIB
-    """Bytes of record batches that are read at once, unless one slice has more."""
-    row_group_bytes: int = 8 * MIB
-    """Bytes of the decoded rows that are returned at once."""
-    slices_per_lookup: int = 1_000
-    """Slices that one look-up in the metadata store returns."""
-    batch_bytes_max: int = 256 * MIB
-    """Uncompressed records of one batch; a larger batch has no rows."""
-    read_concurrent_count: int = 8
-    """Objects read at once."""
-    footer_count_max: int = 16
-    """Footers of data files in memory."""
-    schema_count_max: int = 256
-    """Schemas that the values of one window may name, beyond those that have columns already."""
-    files: DataFileSettings = field(default_factory=lambda: DataFileSettings(thread_count=0))
 
 
 class Part(NamedTuple):
@@ -104,7 +84,7 @@ class LogRows:
         self._store = store
         self._settings = settings or LogRowsSettings()
         self._values = values
-        self._files = DataFileReader(store, self._settings.files)
+        self._files = DataFileReader(store, DataFileSettings(thread_count=0))  # the loop has a thread of its own
         self._footers: OrderedDict[str, Footer] = OrderedDict()
         self._requested: dict[int, Requested] = {}
 
@@ -158,11 +138,11 @@ class LogRows:
             if bounds is None or bounds.start >= bounds.last_stable:
                 continue
             found = (await self._metadata.log.locate(key, bounds.last_stable - 1, limit=1)).slices
-            if found and found[0].kind is ObjectKind.WAL:
-                try:
-                    await self._decoded(stream, found[:1], [], await self._plan(stream), is_typed=True)
-                except NotFound:  # compacted meanwhile, so its schemas have their columns
-                    continue
+            plan = await self._plan(stream)
+            if plan is None or not found or found[0].kind is not ObjectKind.WAL:
+                continue
+            with suppress(NotFound):  # compacted meanwhile, so its schemas have their columns
+                await self._decoded(stream, found[:1], [], plan, is_typed=True)
 
     async def _located(self, part: Part, at: int, *, skips_lost: bool) -> tuple[int, Sequence[LocatedSlice]]:
         """Return where the part goes on, and slices from there."""

@@ -65,7 +65,7 @@ class Planner:
         options = self._options
         if options.pattern is None:
             names = options.names or tuple(name for name, _ in options.assigned)
-            return [await self._metadata.streams.get(name) for name in names]
+            return [await self._metadata.streams.get(name) for name in dict.fromkeys(names)]
         found: list[Stream] = []
         after = ""
         while page := await self._metadata.streams.list(after=after, limit=_PAGE_COUNT):

@@ -80,7 +80,9 @@ class Stores:
 
     async def _open(self, settings: Settings) -> None:
         self.metadata, store = await open_stores(settings, self._closing)
-        self.rows = LogRows(self.metadata, store, values=_once(lambda: self._values(settings, store)))
+        self.rows = LogRows(
+            self.metadata, store, settings.live.rows, values=_once(lambda: self._values(settings, store))
+        )
 
     def _values(self, settings: Settings, store: Any) -> Any:
         """Open what typed columns need. The libraries take a second to load."""
