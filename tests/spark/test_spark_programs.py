@@ -19,7 +19,7 @@ from fixtures.spark_programs import kill, program, said
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
-COUNT = 3_000
+COUNT = 1_500
 ORDER = {
     "type": "record",
     "name": "Order",

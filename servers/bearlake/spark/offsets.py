@@ -9,9 +9,11 @@ query began. Spark asks for the first offsets again after a crash, and "latest" 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from bearlake.errors import Corrupt, Unsupported
+
+K = TypeVar("K")
 
 FORMAT_VERSION = 1
 
@@ -75,7 +77,7 @@ def _decoded(fields: Mapping[str, Any]) -> dict[str, StreamOffsets]:
     }
 
 
-def shares(backlog: Mapping[tuple[str, int], int], limit: int) -> dict[tuple[str, int], int]:
+def shares(backlog: Mapping[K, int], limit: int) -> dict[K, int]:
     """Divide `limit` among partitions in proportion to their backlog, at least 1 each where there is one. Unit: that of both."""
     total = sum(backlog.values())
     if total <= limit:

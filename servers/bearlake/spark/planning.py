@@ -49,7 +49,7 @@ class Task:
 
 class _Place(NamedTuple):
     stream: str
-    index: int
+    partition: int
 
 
 class Planner:
@@ -254,14 +254,14 @@ class Planner:
         """Return how far a micro-batch may read of each partition."""
         backlog = {place: ends[place] - start for place, start in starts.items()}
         if self._options.offsets_max is not None:
-            backlog = {_Place(*place): count for place, count in shares(backlog, self._options.offsets_max).items()}
+            backlog = shares(backlog, self._options.offsets_max)
         if self._options.bytes_max is not None:
             by_name = {stream.name: stream for stream in streams}
             total = max(1, sum(backlog.values()))
             for place, count in backlog.items():
                 if count:
                     room = max(1, self._options.bytes_max * count // total)
-                    key = by_name[place.stream].partition(place.index)
+                    key = by_name[place.stream].partition(place.partition)
                     backlog[place] = (
                         await self._count_within(key, starts[place], starts[place] + count, room) - starts[place]
                     )
@@ -290,5 +290,5 @@ class Planner:
 def _offsets(streams: Sequence[Stream], ends: Mapping[_Place, int]) -> Offsets:
     found: dict[str, dict[int, int]] = {stream.name: {} for stream in streams}
     for place, end in ends.items():
-        found[place.stream][place.index] = end
+        found[place.stream][place.partition] = end
     return Offsets({stream.name: StreamOffsets(str(stream.id), found[stream.name]) for stream in streams})
