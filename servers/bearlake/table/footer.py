@@ -107,6 +107,21 @@ class Footer:
             found.append(ByteRange(start, start + column.total_compressed_size))
         return found
 
+    def ranges_under(self, group: int, columns: Collection[str]) -> list[ByteRange]:
+        """Return the byte ranges of a row group's columns with all that is nested in them; adjacent ranges are joined."""
+        row_group = self.metadata.row_group(group)
+        found: list[ByteRange] = []
+        for column in (row_group.column(at) for at in range(row_group.num_columns)):
+            if column.path_in_schema.partition(".")[0] not in columns:
+                continue
+            start = _start_of(column)
+            end = start + column.total_compressed_size
+            if found and found[-1].end == start:
+                found[-1] = ByteRange(found[-1].start, end)
+            else:
+                found.append(ByteRange(start, end))
+        return found
+
     def range_of_values(self, group: int) -> ByteRange:
         """Return the byte range of what record batches are made of: our columns, and the typed ones if they replace values or keys."""
         found = self.groups[group]
