@@ -18,9 +18,9 @@ from bearlake.clock import SystemClock
 from bearlake.compaction.aborted import aborted_ranges, of_slices
 from bearlake.compaction.converter import Converter
 from bearlake.compaction.kept_batches import KeepReason, KeptBatches
-from bearlake.compaction.model import AbortedRange, WrittenFile
+from bearlake.compaction.model import AbortedRange, WrittenFile, missing_schemas
 from bearlake.compaction.output import Output, Upload
-from bearlake.compaction.value_schemas import NOTHING, Requested, ValueSchemas
+from bearlake.compaction.value_schemas import NO_PARTS, RequestedParts, ValueSchemas
 from bearlake.compaction.windows import read_window, windows
 from bearlake.compaction.workbench import MIB
 from bearlake.errors import Conflict, Corrupt, NotFound, OutOfRange, Unavailable
@@ -86,7 +86,7 @@ class LogRows:
         self._values = values
         self._files = DataFileReader(store, DataFileSettings(thread_count=0))  # the loop has a thread of its own
         self._footers: OrderedDict[str, Footer] = OrderedDict()
-        self._requested: dict[int, Requested] = {}
+        self._requested: dict[int, RequestedParts] = {}
 
     async def read(
         self, stream: Stream, part: Part, columns: Columns, *, is_typed: bool, skips_lost: bool = False
@@ -226,7 +226,7 @@ class LogRows:
     async def _plan(self, stream: Stream) -> ValuePlan | None:
         """Return how values become columns; called after their slices were located, so that it knows their schemas."""
         assert self._values is not None, "this reader has no typed columns"
-        return await self._values().plan(stream, self._requested.get(stream.number, NOTHING))
+        return await self._values().plan(stream, self._requested.get(stream.number, NO_PARTS))
 
     async def _decoded(
         self,
@@ -256,8 +256,8 @@ class LogRows:
                     pass
             except MissingSchemas as missing:
                 assert is_typed
-                wanted = Requested(tuple(sorted(missing.ids)), tuple(sorted(missing.messages)))
-                self._requested[stream.number] = self._requested.get(stream.number, NOTHING).and_then(wanted)
+                asked = missing_schemas(missing.ids, missing.messages, missing.key_ids, missing.key_messages)
+                self._requested[stream.number] = self._requested.get(stream.number, NO_PARTS).and_missing(asked)
                 plan = await self._plan(stream)
                 continue
             if count := kept.counts[KeepReason.UNDECODABLE.value]:
