@@ -37,7 +37,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory, chromium_path: str) -> Iterat
     """`bearlake up` with some records."""
     folder = tmp_path_factory.mktemp("console")
     config = folder / "settings.yaml"
-    config.write_text(f"catalog: {{sql: {{deadline_ms: {WAIT_MS:.0f}}}}}\n")  # on a busy machine, a process starts slowly
+    config.write_text(
+        f"catalog: {{sql: {{deadline_ms: {WAIT_MS:.0f}}}}}\n"
+    )  # on a busy machine, a process starts slowly
     words = ("up", "--data-dir", folder / "data", "--config", config, "--no-tour")
     with started(*words, ready_file=folder / "ready.json") as process:
         running = Lake(process)

@@ -28,10 +28,15 @@ from bearlake.table.schema import ERROR
 PAGE_COUNT = 1_000
 
 _VALUE_ERRORS = """
-    select split_part(_error, ':', 1) as code, count(*) as record_count, arg_max(_partition_id, _timestamp) as "partition",
+    select code, count(*) as record_count, arg_max(_partition_id, _timestamp) as "partition",
         arg_max(_offset, _timestamp) as "offset", max(_timestamp) as newest, arg_max(_error, _timestamp) as example
-    from {table} where _error is not null group by 1 order by 2 desc, 1
+    from (
+        select split_part(_error, ':', 1) as code, * from {table} where _error is not null
+        union all
+        select regexp_extract(_error, '; (KEY_[A-Z_]+):', 1) as code, * from {table} where regexp_matches(_error, '; KEY_[A-Z_]+:')
+    ) group by 1 order by 2 desc, 1
 """
+"""Of a row whose value and key both have no columns, `_error` names both (`table/value_typing.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +140,7 @@ async def describe(settings: Settings, name: str) -> dict[str, object]:
 
 
 async def value_errors(settings: Settings, name: str) -> list[dict[str, object]]:
-    """Return, by code, the records of a stream's table whose values have no typed columns, with the newest record as an example.
+    """Return, by code, the records of a stream's table whose values or keys have no typed columns, with the newest record as an example.
 
     Empty if there are none, or if the table has no typed columns. Raises `NotFound` as `describe`, and as `table.query.query`.
     """
