@@ -60,8 +60,7 @@ class CatalogRole(Role):
         parts.closing.push_async_callback(opening.close)
         access = TableAccess(streams.catalog, streams.authorizer)
         columns = ColumnReservations(parts.metadata.table_columns)
-        name, bytes_max = settings.tables.catalog_name, settings.catalog.request_bytes_max
-        routes = CatalogRoutes(opening.tables, access, columns, name, bytes_max)
+        routes = CatalogRoutes(opening.tables, access, columns, settings.tables.catalog_name, settings.catalog)
         login = parts.http_login(settings.listeners.catalog)
         live = LiveRoutes(opening.tables, opening.views, access)
         self._server = CatalogServer(
