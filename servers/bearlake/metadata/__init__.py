@@ -266,10 +266,10 @@ class CommitLog(Protocol):
         compaction tasks are forbidden by `ObjectRegister.forbid`.
         """
 
-    async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+    async def slices(self, ranges: Collection[OffsetRange], *, count_max: int | None = None) -> list[LocatedSlice]:
         """Return the slices and segments of the index that overlap the ranges, by partition and offset, as of now.
 
-        Absent partitions and offsets below a start offset are left out.
+        Absent partitions and offsets below a start offset are left out. `count_max`: the first ones only; None: all.
         """
 
     async def swap(self, swap: Swap) -> int:

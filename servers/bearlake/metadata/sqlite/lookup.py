@@ -29,13 +29,21 @@ def locate(
 
 
 def between(
-    connection: sqlite3.Connection, key: PartitionKey, state: PartitionState, start: int, end: int
+    connection: sqlite3.Connection,
+    key: PartitionKey,
+    state: PartitionState,
+    start: int,
+    end: int,
+    count_max: int | None = None,
 ) -> list[LocatedSlice]:
-    """Return all slices that overlap `[start, end)`, except those wholly below the partition's start."""
+    """Return the slices that overlap `[start, end)`, except those wholly below the partition's start. `count_max`: at least as many of the
+    first ones, if there are so many; None: all."""
     start = max(start, state.start)
     if start >= end:
         return []
-    found = index.slices_between(connection, key, start, end)
+    found = index.slices_between(connection, key, start, end, count_max)
+    if count_max is not None and len(found) >= count_max:
+        return found
     unrolled = unrolled_from(connection, key, state, _end(found, start))
     return found + list(takewhile(lambda located: located.slice.base_offset < end, unrolled))
 
