@@ -146,5 +146,5 @@ def _near(delivery_count_max: int) -> int:
 def _lock(edit: Edit, piece: Run, end: int, lock: Run) -> Acquired:
     """Lock the piece up to `end` for one more delivery."""
     found = Acquired(piece.start, end, piece.delivery_count + 1)
-    edit.put(replace(lock, start=found.start, end=end, delivery_count=found.delivery_count))
+    edit.put(replace(lock, start=found.start, end=end, delivery_count=found.delivery_count, unit=piece.unit))
     return found
