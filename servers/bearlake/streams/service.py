@@ -52,6 +52,7 @@ from bearlake.streams.internal_topics import KafkaTopics
 from bearlake.streams.management import Management
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.outcomes import Seen
+from bearlake.streams.own_writes import OwnWrites
 from bearlake.streams.principal import Authorizer, Principal, client_of
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
@@ -154,7 +155,8 @@ class Streams(Management):
         self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
         self._owns_tenure = tenure is None
         self.tenure = tenure or Tenure(metadata.servers, server)
-        self.transactions = TransactionService(metadata, settings.transactions)
+        self.own_writes = OwnWrites(self.catalog)
+        self.transactions = TransactionService(metadata, settings.transactions, self.own_writes.ended)
         self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
         """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
         self._open_groups(peers or Alone(server))
@@ -342,8 +344,10 @@ class Streams(Management):
         """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first.
 
         `is_committed` is for Kafka's clients, which choose between committed records and all. For all others (None), only committed
-        records exist: a partition ends at its last stable offset.
+        records exist: a partition ends at its last stable offset. A fetch that does not wait sees what this server has acknowledged.
         """
+        if wait_ms <= 0:
+            await self.own_writes.shown()
         found = await self._reader.fetch(
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
         )
@@ -366,6 +370,7 @@ class Streams(Management):
         # Cache the bytes before the index points at them, so that a woken reader finds both.
         self._cache.add(ref, buffer, result.slices)
         self._follower.committed(ref, result)
+        self.own_writes.committed(result.position)
 
     def _knows(self, partition: PartitionKey) -> bool:
         return self.catalog.peek_number(stream_number(partition)) is not None
