@@ -53,11 +53,13 @@ class Writer:
         clock: Clock,
         random_source: random.Random,
         seen: outcomes.Seen,
-        on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], None],
+        on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], bool],
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
     ) -> None:
-        """`on_committed` receives every committed object and owns its buffer; `on_fenced` runs once when this server is fenced.
+        """`on_committed` receives every committed object and owns its buffer; it returns whether readers see the commit now.
+
+        `on_fenced` runs once when this server is fenced.
 
         `on_unknown` runs instead when the store has not answered a commit for `commit_unknown_ms_max`, or a bug ended a write.
         `seen` holds the newest log position that this server knows.
@@ -277,9 +279,9 @@ class Writer:
                 return
             others = outcomes.count(result, size)
             if result.position:
-                self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
+                is_applied = self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
                 if here is not None:
-                    here.announce(result.position)  # now, so that the follower need not read the entry
+                    here.announce(result.position, is_applied=is_applied)  # now, so that the follower need not read the entry
             if OutcomeKind.UNSURE in others:
                 await self._seen.read_head()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
