@@ -40,6 +40,9 @@ from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
 
+TICK_S = 0.001
+"""Shortest timer (s). uvloop rounds the time of a timer to ms, and calls it at once if nothing is left: the event loop would spin."""
+
 
 class Writer:
     """One server's write path. Use it from the event loop's thread only."""
@@ -210,7 +213,7 @@ class Writer:
             self._flush(self._take_open(), reason)
 
     def _arm_linger(self, wait_ms: float) -> None:
-        at = self._loop.time() + wait_ms / 1000
+        at = self._loop.time() + max(wait_ms / 1000, TICK_S)
         if self._linger_timer is not None:
             if self._linger_at <= at:
                 return
