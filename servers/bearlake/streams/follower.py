@@ -158,9 +158,9 @@ class Follower:
         self._is_policy_changed = False
 
     def committed(self, ref: ObjectRef, result: ObjectCommitted) -> bool:
-        """Apply this server's own commit at once if it is the next entry; otherwise the log delivers it later. Returns whether it is applied.
+        """Apply this server's own commit at once if it is the next entry, and return whether it is applied.
 
-        So it does if the entry may have transaction changes, which the result of a commit does not have.
+        Otherwise the log delivers it later. So it does if the entry may have transaction changes, which a commit's result does not have.
         """
         self._advance_head(result.position)
         if result.position == self._tail.position + 1 and not result.is_transactional:

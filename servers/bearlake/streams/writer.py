@@ -283,8 +283,8 @@ class Writer:
             others = outcomes.count(result, size)
             if result.position:
                 is_applied = self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
-                if here is not None:
-                    here.announce(result.position, is_applied=is_applied)  # now, so that the follower need not read the entry
+                if here is not None:  # now, so that the follower need not read the entry
+                    here.announce(result.position, is_applied=is_applied)
             if OutcomeKind.UNSURE in others:
                 await self._seen.read_head()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
