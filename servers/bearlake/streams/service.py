@@ -366,11 +366,11 @@ class Streams(Management):
 
     # -- internals -----------------------------------------------------------------------------------------------
 
-    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> None:
+    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
         # Cache the bytes before the index points at them, so that a woken reader finds both.
         self._cache.add(ref, buffer, result.slices)
-        self._follower.committed(ref, result)
         self.own_writes.committed(result.position)
+        return self._follower.committed(ref, result)
 
     def _knows(self, partition: PartitionKey) -> bool:
         return self.catalog.peek_number(stream_number(partition)) is not None
