@@ -1,0 +1,111 @@
+"""Whether bytes are values of a Protobuf schema. No columns are made, so a few bytes never stand for many nulls.
+
+A value is good if a parser of Protobuf takes it: its parts are whole, texts are UTF-8 where the schema asks for it, and it nests at most
+100 levels. Unknown fields, fields of another wire type, and numbers that an enum does not have are no problem. Absent required fields
+(proto2) are not looked for. With a schema's id in front, the path of one of the schema's messages must follow.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, repeat
+from operator import add
+from typing import NamedTuple
+
+from bearlake import kernel
+from bearlake.kernel import OUTCOME_BITS, TypedOutcome
+from bearlake.table.typed import framing
+from bearlake.table.typed.model import SchemaType
+from bearlake.table.typed.protobuf_types import MessageTypes
+
+REASON_LENGTH_MAX = 256
+WHAT = "not a value of the schema that it names"
+_FIRST = (0,)
+_FIRST_PATH = b"\0"
+_OUTCOME_MASK = (1 << OUTCOME_BITS) - 1
+
+
+class _Places(NamedTuple):
+    """Where the messages of values are."""
+
+    roots: Sequence[int]
+    """The type of each message; 0 for a value of no message of the schema."""
+    skips: Iterable[int]
+    """Bytes before each message."""
+    missing: Sequence[int]
+    """The values that are of no message of the schema."""
+
+
+class ProtobufValidity:
+    """Checks values of one Protobuf schema. Threads may share it."""
+
+    def __init__(self, files: Sequence[bytes]) -> None:
+        """`files` are the schema's compiled descriptors, imports first. Raises `SchemaError`."""
+        self._types = MessageTypes(files)
+        self._paths: dict[bytes, int] = {}
+        """Types by their paths as values have them, if each index is one byte."""
+
+    def failures(self, values: Sequence[bytes], skip: int) -> list[int]:
+        """Return the places of the values that are none of the schema, ascending.
+
+        The first `skip` bytes of each are its head, which the path of its message follows. With 0, there is neither head nor path: all
+        values are of the first message. The values have less than 2 GiB in all.
+        """
+        places = self._places(values, skip)
+        statuses = self._statuses(places, values)
+        if not places.missing and not any(statuses):
+            return []
+        return sorted({*places.missing, *(at for at, status in enumerate(statuses) if status)})
+
+    def reason(self, value: bytes, skip: int) -> str:
+        """Return why a value is none of the schema, and the name of the message where the check stopped."""
+        places = self._places([value], skip)
+        if places.missing:
+            head = framing.read_head(value[: framing.PREFIX_BYTES_MAX], SchemaType.PROTOBUF) if skip else None
+            if head is None:
+                return (
+                    f"{WHAT}: no message indexes follow the schema's id"
+                    if skip
+                    else f"{WHAT}: the schema has no message"
+                )
+            return f"{WHAT}: the schema has no message at {list(head.message_indexes)}"[:REASON_LENGTH_MAX]
+        (status,) = self._statuses(places, [value])
+        outcome, name = TypedOutcome(status & _OUTCOME_MASK), self._types.names[status >> OUTCOME_BITS]
+        return f"{WHAT}: {outcome.name} in the message {name}"[:REASON_LENGTH_MAX] if status else WHAT
+
+    def _statuses(self, places: _Places, values: Sequence[bytes]) -> memoryview:
+        starts = list(accumulate(map(len, values), initial=0))
+        ends = starts[1:]
+        numbers = places.roots, map(min, map(add, starts, places.skips), ends), ends
+        buffers = (memoryview(array("i", part)).cast("B") for part in numbers)
+        statuses = kernel.check_protobuf(self._types.starts, self._types.parts, *buffers, b"".join(values))
+        return memoryview(statuses).cast("B").cast("i")
+
+    def _places(self, values: Sequence[bytes], skip: int) -> _Places:
+        first = self._types.roots.get(_FIRST)
+        if first is not None and (not skip or {value[skip : skip + 1] for value in values} == {_FIRST_PATH}):
+            return _Places([first] * len(values), repeat(skip + len(_FIRST_PATH) if skip else 0), ())
+        if first is None:  # a file without messages
+            return _Places([0] * len(values), map(len, values), range(len(values)))
+        roots, skips, missing = [0] * len(values), [0] * len(values), []
+        for at, value in enumerate(values):
+            size = 1 + (value[skip] >> 1) if len(value) > skip else 0
+            root: int | None = self._paths.get(value[skip : skip + size])
+            if root is None:
+                root, size = self._read_path(value, skip)
+            if root is None:
+                missing.append(at)
+            else:
+                roots[at] = root
+            skips[at] = skip + size
+        return _Places(roots, skips, missing)
+
+    def _read_path(self, value: bytes, skip: int) -> tuple[int | None, int]:
+        """Return the type that the path after a head names, None if there is none, and the bytes up to the message."""
+        head = framing.read_head(value[: framing.PREFIX_BYTES_MAX], SchemaType.PROTOBUF)
+        root = None if head is None else self._types.roots.get(head.message_indexes)
+        if head is None or root is None:
+            return None, len(value)
+        size = head.length - skip
+        if size == 1 + (value[skip] >> 1):
+            self._paths[value[skip : skip + size]] = root
+        return root, size
