@@ -3,13 +3,14 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from bearlake.errors import BearlakeError, Invalid, Unavailable
 from bearlake.metadata import Metadata
@@ -22,12 +23,15 @@ from bearlake.streams.admission import Header, admit
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import BadRecord, Checked, Checks, CheckSettings
 from bearlake.streams.configs import StreamRules
+from bearlake.streams.schemas.compiled import Compiled, SchemaCompiler
+from bearlake.streams.schemas.formats import protobuf as protobuf_format
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.validation.settings import ValidationSettings
 from bearlake.streams.value_rules import schema_rules
 from bearlake.telemetry import metrics
 from fixtures.avro_cases import number, record, text
-from fixtures.registered import register, unregister
+from fixtures.registered import SilentRegistry, register, unregister
+from fixtures.waiting import until
 
 ORDER = record("string", "long")
 GOOD = text("x") + number(7)
@@ -97,9 +101,9 @@ async def opened(closing: AsyncExitStack, url: str = "memory:///", **settings: A
     return doors(closing, metadata, **settings)
 
 
-def doors(closing: AsyncExitStack, metadata: Metadata, **settings: Any) -> Door:
+def doors(closing: AsyncExitStack, metadata: Metadata, compiler: SchemaCompiler | None = None, **settings: Any) -> Door:
     validation = ValidationSettings(**{"pause_ms": PAUSE_MS, **settings})
-    checks = Checks(CheckSettings(schemas=validation), metadata.schemas)
+    checks = Checks(CheckSettings(schemas=validation), metadata.schemas, compiler)
     closing.callback(checks.close)
     return Door(metadata, checks)
 
@@ -210,6 +214,93 @@ async def test_a_schema_that_refers_to_others_is_checked_with_them(door: Door) -
     assert bad(await door.check(VALUE, head(schema_id) + number(1))) == [0]
 
 
+# -- Protobuf ------------------------------------------------------------------------------------------------------
+
+LINE = 'syntax = "proto3"; package shop; message Line { string sku = 1; }'
+CART = """syntax = "proto3"; import "line.proto"; message Cart { repeated shop.Line lines = 1; message Note { string text = 1; } }
+    message Empty {}"""
+
+
+class InProcess(SchemaCompiler):
+    """Compiles in this process, when it is allowed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_allowed = asyncio.Event()
+        self.is_allowed.set()
+
+    @override
+    async def compiled(self, type_name: str, text: str, references: Mapping[str, str]) -> Compiled:
+        self.count += 1
+        await self.is_allowed.wait()
+        files = tuple(file.SerializeToString() for file in protobuf_format.parsed(text, references).files)
+        return Compiled(type=type_name, text=text, canonical=text, normalized=text, files=files)
+
+
+async def cart_door(closing: AsyncExitStack, **settings: Any) -> tuple[Door, InProcess, int]:
+    """A door that compiles, and the id of the schema of carts."""
+    compiler = InProcess()
+    door = doors(closing, (await opened(closing)).metadata, compiler, **settings)
+    await register(door.metadata, LINE, "line", type_=SchemaType.PROTOBUF)
+    return door, compiler, await register(door.metadata, CART, type_=SchemaType.PROTOBUF, refers={"line.proto": "line"})
+
+
+async def test_values_of_protobuf_are_checked_as_messages_of_their_path(closing: AsyncExitStack) -> None:
+    door, compiler, schema_id = await cart_door(closing)
+    line, bad_line = b"\x0a\3\x0a\1x", b"\x0a\3\x0a\1\xff"
+    paths = [b"\0" + line, b"\2\0" + line, b"\4\0\0\x0a\1x", b"\2\2", b"\2\2" + bad_line]
+
+    assert await door.check(VALUE, *(head(schema_id) + value for value in paths), None) is None
+    error = await door.check(
+        VALUE, *(head(schema_id) + value for value in (b"\0" + bad_line, b"", b"\2\4", *paths, line))
+    )
+
+    assert bad(error) == [0, 1, 2, 8]
+    assert isinstance(error, BadRecord)
+    assert [reason.rpartition(": ")[2] for reason in error.reasons] == [
+        "TEXT in the message shop.Line",
+        "no message indexes follow the schema's id",
+        "the schema has no message at [2]",
+        "no message indexes follow the schema's id",
+    ]
+    assert compiler.count == 1
+    assert door.at_once(VALUE, head(schema_id) + b"\0" + line) is True
+
+
+async def test_values_without_a_head_are_of_the_first_message(closing: AsyncExitStack) -> None:
+    door, _, schema_id = await cart_door(closing)
+
+    assert bad(await door.check(rules_of_one(schema_id), b"", b"\x0a\0", b"\x0a\1")) == [2]
+
+
+async def test_a_protobuf_schema_that_does_not_compile_is_compiled_once(closing: AsyncExitStack) -> None:
+    door, compiler, _ = await cart_door(closing)
+    broken = await register(door.metadata, 'syntax = "proto3"; message A { Missing m = 1; }', type_=SchemaType.PROTOBUF)
+
+    errors = [await door.check(VALUE, head(broken) + b"\0") for _ in range(3)]
+
+    assert [bad(error) for error in errors] == [[0]] * 3
+    assert f"schema {broken} cannot be checked" in str(errors[0])
+    assert "Missing" in str(errors[2])
+    assert compiler.count == 1
+
+
+async def test_a_compilation_goes_on_when_the_batch_that_needs_it_gives_up(closing: AsyncExitStack) -> None:
+    door, compiler, schema_id = await cart_door(closing, wait_ms_max=20)
+    patient = doors(closing, door.metadata, compiler)
+    compiler.is_allowed.clear()
+
+    errors = [await door.check(VALUE, head(schema_id) + b"\0") for _ in range(2)]
+    waiting = [asyncio.create_task(patient.check(VALUE, head(schema_id) + b"\0")) for _ in range(3)]
+    await until(lambda: compiler.count == 2)
+    compiler.is_allowed.set()
+
+    assert all(isinstance(error, Unavailable) for error in errors)
+    assert await asyncio.gather(*waiting) == [None] * 3
+    await until(lambda: door.at_once(VALUE, head(schema_id) + b"\0") is True)
+    assert compiler.count == 2  # one for each server
+
+
 # -- look-ups ------------------------------------------------------------------------------------------------------
 
 
@@ -253,10 +344,9 @@ async def test_batches_that_arrived_together_share_a_look_up(door: Door) -> None
 async def test_ids_that_are_unknown_again_and_again_are_looked_up_with_a_pause(closing: AsyncExitStack) -> None:
     door = await opened(closing, pause_ms=50)
     loop = asyncio.get_running_loop()
-    assert bad(await door.check(ID, head(1))) == [0]
     began = loop.time()
 
-    for _ in range(3):
+    for _ in range(4):
         assert bad(await door.check(ID, head(1))) == [0]
 
     assert loop.time() - began >= 0.15
@@ -280,33 +370,17 @@ async def test_a_registry_that_does_not_answer_is_a_retriable_error(
 ) -> None:
     door = await opened(closing)
     schema_id = await register(door.metadata, ORDER)
-    silent = Silent(door.metadata.schemas)
+    silent = SilentRegistry(door.metadata.schemas)
     checks = Checks(CheckSettings(schemas=ValidationSettings(wait_ms_max=20)), silent)
     closing.callback(checks.close)
     stuck = Door(door.metadata, checks)
 
     error = await stuck.check(validation, head(schema_id) + GOOD)
-    silent.is_silent = False
+    silent.speak()
 
     assert isinstance(error, Unavailable)
     assert "schema registry did not answer" in str(error)
     assert await stuck.check(validation, head(schema_id) + GOOD) is None
-
-
-class Silent:
-    """A store whose look-ups never end."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self.is_silent = True
-
-    async def subject(self, *arguments: Any) -> Any:
-        if self.is_silent:
-            await asyncio.Event().wait()
-        return await self._inner.subject(*arguments)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 async def test_an_error_of_the_store_is_that_of_the_batch(closing: AsyncExitStack) -> None:
@@ -320,6 +394,26 @@ async def test_an_error_of_the_store_is_that_of_the_batch(closing: AsyncExitStac
 
     assert isinstance(error, Unavailable)
     assert await door.check(VALUE, head(schema_id) + GOOD) is None
+
+
+async def test_a_schema_of_keys_may_be_forgotten_while_those_of_values_are_looked_up(closing: AsyncExitStack) -> None:
+    size = len(json.dumps(record("int") | {"name": "Key"}))
+    door = await opened(closing, cache_bytes_max=size)
+    key_id = await register(door.metadata, record("int") | {"name": "Key"}, "orders-key")
+    value_id = await register(door.metadata, record("int") | {"name": "One"})
+    both = rules(schema__key__validation="value", schema__validation="value")
+    key, value = head(key_id) + number(1), head(value_id) + number(2)
+    assert await door.check(both, None, keys=[key]) is None
+
+    assert await door.check(both, value, keys=[key]) is None
+    assert bad(await door.check(both, value, value[:-1], keys=[key, key])) == [1]
+
+
+async def test_a_batch_whose_reported_problems_are_complete_needs_no_look_up(door: Door) -> None:
+    before = lookups()
+
+    assert bad(await door.check(ID, head(7), *[b"none"] * 100)) == list(range(1, 101))
+    assert lookups() == before
 
 
 # -- bounds --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import FeatureSet, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto, FeatureSet, FileDescriptorProto
 
 from bearlake.kernel import NODES_MAX, ProtoCheck
 from bearlake.table.typed.model import SchemaError
@@ -43,10 +43,10 @@ class MessageTypes:
         """The type of the message at each path."""
         for path, message in _messages(inner, ()):
             self.roots[path] = self._number(message)
-        starts, parts = [0], []
+        starts, parts = [0], list[int]()
         for type_ in self._types:  # grows meanwhile
             for field in sorted(type_.fields, key=lambda field: field.number):
-                parts += self._part(field)
+                parts += self._part(type_.full_name, field)
             starts.append(len(parts) // 3)
         if len(parts) // 3 > NODES_MAX:
             raise SchemaError(f"the schema {own} has more than {NODES_MAX} fields")
@@ -63,14 +63,14 @@ class MessageTypes:
             self._types.append(message)
         return found
 
-    def _part(self, field: FieldDescriptor) -> Sequence[int]:
-        """Return the numbers of a field's part; none if its content is not looked into."""
+    def _part(self, name: str, field: FieldDescriptor) -> Sequence[int]:
+        """Return the numbers of the part of a field of the message `name`; none if its content is not looked into."""
         message, type_ = field.message_type, field.type
         if message is not None:
             check = ProtoCheck.GROUP if type_ == FieldDescriptor.TYPE_GROUP else ProtoCheck.MESSAGE
             return field.number, check, self._number(message)
         if type_ == FieldDescriptor.TYPE_STRING:
-            is_unverified = (field.containing_type.full_name, field.number) in self._unverified
+            is_unverified = (name, field.number) in self._unverified
             return () if is_unverified else (field.number, ProtoCheck.TEXT, 0)
         if type_ == FieldDescriptor.TYPE_BYTES or not field.is_repeated:
             return ()
@@ -86,6 +86,7 @@ def _unverified(file: FileDescriptorProto) -> Iterator[tuple[str, int]]:
     if file.syntax == "proto3":
         return
     default = file.syntax == "editions" and _asks(file, is_asked=True)
+    waiting: list[tuple[str, bool, dict[str, bool], DescriptorProto]]
     waiting = [(file.package, default, {}, message) for message in file.message_type]
     while waiting:
         prefix, is_asked, maps, message = waiting.pop()

@@ -75,9 +75,10 @@ class ProtobufValidity:
     def _statuses(self, places: _Places, values: Sequence[bytes]) -> memoryview:
         starts = list(accumulate(map(len, values), initial=0))
         ends = starts[1:]
-        numbers = places.roots, map(min, map(add, starts, places.skips), ends), ends
-        buffers = (memoryview(array("i", part)).cast("B") for part in numbers)
-        statuses = kernel.check_protobuf(self._types.starts, self._types.parts, *buffers, b"".join(values))
+        begins = map(min, map(add, starts, places.skips), ends)
+        statuses = kernel.check_protobuf(
+            self._types.starts, self._types.parts, _int32(places.roots), _int32(begins), _int32(ends), b"".join(values)
+        )
         return memoryview(statuses).cast("B").cast("i")
 
     def _places(self, values: Sequence[bytes], skip: int) -> _Places:
@@ -109,3 +110,7 @@ class ProtobufValidity:
         if size == 1 + (value[skip] >> 1):
             self._paths[value[skip : skip + size]] = root
         return root, size
+
+
+def _int32(numbers: Iterable[int]) -> memoryview:
+    return memoryview(array("i", numbers)).cast("B")
