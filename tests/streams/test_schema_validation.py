@@ -3,17 +3,13 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typing_extensions import override
 
-from bearlake.errors import BearlakeError, Invalid, Unavailable
-from bearlake.metadata import Metadata
+from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.open import open_metadata
 from bearlake.records.batch import Compression
@@ -23,62 +19,17 @@ from bearlake.streams.admission import Header, admit
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import BadRecord, Checked, Checks, CheckSettings
 from bearlake.streams.configs import StreamRules
-from bearlake.streams.schemas.compiled import Compiled, SchemaCompiler
-from bearlake.streams.schemas.formats import protobuf as protobuf_format
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.validation.settings import ValidationSettings
 from bearlake.streams.value_rules import schema_rules
 from bearlake.telemetry import metrics
 from fixtures.avro_cases import number, record, text
 from fixtures.registered import SilentRegistry, register, unregister
-from fixtures.waiting import until
+from fixtures.schema_door import ID, VALUE, Door, bad, doors, head, lookups, opened, rules, rules_of_one
 
 ORDER = record("string", "long")
 GOOD = text("x") + number(7)
 BAD = text("x")
-PAUSE_MS = 0
-
-
-def head(schema_id: int) -> bytes:
-    return b"\0" + schema_id.to_bytes(4, "big")
-
-
-def rules(**given: str) -> StreamRules:
-    """Rules of the stream `orders`; `configs` with `__` for `.`."""
-    found = {key.replace("__", "."): value for key, value in given.items()}
-    configs.check(found)
-    config_changes.check_consistent(found)
-    return configs.rules(found, schema_rules("orders", found))
-
-
-ID, VALUE = rules(schema__validation="id"), rules(schema__validation="value")
-
-
-@dataclass
-class Door:
-    """Checks of one server, on one of its stores."""
-
-    metadata: Metadata
-    checks: Checks
-    others: list["Door"] = field(default_factory=list)
-
-    async def check(
-        self,
-        rules: StreamRules,
-        *values: bytes | None,
-        keys: Sequence[bytes | None] = (),
-        compression: Compression = Compression.NONE,
-        since: float | None = None,
-    ) -> BearlakeError | None:
-        """Check one batch."""
-        names = keys or [None] * len(values)
-        records = [Record(key=key, value=value) for key, value in zip(names, values, strict=True)]
-        batch = encode(records, codec=compression)
-        return await self.checks.check(batch, int(compression), rules, Checked.NOTHING, since)
-
-    def at_once(self, rules: StreamRules, *values: bytes | None) -> BearlakeError | bool:
-        """Check one batch on the event loop."""
-        return self.checks.at_once(encode([Record(value=value) for value in values]), 0, rules, Checked.NOTHING)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -95,33 +46,9 @@ async def closing() -> AsyncIterator[AsyncExitStack]:
         yield stack
 
 
-async def opened(closing: AsyncExitStack, url: str = "memory:///", **settings: Any) -> Door:
-    metadata = await open_metadata(url)
-    closing.push_async_callback(metadata.close)
-    return doors(closing, metadata, **settings)
-
-
-def doors(closing: AsyncExitStack, metadata: Metadata, compiler: SchemaCompiler | None = None, **settings: Any) -> Door:
-    validation = ValidationSettings(**{"pause_ms": PAUSE_MS, **settings})
-    checks = Checks(CheckSettings(schemas=validation), metadata.schemas, compiler)
-    closing.callback(checks.close)
-    return Door(metadata, checks)
-
-
 @pytest.fixture
 async def door(closing: AsyncExitStack) -> Door:
     return await opened(closing)
-
-
-def bad(error: BearlakeError | None) -> list[int]:
-    """The indexes of the bad records."""
-    assert isinstance(error, BadRecord), error
-    assert len(error.reasons) == len(error.indexes)
-    return list(error.indexes)
-
-
-def lookups() -> float:
-    return metrics.APPEND_SCHEMA_LOOKUPS.value
 
 
 @pytest.mark.parametrize("compression", list(Compression))
@@ -188,11 +115,6 @@ async def test_all_values_may_have_one_schema_and_no_id(door: Door) -> None:
     assert "no such schema" in str(await door.check(rules_of_one(999), GOOD))
 
 
-def rules_of_one(schema_id: int) -> StreamRules:
-    found = {"schema.validation": "value", "table.value.schema_id": str(schema_id)}
-    return configs.rules(found, schema_rules("orders", found))
-
-
 @pytest.mark.parametrize("type_", [SchemaType.PROTOBUF, SchemaType.JSON])
 async def test_values_of_a_type_that_cannot_be_decoded_here_are_refused_by_its_name(
     door: Door, type_: SchemaType
@@ -212,93 +134,6 @@ async def test_a_schema_that_refers_to_others_is_checked_with_them(door: Door) -
 
     assert await door.check(VALUE, head(schema_id) + number(1) * 2) is None
     assert bad(await door.check(VALUE, head(schema_id) + number(1))) == [0]
-
-
-# -- Protobuf ------------------------------------------------------------------------------------------------------
-
-LINE = 'syntax = "proto3"; package shop; message Line { string sku = 1; }'
-CART = """syntax = "proto3"; import "line.proto"; message Cart { repeated shop.Line lines = 1; message Note { string text = 1; } }
-    message Empty {}"""
-
-
-class InProcess(SchemaCompiler):
-    """Compiles in this process, when it is allowed."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.is_allowed = asyncio.Event()
-        self.is_allowed.set()
-
-    @override
-    async def compiled(self, type_name: str, text: str, references: Mapping[str, str]) -> Compiled:
-        self.count += 1
-        await self.is_allowed.wait()
-        files = tuple(file.SerializeToString() for file in protobuf_format.parsed(text, references).files)
-        return Compiled(type=type_name, text=text, canonical=text, normalized=text, files=files)
-
-
-async def cart_door(closing: AsyncExitStack, **settings: Any) -> tuple[Door, InProcess, int]:
-    """A door that compiles, and the id of the schema of carts."""
-    compiler = InProcess()
-    door = doors(closing, (await opened(closing)).metadata, compiler, **settings)
-    await register(door.metadata, LINE, "line", type_=SchemaType.PROTOBUF)
-    return door, compiler, await register(door.metadata, CART, type_=SchemaType.PROTOBUF, refers={"line.proto": "line"})
-
-
-async def test_values_of_protobuf_are_checked_as_messages_of_their_path(closing: AsyncExitStack) -> None:
-    door, compiler, schema_id = await cart_door(closing)
-    line, bad_line = b"\x0a\3\x0a\1x", b"\x0a\3\x0a\1\xff"
-    paths = [b"\0" + line, b"\2\0" + line, b"\4\0\0\x0a\1x", b"\2\2", b"\2\2" + bad_line]
-
-    assert await door.check(VALUE, *(head(schema_id) + value for value in paths), None) is None
-    error = await door.check(
-        VALUE, *(head(schema_id) + value for value in (b"\0" + bad_line, b"", b"\2\4", *paths, line))
-    )
-
-    assert bad(error) == [0, 1, 2, 8]
-    assert isinstance(error, BadRecord)
-    assert [reason.rpartition(": ")[2] for reason in error.reasons] == [
-        "TEXT in the message shop.Line",
-        "no message indexes follow the schema's id",
-        "the schema has no message at [2]",
-        "no message indexes follow the schema's id",
-    ]
-    assert compiler.count == 1
-    assert door.at_once(VALUE, head(schema_id) + b"\0" + line) is True
-
-
-async def test_values_without_a_head_are_of_the_first_message(closing: AsyncExitStack) -> None:
-    door, _, schema_id = await cart_door(closing)
-
-    assert bad(await door.check(rules_of_one(schema_id), b"", b"\x0a\0", b"\x0a\1")) == [2]
-
-
-async def test_a_protobuf_schema_that_does_not_compile_is_compiled_once(closing: AsyncExitStack) -> None:
-    door, compiler, _ = await cart_door(closing)
-    broken = await register(door.metadata, 'syntax = "proto3"; message A { Missing m = 1; }', type_=SchemaType.PROTOBUF)
-
-    errors = [await door.check(VALUE, head(broken) + b"\0") for _ in range(3)]
-
-    assert [bad(error) for error in errors] == [[0]] * 3
-    assert f"schema {broken} cannot be checked" in str(errors[0])
-    assert "Missing" in str(errors[2])
-    assert compiler.count == 1
-
-
-async def test_a_compilation_goes_on_when_the_batch_that_needs_it_gives_up(closing: AsyncExitStack) -> None:
-    door, compiler, schema_id = await cart_door(closing, wait_ms_max=20)
-    patient = doors(closing, door.metadata, compiler)
-    compiler.is_allowed.clear()
-
-    errors = [await door.check(VALUE, head(schema_id) + b"\0") for _ in range(2)]
-    waiting = [asyncio.create_task(patient.check(VALUE, head(schema_id) + b"\0")) for _ in range(3)]
-    await until(lambda: compiler.count == 2)
-    compiler.is_allowed.set()
-
-    assert all(isinstance(error, Unavailable) for error in errors)
-    assert await asyncio.gather(*waiting) == [None] * 3
-    await until(lambda: door.at_once(VALUE, head(schema_id) + b"\0") is True)
-    assert compiler.count == 2  # one for each server
 
 
 # -- look-ups ------------------------------------------------------------------------------------------------------
