@@ -31,7 +31,9 @@ def test_a_newcomer_follows_readme_and_getting_started(tmp_path: Path) -> None:
     assert [value for _, _, key, value in records if key == "ann"] == ["hello", "bye"]
     assert rows == sorted(records)
     assert "every committed record is in the table" in page.output("bearlake table describe")
-    assert "10,000 records counted by SQL, 10,000 different offsets" in tour
+    counted = "10,000 records counted by SQL, 10,000 different offsets"
+    assert f"{counted}: every acknowledged record, at once" in tour
+    assert f"{counted}, from Parquet alone" in tour
     assert "each exactly once and in order, from Parquet" in tour
 
 

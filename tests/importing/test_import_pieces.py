@@ -5,9 +5,9 @@ import struct
 import pytest
 
 from bearlake import kernel
-from bearlake.errors import Corrupt, Unsupported
+from bearlake.errors import Corrupt, Invalid, Unsupported
 from bearlake.importing import batches
-from bearlake.importing.batches import GAP_OFFSETS_MAX, Aborted, Pieces, gap
+from bearlake.importing.batches import EMPTY_BATCH_OFFSETS_MAX, Aborted, Pieces, gap
 from bearlake.kernel import crc32c, fallback
 from bearlake.records.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from bearlake.records.codec import Producer, Record, encode
@@ -86,10 +86,20 @@ def test_a_gap_inside_a_batch_and_after_its_last_record_stays_in_the_batch() -> 
 
 
 def test_a_gap_of_more_than_an_int32_is_several_batches() -> None:
-    found = [(piece.start, piece.end) for piece in gap(5, 5 + GAP_OFFSETS_MAX + 2)]
+    found = [(piece.start, piece.end) for piece in gap(5, 5 + EMPTY_BATCH_OFFSETS_MAX + 2)]
 
-    assert found == [(5, 5 + GAP_OFFSETS_MAX), (5 + GAP_OFFSETS_MAX, 7 + GAP_OFFSETS_MAX)]
+    assert found == [(5, 5 + EMPTY_BATCH_OFFSETS_MAX), (5 + EMPTY_BATCH_OFFSETS_MAX, 7 + EMPTY_BATCH_OFFSETS_MAX)]
     assert list(gap(5, 5)) == []
+
+
+def test_a_gap_beyond_the_limit_is_refused_before_anything_is_made() -> None:
+    pieces = Pieces(3, gap_offsets_max=7)
+
+    assert made(pieces, at(10, batch(b"a"))) == [(3, 10, True), (10, 11, False)]
+    with pytest.raises(Invalid, match=r"no records for 8 offsets from 11 on: expected at most 7"):
+        made(pieces, at(19, batch(b"b")))
+    with pytest.raises(Invalid, match="gap_offsets_max"):
+        made(Pieces(0), at(2**62, batch(b"a")))
 
 
 def test_an_aborted_batch_becomes_empty_and_the_marker_stays() -> None:

@@ -85,9 +85,9 @@ def _will_have_table(stream: Stream) -> bool:
     return stream_configs.table_rules(stream.name, stream.configs).is_enabled
 
 
-def query_rows(settings: Settings, sql: str) -> list[dict[str, object]]:
+def query_rows(settings: Settings, sql: str, *, is_live: bool) -> list[dict[str, object]]:
     """Like `query`, for callers without an event loop; returns rows by column."""
-    found = asyncio.run(query(settings, sql))
+    found = asyncio.run(query(settings, sql, is_live=is_live))
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
 

@@ -104,7 +104,7 @@ def try_next(content: Mapping[str, str], stores: str | None) -> str:
     is_default = kafka.endswith(":9092") and admin.startswith("http://") and admin.endswith(":9644")
     bootstrap = "" if is_default else f" --bootstrap {kafka}"
     statement = '"select _partition_id, _offset, decode(_value) as value from greetings"'
-    sql = "" if stores is None else f"  bearlake sql {statement}{stores}    (some seconds after the records)\n"
+    sql = "" if stores is None else f"  bearlake sql {statement}{stores}\n"
     api = "" if is_default else f" --admin {admin}"
     return f"""\
 Next, in another terminal:

@@ -2,8 +2,8 @@
 
 It creates a stream, produces records to it, consumes all of them with a group, and checks that each came exactly once and in order. It
 prints counts, latencies and what was written. It talks to any Bearlake server, over the network, like any other client. If
-compaction runs, the tour then waits until the same records are in Parquet files of a table, counts them by SQL, and consumes them
-again from these files.
+compaction runs, the tour then counts the same records by SQL at once, waits until they are in Parquet files, counts them in these
+files, and consumes them again from there.
 """
 
 import json
@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -61,8 +61,11 @@ class Admin:
         return content
 
 
-Query = Callable[[str], Sequence[Mapping[str, Any]]]
-"""Runs a SQL query over the tables; returns the rows as mappings by column."""
+class Query(Protocol):
+    """Runs a SQL statement over the tables; returns the rows as mappings by column."""
+
+    def __call__(self, sql: str, *, is_live: bool) -> Sequence[Mapping[str, Any]]:
+        """`is_live`: with every acknowledged record; else with those that are in Parquet files."""
 
 
 def run(
@@ -102,22 +105,29 @@ def run(
 def _table(
     confluent: ModuleType, bootstrap: str, admin: Admin, query: Query, produced: Produced, say: Callable[[str], None]
 ) -> None:
-    """Check the same records again, from the files that compaction wrote."""
+    """Count the same records by SQL before and after compaction, and consume them from the files that it wrote."""
     say("\nThe same records as a table (compaction runs on Spark, which takes some seconds to start)\n")
+    say(f"  sql       {_count(query, produced, is_live=True)}: every acknowledged record, at once")
     seconds = _await_table(admin, produced)
-    say(f"  compact   all of them are in the table {seconds:.1f} s after the last was acknowledged")
+    say(f"  compact   all of them are in Parquet files {seconds:.1f} s after the last was acknowledged")
+    say(f"  sql       {_count(query, produced, is_live=False)}, from Parquet alone")
+    total_s = _consume(confluent, bootstrap, produced)
+    say(f"  consume   {_rate(total_s)}  each exactly once and in order, from Parquet: one copy, two ways to read it")
+
+
+def _count(query: Query, produced: Produced, *, is_live: bool) -> str:
+    """Count the produced records by SQL. Raises `TourFailed` unless each is there once."""
     ranges = " or ".join(
         f"(_partition_id = {p} and _offset >= {produced.start[p]} and _offset < {end})"
         for p, end in produced.end.items()
     )
-    (row,) = query(
+    sql = (
         f"select count(*) as records, count(distinct (_partition_id, _offset)) as offsets from {STREAM} where {ranges}"  # noqa: S608
     )
-    say(f"  sql       {row['records']:,} records counted by SQL, {row['offsets']:,} different offsets")
-    total_s = _consume(confluent, bootstrap, produced)
-    say(f"  consume   {_rate(total_s)}  each exactly once and in order, from Parquet: one copy, two ways to read it")
+    (row,) = query(sql, is_live=is_live)
     if (row["records"], row["offsets"]) != (RECORD_COUNT, RECORD_COUNT):
         raise TourFailed(f"the table has {row['records']:,} of {RECORD_COUNT:,} records")
+    return f"{row['records']:,} records counted by SQL, {row['offsets']:,} different offsets"
 
 
 def _await_table(admin: Admin, produced: Produced) -> float:

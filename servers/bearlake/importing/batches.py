@@ -17,12 +17,13 @@ from struct import error as StructError  # noqa: N812 - the name says which erro
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.errors import BearlakeError, Corrupt, Unsupported
+from bearlake.errors import BearlakeError, Corrupt, Invalid, Unsupported
+from bearlake.importing.settings import GAP_OFFSETS_MAX
 from bearlake.kernel import HEADER_BYTES, BatchHeader
 from bearlake.records.batch import is_control, is_transactional
 from bearlake.streams.history import empty_batch
 
-GAP_OFFSETS_MAX = 2**31 - 1
+EMPTY_BATCH_OFFSETS_MAX = 2**31 - 1
 """Offsets of one empty batch: its last offset delta is an int32."""
 
 _SPAN = Struct(">qi")
@@ -53,10 +54,15 @@ class Piece(NamedTuple):
     """Whether the batch stands for offsets without records that readers see."""
 
 
-def gap(start: int, end: int) -> Iterator[Piece]:
-    """Yield empty batches for the offsets `[start, end)`; nothing if there are none."""
+def gap(start: int, end: int, offsets_max: int = GAP_OFFSETS_MAX) -> Iterator[Piece]:
+    """Yield empty batches for the offsets `[start, end)`; nothing if there are none. Raises `Invalid` beyond `offsets_max`."""
+    if end - start > offsets_max:
+        raise Invalid(
+            f"the source has no records for {end - start} offsets from {start} on: expected at most {offsets_max} "
+            "(imports.source.gap_offsets_max)"
+        )
     while start < end:
-        stop = min(end, start + GAP_OFFSETS_MAX)
+        stop = min(end, start + EMPTY_BATCH_OFFSETS_MAX)
         yield Piece(start, stop, empty_batch(0, stop - start), -1, True)
         start = stop
 
@@ -64,12 +70,20 @@ def gap(start: int, end: int) -> Iterator[Piece]:
 class Pieces:
     """The pieces of one response. `end` is the offset at which the next response begins."""
 
-    def __init__(self, end: int, aborted: Sequence[Aborted] = (), *, may_overlap: bool = False) -> None:
+    def __init__(
+        self,
+        end: int,
+        aborted: Sequence[Aborted] = (),
+        *,
+        may_overlap: bool = False,
+        gap_offsets_max: int = GAP_OFFSETS_MAX,
+    ) -> None:
         """`end`: the end of the target's partition. `aborted`: as the source has given them, in any order.
 
-        `may_overlap`: the first batch may begin before `end`, and is yielded whole.
+        `may_overlap`: the first batch may begin before `end`, and is yielded whole. `gap_offsets_max`: as in the settings.
         """
         self.end = end
+        self._gap_offsets_max = gap_offsets_max
         self._may_overlap = may_overlap
         self._waiting = sorted(aborted, key=lambda item: item.first_offset, reverse=True)
         self._open: set[int] = set()
@@ -81,6 +95,7 @@ class Pieces:
         Raises:
             Unsupported: the source has a message set of magic 0 or 1, from before Kafka 0.11.
             Corrupt: a checksum or the structure of a batch is wrong, or batches overlap.
+            Invalid: a gap has more offsets than allowed.
         """
         whole = _whole_end(records)
         for position, base, header in kernel.batches(records, 0, whole):
@@ -92,7 +107,7 @@ class Pieces:
                 continue  # before the offset that was asked for
             if base < self.end and not self._may_overlap:
                 raise Corrupt(f"the source's batch at offset {base} begins before the end of the target, {self.end}")
-            yield from gap(self.end, base)
+            yield from gap(self.end, base, self._gap_offsets_max)
             if is_aborted or header.record_count == 0:
                 yield from gap(base, end)
             else:

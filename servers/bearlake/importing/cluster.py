@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from bearlake.errors import Denied, Invalid, Unavailable
+from bearlake.errors import Corrupt, Denied, Invalid, Unavailable
 from bearlake.importing.login import SourceLogin
 from bearlake.importing.settings import SourceSettings
 from bearlake.importing.source import Connection
@@ -151,10 +151,13 @@ async def _offsets(connection: Connection, name: str, indexes: Sequence[int], ti
     partitions = [kind.Partition(partition_index=index, timestamp=timestamp) for index in indexes]
     request = kind(replica_id=-1, isolation_level=READ_COMMITTED, topics=[kind.Topic(name=name, partitions=partitions)])
     answer = await connection.ask(request, newest=_LIST_OFFSETS_NEWEST)
-    found = answer.topics[0].partitions
-    for partition in found:
-        check(partition.error_code, f"the offsets of topic {name!r}, partition {partition.partition_index}")
-    return {partition.partition_index: partition.offset for partition in found}
+    found = {item.partition_index: item for topic in answer.topics if topic.name == name for item in topic.partitions}
+    for index in indexes:
+        what = f"the offsets of topic {name!r}, partition {index}"
+        if index not in found:
+            raise Corrupt(f"the source's answer does not have {what}")
+        check(found[index].error_code, what)
+    return {index: found[index].offset for index in indexes}
 
 
 def _topic(topic: Any, brokers: Mapping[int, str]) -> SourceTopic:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bearlake.errors import BearlakeError, Conflict, Denied, Invalid, NotFound, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.importing.batches import Aborted, Piece, Pieces, gap
 from bearlake.importing.cluster import Connections, SourceCluster, SourceTopic, check
 from bearlake.importing.fetching import FETCH_NEWEST, Place, answered_key, request_of, topic_key
@@ -222,7 +222,8 @@ class Copy:
         """Give partitions of which the source has deleted all records the source's offsets."""
         for copy in copies:
             if copy.source_start == copy.source_stable > copy.end:
-                pieces = list(gap(copy.end, copy.source_start))
+                with _of(copy.topic):
+                    pieces = list(gap(copy.end, copy.source_start, self._cluster.settings.gap_offsets_max))
                 copy.next = copy.source_start
                 read = _Read([(copy.view, copy.index, piece) for piece in pieces], {id(copy): copy})
                 await self._append(read)
@@ -241,7 +242,11 @@ class Copy:
         read = _Read()
         for topic in answer.responses:
             for found in topic.partitions:
-                copy = by_key[answered_key(topic, version), found.partition_index]
+                copy = by_key.get((answered_key(topic, version), found.partition_index))
+                if copy is None:
+                    raise Corrupt(
+                        f"the source answers with partition {found.partition_index} of a topic that was not asked for"
+                    )
                 with _of(copy.topic):
                     self._take(read, copy, found)
         return read
@@ -256,7 +261,7 @@ class Copy:
         if not found.records:
             return
         aborted = [Aborted(item.producer_id, item.first_offset) for item in found.aborted_transactions or ()]
-        pieces = Pieces(copy.next, aborted)
+        pieces = Pieces(copy.next, aborted, gap_offsets_max=self._cluster.settings.gap_offsets_max)
         made = [(copy.view, copy.index, piece) for piece in pieces.of(memoryview(found.records))]
         copy.next = pieces.end
         read.size += len(found.records)

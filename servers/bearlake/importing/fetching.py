@@ -6,6 +6,7 @@ Source: Kafka protocol guide (Fetch), KIP-98 (aborted transactions), KIP-516 (to
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from bearlake.errors import Corrupt
 from bearlake.importing.cluster import READ_COMMITTED, SourceTopic
 from bearlake.importing.settings import SourceSettings
 from bearlake.protocols.kafka import messages
@@ -31,6 +32,15 @@ def topic_key(topic: SourceTopic, version: int) -> bytes | str:
 def answered_key(topic: Any, version: int) -> bytes | str:
     """Return the key of a topic in the response, as `topic_key`."""
     return bytes(topic.topic_id) if version >= _WITH_TOPIC_IDS else str(topic.topic)
+
+
+def only_partition(topics: Sequence[Any], index: int, what: str) -> Any:
+    """Return the partition of a response to a request for this one alone. Raises `Corrupt` if the response does not have it."""
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.partition_index == index:
+                return partition
+    raise Corrupt(f"the source's answer does not have {what}")
 
 
 def request_of(places: Sequence[Place], version: int, settings: SourceSettings) -> Any:

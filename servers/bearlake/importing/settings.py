@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+GAP_OFFSETS_MAX = 1 << 40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
@@ -39,6 +41,8 @@ class SourceSettings:
     """Longest time for which the source waits for records when there are none."""
     response_bytes_max: int = 512 * 1024 * 1024
     """Largest response that is read."""
+    gap_offsets_max: int = field(default=GAP_OFFSETS_MAX, metadata={"min": 0})
+    """Most offsets in a row that have no records, as key compaction and deletion leave them. A topic with a longer gap is not copied."""
 
     def __post_init__(self) -> None:
         needed = {

@@ -15,7 +15,7 @@ from struct import Struct
 from bearlake.errors import Corrupt, Unavailable
 from bearlake.importing.batches import Aborted, Piece, Pieces
 from bearlake.importing.cluster import Connections, SourceCluster, SourceTopic, check
-from bearlake.importing.fetching import FETCH_NEWEST, Place, request_of
+from bearlake.importing.fetching import FETCH_NEWEST, Place, only_partition, request_of
 from bearlake.importing.target import Target
 from bearlake.kernel import RecordFields
 from bearlake.protocols.kafka.codec import ApiKey
@@ -160,12 +160,12 @@ async def _of_source(cluster: SourceCluster, topic: SourceTopic, compared: Compa
             request = request_of([Place(topic, index, at)], version, settings)
             answer = await connection.ask(request, newest=FETCH_NEWEST, wait_ms=settings.fetch_wait_ms)
             check(answer.error_code, "to be read")
-            found = answer.responses[0].partitions[0]
+            found = only_partition(answer.responses, index, what)
             check(found.error_code, what)
             if not found.records:
                 return  # the rest was removed by key compaction
             aborted = [Aborted(item.producer_id, item.first_offset) for item in found.aborted_transactions or ()]
-            pieces = Pieces(at, aborted, may_overlap=at == compared.start)
+            pieces = Pieces(at, aborted, may_overlap=at == compared.start, gap_offsets_max=settings.gap_offsets_max)
             for piece in pieces.of(memoryview(found.records)):
                 if _has_records(piece) and piece.start < compared.end:
                     yield piece
