@@ -110,15 +110,27 @@ def test_each_value_names_its_message_by_a_path() -> None:
     assert schema.failures([HEAD, HEAD[:3], b""], len(HEAD)) == [0, 1, 2]
     reasons = [
         schema.reason(HEAD + value, len(HEAD))
-        for value in (b"", b"\2\4", b"\4\0\0" + bad, b"\4\0\2\x0a\3" + bad, b"\0\x0a\xff")
+        for value in (b"", b"\2\4", b"\x82\0\0", b"\4\0\0" + bad, b"\4\0\2\x0a\3" + bad, b"\0\x0a\xff")
     ]
     assert [reason.partition(": ")[2] for reason in reasons] == [
         "no message indexes follow the schema's id",
         "the schema has no message at [2]",
+        "its message indexes are not written as serializers do",
         "TEXT in the message A.B",
         "TEXT in the message A.B",
         "TRUNCATED in the message A",
     ]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_path_may_have_indexes_of_several_bytes() -> None:
+    inner = " ".join(f"message N{at} {{ string s = 1; }}" for at in range(70))
+    schema = validity_of(f'syntax = "proto3"; {inner} message Last {{ {inner} }}')
+    paths = [(at,) for at in range(71)] + [(70, at) for at in range(70)]
+    good = [HEAD + written_indexes(path) + b"\x0a\1x" for path in paths]
+    bad = [HEAD + written_indexes(path) + b"\x0a\1\xff" for path in paths]
+
+    assert schema.failures([*good, *bad], len(HEAD)) == [len(good) + at for at in range(len(paths)) if at != 70]
 
 
 @pytest.mark.usefixtures("kernel")

@@ -46,7 +46,7 @@ OffLoop: TypeAlias = Callable[[Callable[[], Found]], Awaitable[Found]]
 """Runs work in a thread."""
 
 
-Wanted: TypeAlias = tuple[PartRules, Collection[int]]
+RequestedIds: TypeAlias = tuple[PartRules, Collection[int]]
 """The ids that the keys, or the values, of a batch name."""
 
 
@@ -113,7 +113,7 @@ class KnownSchemas:
         is_current = known is not None and now < known.began + self._settings.cached_ms / 1000
         return self._view(part, known.ids if known is not None and is_current else frozenset(), {})
 
-    async def find(self, parts: Sequence[Wanted], since: float) -> list[SchemaView]:
+    async def find(self, parts: Sequence[RequestedIds], since: float) -> list[SchemaView]:
         """Return a view for each part that is complete for its ids: what it lacks was not registered at `since`, a time of the event loop.
 
         Raises:

@@ -2,7 +2,8 @@
 
 A value is good if a parser of Protobuf takes it: its parts are whole, texts are UTF-8 where the schema asks for it, and it nests at most
 100 levels. Unknown fields, fields of another wire type, and numbers that an enum does not have are no problem. Absent required fields
-(proto2) are not looked for. With a schema's id in front, the path of one of the schema's messages must follow.
+(proto2) are not looked for. With a schema's id in front, the path of one of the schema's messages must follow, with the shortest numbers,
+as serializers write it: so a look-up finds it, whatever clients send.
 """
 
 from array import array
@@ -21,6 +22,7 @@ REASON_LENGTH_MAX = 256
 WHAT = "not a value of the schema that it names"
 _FIRST = (0,)
 _FIRST_PATH = b"\0"
+_FIRST_IN_FULL = b"\2\0"
 _OUTCOME_MASK = (1 << OUTCOME_BITS) - 1
 
 
@@ -41,8 +43,13 @@ class ProtobufValidity:
     def __init__(self, files: Sequence[bytes]) -> None:
         """`files` are the schema's compiled descriptors, imports first. Raises `SchemaError`."""
         self._types = MessageTypes(files)
-        self._paths: dict[bytes, int] = {}
-        """Types by their paths as values have them, if each index is one byte."""
+        self._paths = {framing.written_indexes(path): root for path, root in self._types.roots.items()}
+        if _FIRST in self._types.roots:
+            self._paths[_FIRST_IN_FULL] = self._types.roots[_FIRST]
+        self._sizes: dict[bytes, list[int]] = {}
+        """Lengths of the paths that begin with a byte. No path begins with another one, because the number of indexes comes first."""
+        for size, first in sorted({(len(path), path[:1]) for path in self._paths}):
+            self._sizes.setdefault(first, []).append(size)
 
     def failures(self, values: Sequence[bytes], skip: int) -> list[int]:
         """Return the places of the values that are none of the schema, ascending.
@@ -67,6 +74,8 @@ class ProtobufValidity:
                     if skip
                     else f"{WHAT}: the schema has no message"
                 )
+            if head.message_indexes in self._types.roots:
+                return f"{WHAT}: its message indexes are not written as serializers do"
             return f"{WHAT}: the schema has no message at {list(head.message_indexes)}"[:REASON_LENGTH_MAX]
         (status,) = self._statuses(places, [value])
         outcome, name = TypedOutcome(status & _OUTCOME_MASK), self._types.names[status >> OUTCOME_BITS]
@@ -89,27 +98,15 @@ class ProtobufValidity:
             return _Places([0] * len(values), map(len, values), range(len(values)))
         roots, skips, missing = [0] * len(values), [0] * len(values), []
         for at, value in enumerate(values):
-            size = 1 + (value[skip] >> 1) if len(value) > skip else 0
-            root: int | None = self._paths.get(value[skip : skip + size])
-            if root is None:
-                root, size = self._read_path(value, skip)
-            if root is None:
-                missing.append(at)
+            for size in self._sizes.get(value[skip : skip + 1], ()):
+                root = self._paths.get(value[skip : skip + size])
+                if root is not None:
+                    roots[at], skips[at] = root, skip + size
+                    break
             else:
-                roots[at] = root
-            skips[at] = skip + size
+                missing.append(at)
+                skips[at] = len(value)
         return _Places(roots, skips, missing)
-
-    def _read_path(self, value: bytes, skip: int) -> tuple[int | None, int]:
-        """Return the type that the path after a head names, None if there is none, and the bytes up to the message."""
-        head = framing.read_head(value[: framing.PREFIX_BYTES_MAX], SchemaType.PROTOBUF)
-        root = None if head is None else self._types.roots.get(head.message_indexes)
-        if head is None or root is None:
-            return None, len(value)
-        size = head.length - skip
-        if size == 1 + (value[skip] >> 1):
-            self._paths[value[skip : skip + size]] = root
-        return root, size
 
 
 def _int32(numbers: Iterable[int]) -> memoryview:

@@ -60,8 +60,8 @@ class AvroValidity:
         what = "not a value of the schema that it names"
         try:
             columns = self._columns
-            one = pa.array([value], pa.binary())
-            problem = codec.decode(columns, one, skip=skip, bytes_max=REASON_BYTES_MAX).problems.get(0)
+            column = pa.array([value], pa.binary())
+            problem = codec.decode(columns, column, skip=skip, bytes_max=REASON_BYTES_MAX).problems.get(0)
         except BearlakeError:
             return what
         return what if problem is None or problem.outcome is TypedOutcome.SIZE else f"{what}: {problem}"
