@@ -161,6 +161,8 @@ PULSAR_HTTP_OPEN_REQUESTS_MAX = gauge("bearlake_pulsar_http_open_requests_limit"
 # gRPC
 GRPC_CALLS = counters("bearlake_grpc_calls_total", "Calls started, by method.", "method")
 GRPC_OPEN_CALLS = gauges("bearlake_grpc_open_calls", "Calls in progress, by method.", "method")
+GRPC_UNREAD_BYTES = gauge("bearlake_grpc_unread_bytes", "Bytes of messages that clients have not read.")
+GRPC_SLOW_READERS = counter("bearlake_grpc_slow_readers_total", "Connections closed for unread messages.")
 GRPC_ERRORS = counters("bearlake_grpc_errors_total", "Failed calls.", "method", "code", "reason")
 
 # Object store

@@ -338,6 +338,13 @@ async def describe_log_dirs(
     """Return one "directory", the object store, with the size in bytes of each partition."""
     if not on_cluster(context, caller, Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
+    async with context.streams.catalog.listing(caller.who):
+        return await _log_dirs(context, caller, request)
+
+
+async def _log_dirs(
+    context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse | Rendered:
     requested = await _requested(context, caller, request)
     keys: list[PartitionKey] = []
     for view, indexes in requested:

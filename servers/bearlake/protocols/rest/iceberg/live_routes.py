@@ -17,6 +17,7 @@ from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, 
 from bearlake.protocols.rest.iceberg.tables import LiveTables, Tables
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.turns import in_turns
 from bearlake.table.warehouse.model import SNAPSHOTS_ALL, Name, Namespace, Refused, absent, forbidden
 
 ADVERTISED = [
@@ -67,20 +68,21 @@ class LiveRoutes:
         """List namespaces."""
         parent = parent_of(request)
         real = await (await self._tables()).namespaces(parent) if not parent or await self._is_real(parent) else []
-        planned = {found[: len(parent) + 1] for found in self._namespaces() if len(found) > len(parent)}
+        seen = await self._namespaces(principal_of(request))
+        planned = {found[: len(parent) + 1] for found in seen if len(found) > len(parent)}
         found = {*real, *(name for name in planned if name[: len(parent)] == parent)}
         if parent and not found:
-            await self._properties(parent)
+            await self._properties(request, parent)
         return json_answer({"namespaces": sorted(found)})
 
     async def namespace(self, request: web.Request) -> web.Response:
         """Get the properties of a namespace."""
         name = namespace_of(request)
-        return json_answer({"namespace": name, "properties": await self._properties(name)})
+        return json_answer({"namespace": name, "properties": await self._properties(request, name)})
 
     async def namespace_exists(self, request: web.Request) -> web.Response:
         """Check whether a namespace exists."""
-        await self._properties(namespace_of(request))
+        await self._properties(request, namespace_of(request))
         return web.Response(status=204)
 
     async def tables(self, request: web.Request) -> web.Response:
@@ -90,7 +92,7 @@ class LiveRoutes:
         if await self._is_real(namespace):
             found.update(await self._access.visible(who, await (await self._tables()).tables(namespace)))
         else:
-            await self._properties(namespace)
+            await self._properties(request, namespace)
         planned = self._access.planned()
         found.update(name for name, stream in planned.items() if name[:-1] == namespace and self._sees(who, stream))
         return json_answer({"identifiers": [{"namespace": name[:-1], "name": name[-1]} for name in sorted(found)]})
@@ -141,12 +143,18 @@ class LiveRoutes:
         self._access.require(principal_of(request), [operation], subject, name)
         return stream
 
-    async def _properties(self, name: Namespace) -> Mapping[str, str]:
-        """Return a namespace's properties. Raises `Refused` if there is neither a namespace nor a stream's future table of that name."""
+    async def _properties(self, request: web.Request, name: Namespace) -> Mapping[str, str]:
+        """Return a namespace's properties.
+
+        Raises `Refused` if there is no such namespace, and no stream that the client may see will have a table in it.
+        """
         try:
             return await (await self._tables()).namespace(name)
         except Refused as error:
-            if error.status == 404 and any(found[: len(name)] == name for found in self._namespaces()):
+            if error.status != 404:
+                raise
+            seen = await self._namespaces(principal_of(request))
+            if any(found[: len(name)] == name for found in seen):
                 return {}
             raise
 
@@ -159,8 +167,12 @@ class LiveRoutes:
             return False
         return True
 
-    def _namespaces(self) -> set[Namespace]:
-        return {name[:-1] for name in self._access.planned()}
+    async def _namespaces(self, who: Principal) -> set[Namespace]:
+        """The namespaces of the tables that streams should have and `who` may see."""
+        found = set[Namespace]()
+        async for part in in_turns(list(self._access.planned().items())):
+            found.update(name[:-1] for name, stream in part if self._sees(who, stream))
+        return found
 
     def _sees(self, who: Principal, stream: Stream) -> bool:
         return self._access.sees(who, stream.name)
