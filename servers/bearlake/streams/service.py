@@ -57,6 +57,7 @@ from bearlake.streams.principal import Authorizer, Principal, client_of
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.reservations import Reservation
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.streams.shares import ConfiguredTerms
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
@@ -130,6 +131,7 @@ class Streams(Management):
         on_fenced: Callable[[], None] = lambda: None,
         on_unknown: Callable[[], None] | None = None,
         tenure: Tenure | None = None,
+        compiler: SchemaCompiler | None = None,
     ) -> None:
         """Wire up the parts of the stream service; `start` loads them.
 
@@ -140,6 +142,8 @@ class Streams(Management):
         `peers`: the servers that coordinate groups; None: this server coordinates all groups.
         `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
         servers declare count.
+        `compiler`: compiles Protobuf schemas by which records are validated; the caller closes it. None: `schema.validation=value` refuses
+        values of Protobuf schemas.
         """
         settings = self.settings = settings or StreamsSettings()
         self.server = server
@@ -148,7 +152,7 @@ class Streams(Management):
         self.access = AccessControl(metadata.access, access, audit)
         quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
         super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
-        self.checks = Checks(settings.checks, metadata.schemas)
+        self.checks = Checks(settings.checks, metadata.schemas, compiler)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         self._open_reads(store)
