@@ -8,7 +8,8 @@ from threading import Thread
 
 import pytest
 
-from bearlake.cli.admin_client import AdminClient, AdminTls
+from bearlake.cli.admin_client import AdminClient
+from bearlake.cli.http_client import Tls
 from bearlake.errors import Invalid, Unavailable
 
 TOKEN = "token of sixteen or more"
@@ -86,4 +87,4 @@ def test_the_variable_may_end_with_a_line_break(monkeypatch: pytest.MonkeyPatch)
 
 def test_files_for_tls_and_an_address_without_tls_contradict_each_other(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="expected https://"):
-        AdminClient("http://bearlake.example.com:9644", None, AdminTls(ca_file=tmp_path / "ca.pem"))
+        AdminClient("http://bearlake.example.com:9644", None, Tls(ca_file=tmp_path / "ca.pem"))

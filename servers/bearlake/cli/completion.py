@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from bearlake.cli.admin_client import URL_DEFAULT, AdminClient, AdminTls
+from bearlake.cli.admin_client import URL_DEFAULT, AdminClient
+from bearlake.cli.http_client import Tls
 from bearlake.errors import BearlakeError
 
 COMPLETION_VARIABLE = "_BEARLAKE_COMPLETE"
@@ -72,7 +73,7 @@ def parameter_of_names(context: click.Context) -> str:
 def _client(params: Mapping[str, Any]) -> AdminClient:
     """Return a client of the admin API that the line names so far, or the environment. Raises `Invalid`."""
     url = params.get("admin") or os.environ.get("BEARLAKE_ADMIN") or URL_DEFAULT
-    tls = AdminTls(
+    tls = Tls(
         ca_file=_file(params, "admin_ca_file"),
         certificate_file=_file(params, "admin_certificate_file"),
         key_file=_file(params, "admin_key_file"),

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from bearlake.cli.admin_client import AdminTls, ca_file_option
+from bearlake.cli.admin_client import ca_file_option
 from bearlake.cli.extras import run_async, server_module
+from bearlake.cli.http_client import Tls
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, printable
 
@@ -37,7 +38,7 @@ def doctor(admin_ca_file: Path | None, timeout_ms: int, problems: bool, as_json:
     """
     examination = server_module("bearlake.app.doctor.examination")
     settings = chosen(given, extra="kafka")
-    tls = None if admin_ca_file is None else AdminTls(ca_file=admin_ca_file).context()
+    tls = None if admin_ca_file is None else Tls(ca_file=admin_ca_file).context()
     areas: list[dict[str, Any]] = []
 
     async def run() -> None:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from bearlake.cli.admin_client import AdminTls, admin_option, ca_file_option
+from bearlake.cli.admin_client import admin_option, ca_file_option
 from bearlake.cli.extras import server_module
+from bearlake.cli.http_client import Tls
 from bearlake.cli.lake_options import DATA_DIR, chosen, lake_options, words_for
 from bearlake.cli.output import say
 
@@ -274,7 +275,7 @@ def tour(bootstrap: str, admin: str, admin_ca_file: Path | None, table: bool, **
         settings = chosen(given)
         query = functools.partial(lake.query_rows, settings)
     try:
-        tls = AdminTls(ca_file=admin_ca_file).context() if admin.startswith("https:") else None
+        tls = Tls(ca_file=admin_ca_file).context() if admin.startswith("https:") else None
         app_tour.run(bootstrap, app_tour.Admin(admin, tls), query)
     except app_tour.TourFailed as error:
         say(f"bearlake: the tour failed: {error}", is_error=True)

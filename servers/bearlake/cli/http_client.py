@@ -1,0 +1,222 @@
+"""A small client of an HTTP API with JSON, on the standard library alone.
+
+It keeps the caller's secret: no redirects, no proxy without TLS, and no message contains the secret.
+"""
+
+import http.client
+import json
+import os
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from typing_extensions import override
+
+from bearlake import errors
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TIMEOUT_S = 35
+_KINDS: Mapping[int, type[errors.BearlakeError]] = {
+    400: errors.Invalid,
+    401: errors.Denied,
+    403: errors.Denied,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    413: errors.Invalid,
+    422: errors.Invalid,
+    503: errors.Unavailable,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """An API that commands speak to, and the words of its options: `--rest`, `--rest-ca-file`, `BEARLAKE_REST`."""
+
+    word: str
+    """The option of its address, without dashes."""
+    title: str
+    """What messages call the API, as in "the admin API"."""
+    url_default: str
+    error_field: str
+    """The field of an error's JSON that has the message."""
+
+    @property
+    def variable(self) -> str:
+        """The variable that has the API's address."""
+        return f"BEARLAKE_{self.word.upper()}"
+
+    def option(self, text: str) -> Callable[[F], F]:
+        """Return the option of the API's address."""
+        return click.option(
+            f"--{self.word}",
+            envvar=self.variable,
+            default=self.url_default,
+            show_default=True,
+            show_envvar=True,
+            metavar="URL",
+            help=text,
+        )
+
+    def file_option(self, name: str, text: str) -> Callable[[F], F]:
+        """Return an option that names a file."""
+        return click.option(
+            f"--{self.word}-{name}-file",
+            type=click.Path(path_type=Path),
+            envvar=f"{self.variable}_{name.upper()}_FILE",
+            show_envvar=True,
+            help=text,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """The PEM files of TLS with an API."""
+
+    ca_file: Path | None = None
+    """Authorities of the server's certificate; None: those that this machine trusts."""
+    certificate_file: Path | None = None
+    """The client's certificate; None: it has none."""
+    key_file: Path | None = None
+    """The key of the certificate; None: it is in the same file."""
+    word: str = "admin"
+    """The API's word, for messages."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is any file."""
+        return any(file is not None for file in (self.ca_file, self.certificate_file, self.key_file))
+
+    def context(self) -> ssl.SSLContext:
+        """Return the client's TLS context. Raises `Invalid` if a file cannot be used."""
+        if self.key_file is not None and self.certificate_file is None:
+            raise errors.Invalid(f"--{self.word}-key-file needs --{self.word}-certificate-file")
+        tried = self.ca_file
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate_file is not None:
+                tried = self.certificate_file
+                context.load_cert_chain(self.certificate_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise errors.Invalid(f"cannot use {tried} for TLS: {error}") from error
+        return context
+
+
+class HttpClient:
+    """Requests to one API."""
+
+    def __init__(
+        self, api: Api, url: str, authorization: str, tls: Tls | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """Raises `Invalid`: a URL that is not http(s), or files that cannot be used for TLS.
+
+        authorization: the header of each request; empty: none.
+        """
+        tls = tls or Tls(word=api.word)
+        scheme = urllib.parse.urlsplit(url).scheme
+        if scheme not in ("http", "https"):
+            raise errors.Invalid(f"--{api.word} {url}: expected a URL such as {api.url_default}")
+        if scheme == "http" and tls.is_given:
+            raise errors.Invalid(
+                f"--{api.word} {url}: expected https://, because there are files for TLS with {api.title}"
+            )
+        self._api = api
+        self._tls = tls.context() if scheme == "https" else None
+        self._timeout_s = timeout_s
+        self._url = url.rstrip("/")
+        self._authorization = authorization
+        self._opener = _opener(self._tls)
+
+    def call(self, method: str, path: str, body: object = None, **query: object) -> Any:  # JSON
+        """Send a request and return the answer's JSON; query values that are None are left out.
+
+        Raises:
+            Unavailable: no answer. Other kinds: as the server says.
+        """
+        try:
+            return json.loads(self._answer(method, path, body, query))
+        except ValueError as error:
+            raise self._no_answer(error) from error
+
+    def text(self, path: str) -> str:
+        """Return an answer that is not JSON, such as metrics. Raises as `call`."""
+        return self._answer("GET", path, None, {}).decode(errors="replace")
+
+    def _answer(self, method: str, path: str, body: object, query: Mapping[str, object]) -> bytes:
+        given = {key: value for key, value in query.items() if value is not None}
+        encoded = urllib.parse.urlencode(given, doseq=True)
+        request = urllib.request.Request(  # noqa: S310 - http(s) only, see the constructor
+            f"{self._url}{path}{'?' if encoded else ''}{encoded}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"} if body is not None else {},
+        )
+        if self._authorization:
+            request.add_header("Authorization", self._authorization)
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as response:
+                found: bytes = response.read()
+                return found
+        except urllib.error.HTTPError as error:
+            raise _KINDS.get(error.code, errors.Unavailable)(self._detail(error)) from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise self._no_answer(error) from error
+
+    def _detail(self, error: urllib.error.HTTPError) -> str:
+        try:
+            return str(json.load(error)[self._api.error_field])
+        except (ValueError, KeyError, TypeError):
+            return f"the server answered {error.code} {error.reason}"
+
+    def _no_answer(self, error: Exception) -> errors.Unavailable:
+        reason = getattr(error, "reason", error)
+        return errors.Unavailable(f"no answer from {self._url}: {reason} ({self._advice(reason)})")
+
+    def _advice(self, reason: object) -> str:
+        """Return what may help after a request without an answer."""
+        word, variable = self._api.word, self._api.variable
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return f"set the authorities of its certificate with --{word}-ca-file or {variable}_CA_FILE"
+        if isinstance(reason, ssl.SSLError):
+            return f"the server may have no TLS there, or refuse the client's certificate: see --{word} and --{word}-certificate-file"
+        if self._tls is None and isinstance(reason, ConnectionResetError | http.client.HTTPException):
+            return f"{self._api.title} may have TLS: set an address that begins with https:// by --{word} or {variable}"
+        return f"is the server running? Set its address with --{word} or {variable}"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: urllib would send the secret to any other server, also without TLS. The APIs send none."""
+
+    @override
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Return what sends requests. Without TLS, it uses no proxy, which would read the secret."""
+    if tls is None:
+        return urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=tls))
+
+
+def read_secret(file: Path | None, variable: str, title: str) -> str:
+    """Return the secret in the file, or else in the variable; empty without one. Raises `Invalid`, without the secret."""
+    place = variable if file is None else str(file)
+    try:
+        secret = os.environ.get(variable, "") if file is None else file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise errors.Invalid(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise errors.Invalid(f"{file} is no text") from None
+    secret = secret.strip()
+    if not (secret.isascii() and secret.isprintable()):
+        raise errors.Invalid(
+            f"the {title} in {place} has a line break or another character that no HTTP header can have"
+        )
+    return secret
