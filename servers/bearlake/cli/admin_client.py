@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from bearlake import errors
-from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls, read_secret
+from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls, bearer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,8 +64,8 @@ class AdminClient(HttpClient):
     ) -> None:
         """Raises `Invalid`, without the token: a URL that is not http(s), an unusable token, or files that cannot be used for TLS."""
         self._files = token_file, tls or Tls()
-        token = read_secret(token_file, "BEARLAKE_ADMIN_TOKEN", "admin token")
-        super().__init__(API, url, f"Bearer {token}" if token else "", tls, timeout_s=timeout_s)
+        authorization = bearer(token_file, "BEARLAKE_ADMIN_TOKEN", "admin token")
+        super().__init__(API, url, authorization, tls, timeout_s=timeout_s)
 
     def with_timeout(self, timeout_s: float) -> "AdminClient":
         """Return a client of the same API whose requests take at most `timeout_s`."""

@@ -1,7 +1,7 @@
 """`bearlake completion`: the script that lets a shell complete commands, options, and names of streams and groups.
 
-The shell runs `bearlake` for each completion. Names come from the admin API, which must answer quickly: a shell that waits is worse
-than one that does not complete.
+The shell runs `bearlake` for each completion. Names come from the admin API, or from the REST API for commands that use it. The API must
+answer quickly: a shell that waits is worse than one that does not complete.
 """
 
 import os
@@ -14,6 +14,7 @@ import click
 
 from bearlake.cli.admin_client import URL_DEFAULT, AdminClient
 from bearlake.cli.http_client import Tls
+from bearlake.cli.rest_client import client_of
 from bearlake.errors import BearlakeError
 
 COMPLETION_VARIABLE = "_BEARLAKE_COMPLETE"
@@ -52,6 +53,26 @@ def stream_names(context: click.Context, parameter: click.Parameter, incomplete:
 def group_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a consumer group."""
     return _names(context, "/v1/groups", "groups", "group", incomplete, limit=NAME_COUNT_MAX)
+
+
+def rest_group_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a consumer group or share group, by the REST API."""
+    return _rest_names(context, "/consumer-groups", "consumer_group_id", incomplete)
+
+
+def rest_stream_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a stream, by the REST API."""
+    return _rest_names(context, "/topics", "topic_name", incomplete)
+
+
+def _rest_names(context: click.Context, path: str, field: str, incomplete: str) -> list[str]:
+    """Return the plain names that begin as the word does; none if the REST API does not answer in time."""
+    try:
+        found = client_of(context.params, timeout_s=TIMEOUT_S).all(path)
+        names = [str(row[field]) for row in found]
+    except (BearlakeError, KeyError, TypeError):
+        return []
+    return [name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)][:NAME_COUNT_MAX]
 
 
 def _names(context: click.Context, path: str, key: str, field: str, incomplete: str, **query: object) -> list[str]:

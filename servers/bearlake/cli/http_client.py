@@ -130,7 +130,8 @@ class HttpClient:
         self._tls = tls.context() if scheme == "https" else None
         self._timeout_s = timeout_s
         self._url = url.rstrip("/")
-        self._authorization = authorization
+        self.authorization = authorization
+        """The header of each request; empty: none."""
         self._opener = _opener(self._tls)
 
     def call(self, method: str, path: str, body: object = None, **query: object) -> Any:  # JSON
@@ -157,8 +158,8 @@ class HttpClient:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"} if body is not None else {},
         )
-        if self._authorization:
-            request.add_header("Authorization", self._authorization)
+        if self.authorization:
+            request.add_header("Authorization", self.authorization)
         try:
             with self._opener.open(request, timeout=self._timeout_s) as response:
                 found: bytes = response.read()
@@ -205,18 +206,23 @@ def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=tls))
 
 
-def read_secret(file: Path | None, variable: str, title: str) -> str:
-    """Return the secret in the file, or else in the variable; empty without one. Raises `Invalid`, without the secret."""
-    place = variable if file is None else str(file)
+def read_secret(file: Path | None, variable: str) -> str:
+    """Return the secret in the file, or else in the variable, without line breaks at its end; empty without one. Raises `Invalid`."""
     try:
         secret = os.environ.get(variable, "") if file is None else file.read_text(encoding="utf-8")
     except OSError as error:
         raise errors.Invalid(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise errors.Invalid(f"{file} is no text") from None
-    secret = secret.strip()
-    if not (secret.isascii() and secret.isprintable()):
+    return secret.rstrip("\r\n")
+
+
+def bearer(file: Path | None, variable: str, title: str) -> str:
+    """Return the header for the token in the file, or else in the variable; empty without a token. Raises `Invalid`, without the token."""
+    token = read_secret(file, variable).strip()
+    if not (token.isascii() and token.isprintable()):
+        place = variable if file is None else str(file)
         raise errors.Invalid(
             f"the {title} in {place} has a line break or another character that no HTTP header can have"
         )
-    return secret
+    return f"Bearer {token}" if token else ""

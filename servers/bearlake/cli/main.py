@@ -17,6 +17,7 @@ from bearlake.cli.completion import COMPLETION_VARIABLE, completion
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
 from bearlake.cli.doctor import doctor
+from bearlake.cli.group import group
 from bearlake.cli.importing import import_
 from bearlake.cli.output import say
 from bearlake.cli.produce import produce
@@ -54,6 +55,7 @@ for command in (
     table,
     compaction,
     import_,
+    group,
     transaction,
     server,
     user,

@@ -1,0 +1,125 @@
+"""`bearlake group`: consumer groups and share groups, their lag, and a reset of their offsets. It uses the REST API."""
+
+import time
+from typing import Any
+
+import click
+
+from bearlake.cli import group_positions
+from bearlake.cli.completion import rest_group_names, rest_stream_names
+from bearlake.cli.output import json_option, print_json, print_table, printable, say
+from bearlake.cli.rest_client import RestClient, rest_options
+from bearlake.errors import Invalid
+
+_GROUP = {"group": "GROUP", "type": "TYPE", "state": "STATE"}
+_TOTAL = {"members": "MEMBERS", "lag": "LAG", "lag_s": "LAG S"}
+_POSITION = {"stream": "STREAM", "partition": "PARTITION", "offset": "OFFSET", "end_offset": "END"}
+_LAG = {"lag": "LAG", "lag_s": "LAG S", "client_id": "CLIENT"}
+_MEMBER = {"member": "MEMBER", "client_id": "CLIENT", "instance_id": "INSTANCE", "host": "HOST"}
+_MOVE = {
+    "stream": "STREAM",
+    "partition": "PARTITION",
+    "offset": "OFFSET",
+    "new_offset": "NEW OFFSET",
+    "lag": "LAG",
+    "new_lag": "NEW LAG",
+}
+
+
+@click.group()
+def group() -> None:
+    """Inspect consumer groups and share groups, and reset their offsets."""
+
+
+@group.command("list")
+@rest_options
+@json_option
+def list_groups(rest: RestClient, as_json: bool) -> int:
+    """List consumer groups and share groups."""
+    found = [one.shown for one in group_positions.all_groups(rest)]
+    if as_json:
+        print_json(found)
+    else:
+        print_table(found, _GROUP)
+    return 0
+
+
+@group.command()
+@click.argument("name", metavar="GROUP", shell_complete=rest_group_names)
+@rest_options
+@json_option
+def describe(name: str, rest: RestClient, as_json: bool) -> int:
+    """Show a group's members, and its lag by partition.
+
+    The lag is in records, and in seconds: the age of the next record to read. The seconds are known where you may read, in the 20
+    partitions with the largest lag.
+    """
+    found = group_positions.find(rest, name)
+    members = group_positions.members(rest, found)
+    rows = group_positions.positions(rest, found)
+    group_positions.add_ages(rest, rows, int(time.time() * 1000))
+    if as_json:
+        print_json({**found.shown, **_total(rows), "members": members, "positions": rows})
+        return 0
+    print_table([{**found.shown, **_total(rows), "members": len(members)}], {**_GROUP, **_TOTAL})
+    if rows:
+        say("")
+        print_table(rows, {**_POSITION, **_LAG})
+    if members:
+        say("")
+        print_table(members, _MEMBER)
+    return 0
+
+
+def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the lag of all partitions: the sum in records, the largest in seconds; None: unknown."""
+    ages = [row["lag_s"] for row in rows if row["lag_s"] is not None]
+    return {"lag": sum(row["lag"] or 0 for row in rows), "lag_s": max(ages, default=None)}
+
+
+def _targets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [word for word in group_positions.TARGETS if word.startswith(incomplete)]
+
+
+@group.command()
+@click.argument("name", metavar="GROUP", shell_complete=rest_group_names)
+@click.option("--stream", required=True, help="Stream whose offsets move.", shell_complete=rest_stream_names)
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="N",
+    help="Partition; may be repeated  [default: all].",
+)
+@click.option(
+    "--to",
+    required=True,
+    metavar="TARGET",
+    help="earliest, latest, offset:N, time:T (ms since 1970, or ISO 8601) or, for consumer groups, shift:N.",
+    shell_complete=_targets,
+)
+@click.option("--execute", "is_real", is_flag=True, help="Move the offsets; without it, only show what would move.")
+@rest_options
+@json_option
+def reset(
+    name: str, stream: str, partitions: tuple[int, ...], to: str, is_real: bool, rest: RestClient, as_json: bool
+) -> int:
+    """Move a group's offsets in a stream, or show what would move.
+
+    The group must have no members. Offsets stay between the first record and the end. A share group must have offsets in the stream.
+    """
+    target = group_positions.target(to)
+    found = group_positions.find(rest, name)
+    if found.type == "share" and target["to"] == "shift":
+        raise Invalid("--to shift:N: share groups have no shift; use offset:N")
+    moves = group_positions.reset(rest, found, stream, partitions, target, is_real=is_real)
+    if as_json:
+        print_json({**found.shown, "is_executed": is_real, "moves": moves})
+        return 0
+    print_table(moves, _MOVE)
+    if not is_real:
+        say("Nothing has moved. To move the offsets, repeat the command with --execute.", is_error=True)
+        if found.state not in ("empty", "dead"):
+            say(f"{printable(name)} has members: stop its consumers first.", is_error=True)
+    return 0

@@ -1,0 +1,205 @@
+"""`bearlake group`: consumer groups and share groups by the same words, and a reset that first shows what would move."""
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from bearlake.cli import group_positions
+from bearlake.cli.main import run
+from bearlake.cli.rest_client import RestClient
+from bearlake.errors import Denied, Invalid, NotFound, Unavailable
+from fixtures.console_lake import Lake
+from fixtures.server_process import started
+
+NOW_MS = 1_800_000_000_000
+
+
+class Rest(RestClient):
+    """A REST API whose answers come from a function."""
+
+    def __init__(self, answer: Callable[[str, str, Any], Any]) -> None:
+        super().__init__("http://127.0.0.1:1", None, {})
+        self._given = answer
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        return self._given(method, path, body)
+
+
+def consumer(name: str) -> dict[str, Any]:
+    return {"consumer_group_id": name, "type": "CLASSIC", "state": "EMPTY"}
+
+
+def share(name: str) -> dict[str, Any]:
+    return {"share_group_id": name, "state": "STABLE"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", {"to": "earliest"}),
+        ("latest", {"to": "latest"}),
+        ("offset:12", {"to": "offset", "offset": 12}),
+        ("shift:-3", {"to": "shift", "shift": -3}),
+        ("time:1700000000000", {"to": "timestamp", "timestamp_ms": 1_700_000_000_000}),
+        ("time:2023-11-14T22:13:20.000Z", {"to": "timestamp", "timestamp_ms": 1_700_000_000_000}),
+    ],
+)
+def test_targets_have_the_words_of_the_api(text: str, expected: Mapping[str, Any]) -> None:
+    assert group_positions.target(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "earliest:1", "offset", "offset:-1", "offset:x", "time:soon", "shift:", "end"])
+def test_unknown_targets_are_wrong_usage(text: str) -> None:
+    with pytest.raises(click.UsageError):
+        group_positions.target(text)
+
+
+def test_a_group_of_both_lists_is_a_share_group() -> None:
+    lists = {"/share-groups": [share("both")], "/consumer-groups": [consumer("both"), consumer("also")]}
+
+    found = group_positions.all_groups(Rest(lambda _, path, __: {"data": lists[path]}))
+
+    assert [(group.name, group.type) for group in found] == [("also", "classic"), ("both", "share")]
+
+
+def test_names_are_encoded_in_paths() -> None:
+    asked = []
+
+    def answer(_: str, path: str, __: Any) -> Any:
+        asked.append(path)
+        if path.startswith("/share-groups"):
+            raise NotFound("no share group")
+        return consumer("a/b?c")
+
+    assert group_positions.find(Rest(answer), "a/b?c").path == "/consumer-groups/a%2Fb%3Fc"
+    assert asked == ["/share-groups/a%2Fb%3Fc", "/consumer-groups/a%2Fb%3Fc"]
+
+
+def position(partition: int, lag: int) -> dict[str, Any]:
+    return {"stream": "s", "partition": partition, "offset": 5, "lag": lag}
+
+
+def test_the_lag_in_seconds_is_the_age_of_the_next_record() -> None:
+    found: Sequence[Any] = (
+        [{"timestamp_ms": NOW_MS - 2_500}],
+        [{"timestamp_ms": NOW_MS + 1_000}],
+        [],
+        NotFound("gone"),
+    )
+    rows = [position(index, 3) for index in range(4)] + [position(4, 0)]
+
+    def answer(_: str, __: str, body: Any) -> Any:
+        records = found[body["positions"][0]["partition_id"]]
+        if isinstance(records, Exception):
+            raise records
+        return {"data": records}
+
+    group_positions.add_ages(Rest(answer), rows, NOW_MS)
+
+    assert [row["lag_s"] for row in rows] == [2.5, 0, None, None, 0]
+
+
+def test_ages_are_read_only_where_the_lag_is_largest() -> None:
+    rows = [position(index, index + 1) for index in range(group_positions.AGED_COUNT + 1)]
+
+    group_positions.add_ages(Rest(lambda *_: {"data": [{"timestamp_ms": NOW_MS}]}), rows, NOW_MS)
+
+    assert [row["partition"] for row in rows if row["lag_s"] is None] == [0]
+
+
+def test_an_outage_is_no_unknown_age() -> None:
+    def answer(*_: Any) -> Any:
+        raise Unavailable("no answer")
+
+    with pytest.raises(Unavailable):
+        group_positions.add_ages(Rest(answer), [position(0, 1)], NOW_MS)
+
+
+def header(user: str | None = None, **files: Path) -> str:
+    return RestClient("http://127.0.0.1:1", user, files).authorization
+
+
+def test_the_login_is_a_user_or_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, password = tmp_path / "token", tmp_path / "password"
+    token.write_text("abc\n")
+    password.write_text("größe \n")
+
+    assert header() == ""
+    assert header(token=token) == "Bearer abc"
+    assert header("ann", password=password) == "Basic " + base64.b64encode("ann:größe ".encode()).decode()
+    monkeypatch.setenv("BEARLAKE_REST_TOKEN", "of-the-environment")
+    monkeypatch.setenv("BEARLAKE_REST_PASSWORD", "secret")
+    assert header() == "Bearer of-the-environment"
+    assert header("ann") == "Basic " + base64.b64encode(b"ann:secret").decode()
+    with pytest.raises(Invalid, match="one login"):
+        header("ann", token=token)
+    with pytest.raises(Invalid, match="--rest-user"):
+        header(password=password)
+
+
+def test_a_share_group_has_no_shift(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(RestClient, "ask", lambda *_: share("s"))
+
+    assert run(["group", "reset", "s", "--stream", "orders", "--to", "shift:1"]) == 2
+    assert "share groups have no shift" in capsys.readouterr().err
+
+
+def test_a_refusal_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(*_: Any) -> Any:
+        raise Denied("not allowed")
+
+    monkeypatch.setattr(RestClient, "ask", refuse)
+
+    assert run(["group", "list"]) == 1
+    assert capsys.readouterr().err == "bearlake: not allowed\n"
+
+
+@pytest.mark.integration
+def test_groups_are_listed_described_and_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def bearlake(*words: str, code: int = 0) -> str:
+        assert run(["group", *words]) == code
+        said = capsys.readouterr()
+        return said.out if code == 0 else said.err
+
+    def as_json(*words: str) -> Any:
+        return json.loads(bearlake(*words, "--json"))
+
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
+        monkeypatch.setenv("BEARLAKE_REST", str(server.ready["rest"]))
+        lake = Lake(server)
+        lake.create("orders", 1)
+        times = ("2023-11-14T22:13:20Z", "2023-11-14T22:13:21Z", "2023-11-14T22:13:22Z")
+        lake.write("orders", *({"timestamp": time, "value": {"type": "STRING", "data": time}} for time in times))
+        lake.read_with_group("billing", "orders")
+        with lake.sharing("packers", "orders"):
+            to_start = ("reset", "packers", "--stream", "orders", "--to", "earliest")
+            assert "has members" in bearlake(*to_start, "--execute", code=1)
+            joined = as_json("describe", "packers")
+
+        assert (joined["type"], joined["lag"], len(joined["members"])) == ("share", 0, 1)
+        assert [(row["group"], row["type"]) for row in as_json("list")] == [
+            ("billing", "classic"),
+            ("packers", "share"),
+        ]
+        for name in ("billing", "packers"):
+            reset = ("reset", name, "--stream", "orders", "--partition", "0", "--to")
+            before = as_json("describe", name)["positions"][0]["offset"]
+            preview = as_json(*reset, "offset:2")
+            assert (preview["is_executed"], preview["moves"][0]["new_offset"]) == (False, 2)
+            assert as_json("describe", name)["positions"][0]["offset"] == before
+            for target, offset in (("latest", 3), ("earliest", 0), ("offset:2", 2), (f"time:{times[1]}", 1)):
+                assert as_json(*reset, target, "--execute")["moves"][0]["new_offset"] == offset
+                assert as_json("describe", name)["positions"][0]["offset"] == offset
+            described = as_json("describe", name)
+            assert described["lag"] == 2
+            assert described["lag_s"] > 86_400
+        assert as_json(*reset[:1], "billing", *reset[2:], "shift:1")["moves"][0]["new_offset"] == 2
+        assert bearlake("describe", "billing").split("\n")[0].split() == ["GROUP", "TYPE", "STATE", "MEMBERS", "LAG", "LAG", "S"]
+        assert "absent" in bearlake("describe", "absent", code=1)
