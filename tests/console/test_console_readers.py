@@ -64,7 +64,7 @@ def test_a_share_groups_offsets_are_reset_after_a_preview(page: Any, lake: Lake,
     page.get_by_label("Move to").select_option("earliest")
     page.get_by_role("button", name="Show what would move").click()
     expect(page.get_by_role("group", name="What would move").get_by_role("row")).to_have_count(4)
-    expect(page.get_by_role("dialog")).to_contain_text("kafka-share-groups.sh")
+    expect(page.get_by_role("dialog")).to_contain_text("bearlake group reset resetters --stream orders --to earliest")
     keep_picture(page, "share-group-reset-light")
     page.get_by_role("button", name="Reset the offsets").click()
     expect(page.get_by_text("The offsets of 3 partitions were reset.")).to_be_visible()

@@ -3,7 +3,7 @@ import { html, useMemo, useState } from "../lib.js";
 import { rest, useData } from "../api.js";
 import { count, plural } from "../format.js";
 import { CommandLine, Figure, Heading, Loaded, Table, Text, href } from "../parts.js";
-import { shareDescribeCommand, shareListCommand, shareResetCommand } from "../groupcommands.js";
+import { describeCommand, listCommand, resetCommand } from "../groupcommands.js";
 import { GroupTabs, StateBadge } from "./groups.js";
 import { LagFigures, Lags, ages, keyed } from "./lag.js";
 import { Reset, TARGETS } from "./reset.js";
@@ -38,7 +38,7 @@ export function ShareGroups() {
         empty=${search ? "No group has this in its name." : "No share group has subscribed yet."}
       />`}
     <//>
-    <${CommandLine} text=${shareListCommand()} />
+    <${CommandLine} text=${listCommand()} />
   `;
 }
 
@@ -84,12 +84,12 @@ export function ShareGroup({ name }) {
         </section>
         ${isResetting &&
         html`<${Reset}
-          name=${name} rows=${rows} targets=${SHARE_TARGETS} ask=${ask} commandOf=${(body, isReal) => shareResetCommand(name, body, isReal)}
+          name=${name} rows=${rows} targets=${SHARE_TARGETS} ask=${ask} commandOf=${(body, isReal) => resetCommand(name, body, isReal)}
           warning=${members.length > 0 && `The group has ${plural(members.length, "member")}. Stop its consumers first: a reset is refused meanwhile.`}
           done=${state.again} close=${() => setResetting(false)}
         />`}
       `}
     <//>
-    <${CommandLine} text=${shareDescribeCommand(name)} />
+    <${CommandLine} text=${describeCommand(name)} />
   `;
 }
