@@ -7,7 +7,6 @@ Steps that use the ledger run on the writer's thread, each in one transaction th
 import sqlite3
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from itertools import islice
 from typing import TypeVar
 
 from typing_extensions import override
@@ -144,14 +143,12 @@ class SqliteLog(CommitLog):
     @override
     async def slices(self, ranges: Collection[OffsetRange], *, count_max: int | None = None) -> list[LocatedSlice]:
         """The result is true for each partition as of some moment, not for all partitions as of the same moment."""
-        ordered = sorted(ranges)
-        found: list[LocatedSlice] = []
+        ordered, found = sorted(ranges), list[LocatedSlice]()
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
-            left = None if count_max is None else count_max - len(found)
-            if left == 0:
+            found += await self._database.run(self._slices, ordered[at : at + PARTITIONS_PER_STEP], count_max)
+            if count_max is not None and len(found) >= count_max:
                 break
-            found += await self._database.run(self._slices, ordered[at : at + PARTITIONS_PER_STEP], left)
-        return found
+        return found[:count_max]
 
     @override
     async def swap(self, swap: Swap) -> int:
@@ -304,14 +301,12 @@ class SqliteLog(CommitLog):
     def _slices(self, ranges: Collection[OffsetRange], count_max: int | None) -> list[LocatedSlice]:
         with self._database.looking() as connection:
             self._follower.catch_up()
-            existing = self._follower.ledger.existing
-            found = (
-                located
-                for partition, start, end in ranges
-                if (state := existing(partition)) is not None
-                for located in lookup.between(connection, partition, state, start, end, count_max)
-            )
-            return list(islice(found, count_max))
+            found: list[LocatedSlice] = []
+            for partition, start, end in ranges:
+                state = self._follower.ledger.existing(partition)
+                if state is not None and (count_max is None or len(found) < count_max):
+                    found += lookup.between(connection, partition, state, start, end, count_max)
+            return found
 
     def _is_unrolled(self, swap: Swap) -> bool:
         with self._database.looking() as connection:
