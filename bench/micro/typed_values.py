@@ -1,9 +1,9 @@
 """Typed columns: what a core does per second while it writes and serves data files of Avro orders, in MB of values.
 
-    .venv/bin/python bench/micro/typed_values.py [--mib 32] [--rounds 3]
+    .venv/bin/python bench/micro/typed_values.py [--mib 32] [--rounds 3] [--keys]
 
 One row group of 8 MiB at a time, as compaction writes them: `write` is from columns of records to a data file, `serve` from the file to
-record batches. Sizes are those of the data file, in bytes per record.
+record batches. Sizes are those of the data file, in bytes per record. With `--keys`, records have keys, which become columns as values do.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bearlake import kernel
 from bearlake.metadata.model import ObjectKind, ObjectRef
@@ -22,8 +22,8 @@ from bearlake.records.codec import Record, encode
 from bearlake.table.column_book import new_book, with_schema
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX
-from bearlake.table.value_codecs import codec_of
-from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
+from bearlake.table.value_codecs import codec_of, key_fields
+from bearlake.table.value_plan import FileColumns, PartPlan, ValuePlan, WriterSchema
 from bearlake.table.value_typing import ValueTyping
 from bearlake.table.writer import DataFileWriter, FinishedFile, record_batch
 
@@ -31,6 +31,12 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024
 SCHEMA_ID = 7
+KEY_ID = 8
+KEY = {
+    "type": "record",
+    "name": "Key",
+    "fields": [{"name": "id", "type": "long"}, {"name": "region", "type": "string"}],
+}
 ADDRESS = {
     "type": "record",
     "name": "Address",
@@ -106,7 +112,13 @@ def order(randomness: random.Random, id_: int, *, is_big: bool) -> bytes:
     return value
 
 
-def groups_of(schema: Any, size: int, *, is_big: bool) -> tuple[list[bytes], int, int]:
+def key(randomness: random.Random) -> bytes:
+    """Return a framed key."""
+    region = randomness.choice((b"north", b"south", b"west"))
+    return b"\0" + KEY_ID.to_bytes(4) + number(randomness.randrange(10**6)) + text(region)
+
+
+def groups_of(size: int, *, is_big: bool, has_keys: bool) -> tuple[list[bytes], int, int]:
     """Return batches of framed orders of about `size` bytes, their record count and the bytes of their values."""
     randomness = random.Random(1)
     batches, record_count, value_bytes = [], 0, 0
@@ -114,7 +126,9 @@ def groups_of(schema: Any, size: int, *, is_big: bool) -> tuple[list[bytes], int
         values = [
             b"\0" + SCHEMA_ID.to_bytes(4) + order(randomness, record_count + at, is_big=is_big) for at in range(200)
         ]
-        batches.append(encode([Record(value=value, timestamp=1_700_000_000_000) for value in values]))
+        keys = [key(randomness) if has_keys else None for _ in values]
+        records = zip(keys, values, strict=True)
+        batches.append(encode([Record(key=key_, value=value, timestamp=1_700_000_000_000) for key_, value in records]))
         record_count += len(values)
         value_bytes += sum(map(len, values))
     return batches, record_count, value_bytes
@@ -173,18 +187,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keys", action="store_true")
     options = parser.parse_args()
     print("orders  mode    bytes/value  bytes/record in file  write MB/s  serve MB/s")
     for name, schema, is_big in (("small", SMALL, False), ("big", BIG, True)):
-        batches, record_count, value_bytes = groups_of(schema, options.mib * MIB, is_big=is_big)
+        batches, record_count, value_bytes = groups_of(options.mib * MIB, is_big=is_big, has_keys=options.keys)
         writer = WriterSchema("AVRO", json.dumps(schema), (), True, LEVELS_MAX, COLUMNS_MAX)
         fields = codec_of(writer).fields
         book = with_schema(new_book(15), SCHEMA_ID, fields, last_id=15, column_count_max=1_000)
-        columns = FileColumns(book=book, schemas={SCHEMA_ID: writer})
+        of_key = WriterSchema("AVRO", json.dumps(KEY), (), True, LEVELS_MAX, COLUMNS_MAX)
+        if options.keys:
+            key_columns = key_fields(codec_of(of_key).fields)
+            book = with_schema(book, KEY_ID, key_columns, last_id=15, column_count_max=1_000, is_key=True)
+        columns = FileColumns(
+            book=book, schemas={SCHEMA_ID: writer}, key_schemas={KEY_ID: of_key} if options.keys else {}
+        )
         for mode in ("raw", "keep", "elide"):
             plan = None
             if mode != "raw":
-                plan = ValuePlan(elides=mode == "elide", columns=columns, known=[SCHEMA_ID], refused={})
+                elides = mode == "elide"
+                of_keys = PartPlan(elides=elides, known=[KEY_ID], refused={}) if options.keys else None
+                plan = ValuePlan(elides=elides, columns=columns, known=[SCHEMA_ID], refused={}, key=of_keys)
             write_s, finished = best(options.rounds, partial(written, batches, plan))
             serve_s, _ = best(options.rounds, partial(served, finished))
             print(

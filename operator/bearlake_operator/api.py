@@ -191,7 +191,7 @@ def quantity_bytes(text: str) -> int:
 
 def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
     retention, table = spec.get("retention", {}), spec.get("table", {})
-    values = table.get("values", {})
+    values, keys = table.get("values", {}), table.get("keys", {})
     configs = dict(spec.get("configs", {}))
     for fields, key, config, convert in (
         (retention, "time", "retention.ms", duration_ms),
@@ -205,6 +205,8 @@ def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
         (values, "mode", "table.value.mode", str.lower),
         (values, "subjects", "table.value.subjects", ",".join),
         (values, "schemaId", "table.value.schema_id", str),
+        (keys, "mode", "table.key.mode", str.lower),
+        (keys, "schemaId", "table.key.schema_id", str),
     ):
         if key in fields:
             configs[config] = str(convert(fields[key]))

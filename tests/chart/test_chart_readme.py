@@ -68,6 +68,7 @@ def shown() -> str:
             "Of the Iceberg REST catalog: `dataLayers.<name>.tiers.catalog.…`, besides those of a protocol's servers",
             table(catalog()),
         ),
+        ("Of the console: `dataLayers.<name>.tiers.console.…`", table(of["console"])),
         ("Of compaction workers: `dataLayers.<name>.tiers.compactor.…`", table(of["workers"])),
     ]
     return "\n\n".join(f"### {title}\n\n{text}" for title, text in parts) + "\n"

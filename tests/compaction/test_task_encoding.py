@@ -16,10 +16,10 @@ from bearlake.compaction.model import AbortedRange, Cleaning, ItemResult, TaskRe
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import NO_ROW, LocatedSlice, ObjectKind, ObjectRef, Slice
-from bearlake.table.column_book import new_book, with_schema
+from bearlake.table.column_book import MessageKey, new_book, with_schema
 from bearlake.table.column_tree import Column, ListOf, MapOf, StructOf
 from bearlake.table.model import DataFile
-from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
+from bearlake.table.value_plan import FileColumns, PartPlan, ValuePlan, WriterSchema
 from fixtures.compaction_items import key_of
 
 FILE = DataFile(
@@ -86,6 +86,23 @@ def test_items_and_results_with_typed_values_survive_a_round_trip() -> None:
     plan = ValuePlan(elides=True, columns=columns, known=[7, 8], refused={8: "UNSUPPORTED_SCHEMA: …"}, schema_id=7)
     item = replace(ITEM, values=plan)
     result = replace(RESULT, error_counts={"NO_SCHEMA": 3}, missing_schema_ids=[8])
+
+    assert decode_item(encode_item(item)) == item
+    assert decode_item_result(encode_item_result(result)) == result
+
+
+def test_items_and_results_with_typed_keys_survive_a_round_trip() -> None:
+    schema = WriterSchema("AVRO", '{"type": "int"}', (), False, 16, 1_000)
+    message = MessageKey(9, (0, 1))
+    book = replace(with_schema(new_book(15), 7, [], last_id=15, column_count_max=100, is_key=True), version=3)
+    key = PartPlan(
+        elides=True, known=[7], refused={8: "no"}, schema_id=7, protobuf={9: schema}, refused_messages={message: "no"}
+    )
+    columns = FileColumns(book=book, schemas={}, key_schemas={7: schema})
+    item = replace(
+        ITEM, values=ValuePlan(elides=False, columns=columns, known=[], refused={}, types_values=False, key=key)
+    )
+    result = replace(RESULT, missing_key_schema_ids=[8], missing_key_messages=(message,))
 
     assert decode_item(encode_item(item)) == item
     assert decode_item_result(encode_item_result(result)) == result

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run third-party suites against a Kafka server and compare the outcomes with the expected lists.
 
-    python tests/conformance/run.py [--suite kgo|java|junit|connect|streams|librdkafka|librdkafka-groups|iceberg|all] [--quick]
+    python tests/conformance/run.py [--suite kgo|java|junit|connect|streams|librdkafka|librdkafka-groups|iceberg|flink|all] [--quick]
                                     [--bootstrap HOST:PORT [--sasl-bootstrap HOST:PORT]] [--json FILE]
 
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
@@ -27,6 +27,7 @@ from conformance import (
     packages,
     server,
     suite_connect,
+    suite_flink,
     suite_iceberg,
     suite_java,
     suite_junit,
@@ -45,6 +46,7 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "librdkafka": suite_librdkafka.run,
     "librdkafka-groups": suite_librdkafka.run,
     "iceberg": suite_iceberg.run,
+    "flink": suite_flink.run,
 }
 SETTINGS = {
     "librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"},

@@ -7,7 +7,7 @@ import pytest
 from conformance import outcomes, suite_java, suite_junit
 from conformance.outcomes import Context, Expected, Outcome
 
-SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "junit", "connect", "streams", "iceberg")
+SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "junit", "connect", "streams", "iceberg", "flink")
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.compacted_folder import compact
 from fixtures.console_lake import Lake, fill
 from fixtures.server_process import started
 from fixtures.waiting import WAIT_S
@@ -35,9 +36,15 @@ def chromium_path() -> str:
 def lake(tmp_path_factory: pytest.TempPathFactory, chromium_path: str) -> Iterator[Lake]:
     """`bearlake up` with some records."""
     folder = tmp_path_factory.mktemp("console")
-    with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
+    config = folder / "settings.yaml"
+    config.write_text(
+        f"catalog: {{sql: {{deadline_ms: {WAIT_MS:.0f}}}}}\n"
+    )  # on a busy machine, a process starts slowly
+    words = ("up", "--data-dir", folder / "data", "--config", config, "--no-tour")
+    with started(*words, ready_file=folder / "ready.json") as process:
         running = Lake(process)
         fill(running)
+        compact(folder / "data")
         yield running
 
 

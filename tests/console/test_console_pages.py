@@ -24,9 +24,18 @@ PAGES = {
     "stream-produce": ("streams/orders/produce", "orders"),
     "groups": ("groups", "Groups"),
     "group": ("groups/billing", "billing"),
+    "share-groups": ("share-groups", "Share groups"),
+    "share-group": ("share-groups/packers", "packers"),
+    "subscriptions": ("subscriptions", "Pulsar subscriptions"),
+    "subscription": ("subscriptions/orders/archive", "archive"),
     "schemas": ("schemas", "Schemas"),
     "subject": ("schemas/orders-value", "orders-value"),
     "compaction": ("compaction", "Compaction"),
+    "tables": ("tables", "Tables"),
+    "table": ("tables/streams/returns", "streams.returns"),
+    "sql": ("sql", "SQL"),
+    "access": ("access", "Access"),
+    "settings": ("settings", "Settings"),
 }
 
 

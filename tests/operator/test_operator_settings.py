@@ -141,6 +141,7 @@ def test_fields_of_a_stream_become_configs():
                 "retention": "unlimited",
                 "onDelete": "Drop",
                 "values": {"mode": "Elide", "subjects": ["orders", "refunds"], "schemaId": 7},
+                "keys": {"mode": "Keep", "schemaId": 8},
             },
             configs={"max.message.bytes": "2000000"},
         )
@@ -160,6 +161,8 @@ def test_fields_of_a_stream_become_configs():
         "table.value.mode": "elide",
         "table.value.subjects": "orders,refunds",
         "table.value.schema_id": "7",
+        "table.key.mode": "keep",
+        "table.key.schema_id": "8",
     }
 
 

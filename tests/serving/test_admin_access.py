@@ -171,3 +171,43 @@ async def test_answers_fit_the_openapi_document(api: Api) -> None:
     jsonschema.Draft202012Validator(schema).validate(page)
     asked = document["paths"]["/v1/access"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert asked == {"$ref": "#/components/schemas/RuleChange"}
+
+
+async def decided(api: Api, **query: str) -> Any:
+    names = "&".join(f"{name}={value}" for name, value in query.items())
+    status, answer = await api.call("GET", f"/v1/access/decisions?{names}")
+    assert status == 200, answer
+    return answer
+
+
+async def test_a_decision_says_what_a_principal_may_do_and_by_which_rules(api: Api) -> None:
+    rules = [
+        rule(name="ord", pattern="Prefixed"),
+        rule(principal="Group:staff", operation="Write"),
+        rule(principal="User:*", operation="Read", permission="Deny", host="10.0.0.9"),
+        rule(principal="User:bob", operation="All"),
+        rule(name="other", operation="All"),
+    ]
+    assert (await api.call("POST", body={"rules": rules}))[0] == 200
+    asked = {"principal": "User:alice", "resource": "Topic", "name": "orders"}
+    alone = await decided(api, **asked, host="10.0.0.1")
+    staff = await decided(api, **asked, host="10.0.0.1", group="staff")
+    denied = await decided(api, **asked, host="10.0.0.9")
+    unknown = await decided(api, **{**asked, "name": "nothing"})
+
+    def allowed(answer: Any) -> set[str]:
+        return {name for name, may in answer["operations"].items() if may}
+
+    assert allowed(alone) == {"Read", "Describe"}
+    assert [found["name"] for found in alone["rules"]] == ["ord"]
+    assert allowed(staff) == {"Read", "Write", "Describe"}
+    assert allowed(denied) == {"Describe"}
+    assert {found["permission"] for found in denied["rules"]} == {"Allow", "Deny"}
+    assert (allowed(unknown), unknown["has_rules"], unknown["rules"]) == (set(), False, [])
+
+
+async def test_a_decision_about_no_user_is_refused(api: Api) -> None:
+    for principal in ("alice", "Group:staff", "User:"):
+        status, _ = await api.call("GET", f"/v1/access/decisions?principal={principal}&resource=Topic&name=orders")
+
+        assert status == 400, principal

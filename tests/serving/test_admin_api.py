@@ -26,6 +26,7 @@ from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken, has_token
 from bearlake.serving.admin.transactions import TransactionRoutes
+from bearlake.serving.admin.users import UserRoutes
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
@@ -65,6 +66,7 @@ async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncItera
         routes=[
             StreamRoutes(streams),
             AccessRoutes(streams.access),
+            UserRoutes(metadata.users),
             CompactionRoutes(metadata),
             LagRoutes(metadata),
             GroupRoutes(streams.coordinator),

@@ -43,6 +43,12 @@ class Upstream:
             assert request.transport is not None
             request.transport.abort()
             return response
+        if request.path.endswith("/stats"):
+            return web.Response(
+                status=307, headers={"Location": self.url + request.path.removesuffix("stats") + "partitions"}
+            )
+        if request.path.endswith("/internalStats"):
+            return web.Response(status=307, headers={"Location": self.url + "/admin/v2/brokers/health"})
         if request.path == "/v1/transactions":
             try:
                 self.waits.set()
@@ -92,7 +98,7 @@ async def console() -> AsyncIterator[Console]:
         port = runner.addresses[0][1]
         upstream.url = f"http://127.0.0.1:{port}"
         settings = ConsoleSettings(port=0, request_bytes_max=100_000)
-        urls = dict.fromkeys(("admin", "rest", "registry"), upstream.url)
+        urls = dict.fromkeys(("admin", "rest", "registry", "pulsar", "catalog"), upstream.url)
         server = ConsoleServer(open_listener(settings, "console"), settings, urls)
         await server.start()
         closing.push_async_callback(server.close)
@@ -133,6 +139,24 @@ async def test_a_refusal_has_its_status_and_no_challenge_for_the_browsers_own_pa
     assert "Set-Cookie" not in headers
 
 
+async def test_a_pulsar_server_may_send_a_request_to_another_server_but_nowhere_else(console: Console) -> None:
+    topic = "/api/pulsar/admin/v2/persistent/public/default/t"
+    headers = {"Authorization": "Basic YTpi"}
+    status, _, body = await console.ask("GET", f"{topic}/stats", headers=headers)
+    refused, given, _ = await console.ask("GET", f"{topic}/internalStats", headers=headers)
+
+    assert (status, json.loads(body)["path"]) == (200, "/admin/v2/persistent/public/default/t/partitions")
+    assert json.loads(body)["headers"]["authorization"] == "Basic YTpi"
+    assert refused == 307
+    assert "Location" not in given
+
+
+async def test_an_answer_of_an_api_is_no_page_of_the_console(console: Console) -> None:
+    _, headers, _ = await console.ask("GET", "/api/admin/metrics")
+
+    assert "sandbox" in headers["Content-Security-Policy"]
+
+
 async def test_a_large_answer_arrives_whole(console: Console) -> None:
     assert (await console.ask("GET", "/api/admin/metrics"))[2] == LARGE
 
@@ -169,7 +193,14 @@ async def test_an_api_that_does_not_answer_is_named(console: Console) -> None:
     [
         ("POST", "/api/admin/v1/groups/join"),
         ("POST", "/api/admin/v1/shares/acquire"),
-        ("POST", "/api/admin/v1/access"),
+        ("PUT", "/api/admin/v1/access"),
+        ("GET", "/api/rest/v3/clusters/x%2f..%2f..%2ftopics"),
+        ("GET", "/api/rest/v3/clusters/x%5c..%5ctopics"),
+        ("DELETE", "/api/pulsar/admin/v2/persistent/public/default/t"),
+        ("PUT", "/api/pulsar/admin/v2/tenants/t"),
+        ("POST", "/api/catalog/v1/namespaces/streams/tables/t"),
+        ("DELETE", "/api/catalog/v1/namespaces/streams/tables/t"),
+        ("GET", "/api/catalog/v1/sql"),
         ("GET", "/api/admin/docs"),
         ("GET", "/api/admin/v1/streams/../../v1/groups"),
         ("GET", "/api/admin/v1/streams/%2e%2e/partitions"),
@@ -238,6 +269,14 @@ async def test_the_vendored_library_has_its_licences_beside_it() -> None:
 def test_a_console_that_others_reach_does_not_lead_to_an_api_on_loopback() -> None:
     check_exposure("127.0.0.1", {"admin": "http://127.0.0.1:9644"})
     check_exposure("0.0.0.0", {"admin": "http://lake:9644"})
+    named = {f"{api}_url": "http://lake:1" for api in ("admin", "rest", "registry")}
+    listener = open_listener(ConsoleSettings(port=0), "console")
+    assert set(ConsoleServer(listener, ConsoleSettings(host="0.0.0.0", **named), {}).urls) == {
+        "admin",
+        "rest",
+        "registry",
+    }
+    listener.socket.close()
     with pytest.raises(Invalid, match=r"console\.admin_url"):
         check_exposure("0.0.0.0", {"rest": "http://lake:8082", "admin": "http://localhost:9644"})
 

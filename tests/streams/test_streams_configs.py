@@ -5,7 +5,8 @@ import pytest
 from bearlake.errors import Invalid
 from bearlake.streams import config_changes, configs
 from bearlake.streams.key_compaction_rules import key_compaction_rules
-from bearlake.streams.value_rules import ValueMode, ValueRules, value_rules
+from bearlake.streams.schema_rules import PartRules, Validation
+from bearlake.streams.value_rules import ValueMode, ValueRules, key_rules, schema_rules, value_rules
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ from bearlake.streams.value_rules import ValueMode, ValueRules, value_rules
         ("table.compression", "zstd"),
         ("table.value.mode", "typed"),
         ("table.value.schema_id", "-2"),
-        ("table.key.mode", "keep"),
+        ("table.key.mode", "typed"),
     ],
 )
 def test_meaningless_table_configs_are_refused(name: str, value: str) -> None:
@@ -127,3 +128,18 @@ def test_value_configs_of_a_stream_are_read() -> None:
         mode=ValueMode.ELIDE, subjects=("orders-value", "refunds"), schema_id=7
     )
     assert value_rules("orders", {**given, "table.enable": "false"}).mode is ValueMode.RAW
+
+
+def test_keys_have_the_schemas_of_their_subjects_for_columns_and_for_the_door() -> None:
+    given = {"table.key.mode": "keep", "table.key.schema_id": "8", "schema.key.validation": "value"}
+    config_changes.check_consistent(given)
+
+    rules = key_rules("orders", given)
+
+    assert (rules.mode, rules.subjects, rules.schema_id) == (ValueMode.KEEP, ("orders-key",), 8)
+    assert key_rules("orders", {}).mode is ValueMode.RAW
+    found = schema_rules("orders", given)
+    assert found is not None
+    assert found.key == PartRules(validation=Validation.VALUE, subjects=("orders-key",), schema_id=8)
+    with pytest.raises(Invalid, match=r"table\.key\.schema_id"):
+        config_changes.check_consistent({**given, "schema.key.validation": "id"})

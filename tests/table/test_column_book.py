@@ -111,7 +111,7 @@ def test_a_damaged_text_is_corrupt(text: str) -> None:
 
 def test_a_text_of_a_newer_format_is_not_guessed() -> None:
     with pytest.raises(Unsupported):
-        decode_book(book_of().encoded().replace('"version":1', '"version":2'), 1)
+        decode_book(book_of().encoded().replace('"version":1', '"version":3'), 1)
 
 
 types = st.recursive(

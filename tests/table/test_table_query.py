@@ -135,8 +135,11 @@ async def test_more_rows_than_the_limit_are_cut_off(
         ("select color from orders", "color"),
         ("select 1 / 'x'", "Conversion"),
         ("select * from read_csv('/etc/passwd')", "disabled"),
-        ("copy orders to '/tmp/orders.csv'", "disabled"),
-        ("set memory_limit = '10 GB'", "locked"),
+        ("copy orders to '/tmp/orders.csv'", "expected one SELECT, found COPY"),
+        ("explain analyze copy orders to '/tmp/orders.csv'", "expected one SELECT, found EXPLAIN"),
+        ("set memory_limit = '10 GB'", "expected one SELECT, found SET"),
+        ("select 1; select 2", "expected one SELECT, found SELECT and SELECT"),
+        ("", "expected one SELECT, found nothing"),
     ],
 )
 async def test_wrong_statements_are_invalid_with_the_reason(
@@ -255,3 +258,16 @@ async def test_streams_whose_names_mean_something_in_sql_or_paths_have_tables(
     assert (await query(tables, [orders, stream], f'select count(*) from "{name}"')).rows == [(3,)]
     assert (await query(tables, [orders, stream], "select count(*) from orders")).rows == [(15,)]
     assert set(os.listdir(tmp_path)) <= {"catalog.db", "objects"}
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+async def test_no_statement_overwrites_a_file_that_it_may_read(
+    tmp_path: Path, tables: IcebergTables, orders: Stream
+) -> None:
+    path = next(path for path in tmp_path.rglob("*.parquet"))  # noqa: ASYNC240 - a test's folder
+    before = path.read_bytes()
+    statement = f"copy (select 1 as a, * from orders) to '{path}' (format parquet, use_tmp_file false)"
+    with pytest.raises(Invalid, match="expected one SELECT"):
+        await query(tables, [orders], statement)
+
+    assert path.read_bytes() == before

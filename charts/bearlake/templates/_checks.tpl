@@ -11,11 +11,20 @@
 {{- range $layer, $values := .Values.dataLayers -}}
 {{- include "bearlake.checks.metricsToken" (dict "context" $ "layer" $layer "admin" ($values.admin | default dict)) -}}
 {{- include "bearlake.checks.adminTls" (dict "of" $values "where" (printf "dataLayers.%s" $layer)) -}}
+{{- include "bearlake.checks.console" (dict "of" $values "where" (printf "dataLayers.%s" $layer)) -}}
 {{- range $tier, $of := $values.tiers | default dict -}}
 {{- $where := printf "dataLayers.%s.tiers.%s" $layer $tier -}}
 {{- include "bearlake.checks.autoscaling" (dict "api" $.Values.metricsApi "tier" $tier "of" $of "where" (printf "%s.autoscaling" $where)) -}}
 {{- include "bearlake.checks.listeners" (dict "tier" $tier "of" $of "where" (printf "%s.listeners" $where)) -}}
 {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bearlake.checks.console" -}}
+{{- $console := dig "tiers" "console" dict .of -}}
+{{- $url := dig "console" "admin_url" "" ($console.settings | default dict) -}}
+{{- if and $console.enabled (dig "admin" "tls" "secret" "" .of) (not (hasPrefix "https://" $url)) -}}
+{{- fail (printf "%s.tiers.console: the admin API has TLS: set settings.console.admin_url to https:// and a name in its certificate, and settings.console.tls_ca_file (a Secret in %s.files)" .where .where) -}}
 {{- end -}}
 {{- end }}
 

@@ -99,6 +99,42 @@ dnsPorts: {{ .Values.networkPolicies.dnsPorts | toJson }}
 egress: {{ .Values.networkPolicies.egress | toJson }}
 {{- end }}
 
+{{/* "default": the labels that select the console's pods of a data layer. Its servers let in pods with the last one. */}}
+{{- define "bearlake.console.selector" -}}
+app.kubernetes.io/name: bearlake
+app.kubernetes.io/component: console
+bearlake.dev/data-layer: {{ . }}
+{{- end }}
+
+{{/* (dict "context" $ "layer" "default"): the labels of the console's objects. */}}
+{{- define "bearlake.console.labels" -}}
+{{ include "bearlake.labels" .context }}
+app.kubernetes.io/component: console
+bearlake.dev/data-layer: {{ .layer }}
+{{- end }}
+
+{{/* (dict "layer" "default" "of" {…} "console" {…}): the settings document of the console, as YAML. Its URLs are those of the tiers' Services. */}}
+{{- define "bearlake.console.settings" -}}
+{{- $tiers := .of.tiers | default dict -}}
+{{- $host := dict -}}
+{{- range $tier := list "rest" "pulsar" "catalog" -}}
+{{- $_ := set $host $tier (include "bearlake.bounded" (printf "bearlake-%s-%s" $.layer $tier) | trim) -}}
+{{- end -}}
+{{- $own := dict "host" "0.0.0.0" "port" (.console.port | default 9645 | int) -}}
+{{- $own = set $own "admin_url" (printf "http://%s:9644" $host.rest) -}}
+{{- $own = set $own "rest_url" (printf "http://%s:%s" $host.rest (include "bearlake.port" (dict "tier" "rest" "of" (dig "rest" dict $tiers)) | trim)) -}}
+{{- $own = set $own "registry_url" (printf "http://%s:8081" $host.rest) -}}
+{{- $own = set $own "pulsar_url" (printf "http://%s:8080" $host.pulsar) -}}
+{{- $catalog := dig "catalog" dict $tiers -}}
+{{- if $catalog.enabled -}}
+{{- $own = set $own "catalog_url" (printf "http://%s:%s" $host.catalog (include "bearlake.port" (dict "tier" "catalog" "of" $catalog) | trim)) -}}
+{{- end -}}
+{{- if .console.tlsSecret -}}
+{{- $own = set (set $own "tls_certificate_file" "/etc/bearlake/tls/tls.crt") "tls_key_file" "/etc/bearlake/tls/tls.key" -}}
+{{- end -}}
+{{ mergeOverwrite (dict "console" $own) (deepCopy (.console.settings | default dict)) | toYaml }}
+{{- end }}
+
 {{- define "bearlake.server.image" -}}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end }}
@@ -174,7 +210,7 @@ variables.
   {{- with include "bearlake.admin.tls" (dict "context" $ "layer" $layer) -}}
     {{- $admin = set $admin "tls" (fromYaml .) -}}
   {{- end -}}
-  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" ($layer.tiers | default dict)) -}}
+  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" (omit ($layer.tiers | default dict) "console")) -}}
 {{- end -}}
 {{- $secrets := list -}}
 {{- range .Values.imagePullSecrets -}}{{- $secrets = append $secrets .name -}}{{- end -}}

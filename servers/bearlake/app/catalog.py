@@ -6,6 +6,7 @@ The table libraries take about a second to load, so they are loaded by the first
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import override
@@ -22,6 +23,7 @@ from bearlake.protocols.rest.iceberg.columns import ColumnReservations
 from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.server import CatalogServer
+from bearlake.protocols.rest.iceberg.sql import SqlRoutes, SqlRunner
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -42,6 +44,7 @@ class CatalogRole(Role):
         self._store: ObjectStore
         self._live: LiveSettings
         self._opening: _Opening
+        self._settings: Settings
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
@@ -51,6 +54,7 @@ class CatalogRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         settings, streams = parts.settings, parts.streams()
+        self._settings = settings
         self._store, self._live = parts.store, settings.live
         if roots := settings.catalog.warehouse.foreign_roots:
             from bearlake.table.warehouse.roots import check_roots
@@ -63,10 +67,19 @@ class CatalogRole(Role):
         routes = CatalogRoutes(opening.tables, access, columns, settings.tables.catalog_name, settings.catalog)
         login = parts.http_login(settings.listeners.catalog)
         live = LiveRoutes(opening.tables, opening.views, access)
+        sql = SqlRoutes(self._sql_runner, access, settings.catalog.sql, streams.quotas)
         self._server = CatalogServer(
-            routes, settings.catalog, self._listeners, live=live, login=login, quotas=streams.quotas
+            routes, settings.catalog, self._listeners, live=live, sql=sql, login=login, quotas=streams.quotas
         )
         parts.closing.push_async_callback(self._server.close)
+
+    async def _sql_runner(self) -> SqlRunner:
+        """Return what runs statements. Raises `Unavailable`: the engine is not installed."""
+        if find_spec("duckdb") is None:
+            raise Unavailable("the SQL engine is not installed: pip install 'bearlake[sql]'")
+        from bearlake.app.sql import ProcessRunner
+
+        return ProcessRunner(self._settings)
 
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:

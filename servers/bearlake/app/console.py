@@ -42,6 +42,7 @@ class ConsoleRole(Role):
     def build(self, parts: Parts) -> None:
         own = next(server for server in parts.registered.live() if server.ref == parts.registered.server)
         urls = ready.addresses(own.endpoints, parts.settings.listeners)
+        urls = {"pulsar" if name == "pulsar_http" else name: url for name, url in urls.items() if name != "pulsar"}
         self._server = ConsoleServer(self._listener, parts.settings.console, urls)
         parts.closing.push_async_callback(self._server.close)
 

@@ -6,7 +6,7 @@ columns that no table has yet.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -28,10 +28,15 @@ from bearlake.table.schema import ERROR
 PAGE_COUNT = 1_000
 
 _VALUE_ERRORS = """
-    select split_part(_error, ':', 1) as code, count(*) as record_count, arg_max(_partition_id, _timestamp) as "partition",
+    select code, count(*) as record_count, arg_max(_partition_id, _timestamp) as "partition",
         arg_max(_offset, _timestamp) as "offset", max(_timestamp) as newest, arg_max(_error, _timestamp) as example
-    from {table} where _error is not null group by 1 order by 2 desc, 1
+    from (
+        select split_part(_error, ':', 1) as code, * from {table} where _error is not null
+        union all
+        select regexp_extract(_error, '; (KEY_[A-Z_]+):', 1) as code, * from {table} where regexp_matches(_error, '; KEY_[A-Z_]+:')
+    ) group by 1 order by 2 desc, 1
 """
+"""Of a row whose value and key both have no columns, `_error` names both (`table/value_typing.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +67,29 @@ async def all_streams(metadata: Metadata) -> Sequence[Stream]:
     return found
 
 
+async def _named(metadata: Metadata, names: Sequence[str]) -> Sequence[Stream]:
+    found = []
+    for name in names:
+        with suppress(NotFound):
+            found.append(await metadata.streams.get(name))
+    return found
+
+
 async def query(
-    settings: Settings, sql: str, progress: QueryProgress | None = None, *, is_live: bool = True
+    settings: Settings,
+    sql: str,
+    progress: QueryProgress | None = None,
+    *,
+    is_live: bool = True,
+    names: Sequence[str] | None = None,
 ) -> QueryResult:
-    """Run one statement over the tables of all streams, with its `progress`.
+    """Run one SELECT over the tables of these streams (None: of all), with its `progress`; streams that do not exist are left out.
 
     `is_live`: with every record that was acknowledged before; else with those that compaction has put into the tables. Raises as
     `table.query.query` and `Views.view`.
     """
     async with opened(settings) as lake:
-        streams = await all_streams(lake.metadata)
+        streams = await all_streams(lake.metadata) if names is None else await _named(lake.metadata, names)
         run = partial(table_query.query, lake.tables, streams, sql, will_have_table=_will_have_table, progress=progress)
         if not is_live:
             return await run()
@@ -122,7 +140,7 @@ async def describe(settings: Settings, name: str) -> dict[str, object]:
 
 
 async def value_errors(settings: Settings, name: str) -> list[dict[str, object]]:
-    """Return, by code, the records of a stream's table whose values have no typed columns, with the newest record as an example.
+    """Return, by code, the records of a stream's table whose values or keys have no typed columns, with the newest record as an example.
 
     Empty if there are none, or if the table has no typed columns. Raises `NotFound` as `describe`, and as `table.query.query`.
     """

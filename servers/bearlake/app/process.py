@@ -32,6 +32,7 @@ from bearlake.serving.admin.server import AdminServer, Routes, admin_endpoint
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.transactions import TransactionRoutes
+from bearlake.serving.admin.users import UserRoutes
 from bearlake.serving.authentication.peer import LoginRules, check_openness
 from bearlake.serving.authentication.presented import MECHANISMS, require_one_message
 from bearlake.serving.authentication.settings import OAUTHBEARER
@@ -164,6 +165,7 @@ def _admin_server(parts: Parts, listener: Listener) -> AdminServer:
         routes += [
             StreamRoutes(service),
             AccessRoutes(service.access),
+            UserRoutes(parts.metadata.users),
             GroupRoutes(service.coordinator),
             ShareRoutes(service.local_shares),
             TransactionRoutes(parts.metadata, service.transactions),

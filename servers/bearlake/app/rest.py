@@ -7,6 +7,7 @@ from typing_extensions import override
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.protocols.rest.server import RestServer
 from bearlake.serving.listener import Listener
+from bearlake.serving.shares.client import SharePeers
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
@@ -25,13 +26,17 @@ class RestRole(Role):
 
     @override
     def build(self, parts: Parts) -> None:
+        streams = parts.streams()
+        share_peers = SharePeers(parts.registered, parts.settings.streams.groups, parts.token, parts.trust)
+        parts.closing.push_async_callback(share_peers.close)
         self._server = RestServer(
-            parts.streams(),
+            streams,
             parts.schemas(),
             parts.registered,
             parts.settings.rest,
             self._listeners,
             parts.http_login(parts.settings.listeners.rest),
+            share_reach=share_peers,
         )
         parts.closing.push_async_callback(self._server.close)
 

@@ -32,6 +32,8 @@ _SETTINGS = {
     "admin_url": ("--admin", "console.admin_url"),
     "rest_url": ("--rest", "console.rest_url"),
     "registry_url": ("--registry", "console.registry_url"),
+    "pulsar_url": ("--pulsar", "console.pulsar_url"),
+    "console_catalog_url": ("--catalog", "console.catalog_url"),
     "metadata_url": ("--metadata-url", "metadata.url"),
     "object_store_url": ("--object-store-url", "object_store.url"),
     "catalog_url": ("--catalog-url", "tables.catalog_url"),
@@ -152,13 +154,18 @@ def up(
 )
 @click.option("--host", metavar="ADDRESS", help="Address to listen on  [default: 127.0.0.1].")
 @console_port
+@click.option(
+    "--catalog", "console_catalog_url", metavar="URL", help="Iceberg REST catalog  [default: http://127.0.0.1:8181]."
+)
+@click.option("--pulsar", "pulsar_url", metavar="URL", help="Pulsar's HTTP API  [default: http://127.0.0.1:8080].")
 @click.option("--registry", "registry_url", metavar="URL", help="Schema registry  [default: http://127.0.0.1:8081].")
 @click.option("--rest", "rest_url", metavar="URL", help="REST server  [default: http://127.0.0.1:8082].")
 @click.option("--admin", "admin_url", metavar="URL", help="Admin API  [default: http://127.0.0.1:9644].")
 def console(config: Path | None, ready_file: Path | None, **given: Any) -> int:
     """Serve the console, a web page about a running deployment, until Ctrl-C.
 
-    It speaks the admin API, REST and the schema registry, with the login of the person at the browser. `bearlake up` has it already.
+    It speaks the admin API, REST, the schema registry, Pulsar's HTTP API and the Iceberg REST catalog, with the login of the person at the
+    browser. `bearlake up` has it already.
     """
     app_console = server_module("bearlake.app.console")
 

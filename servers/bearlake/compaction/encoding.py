@@ -15,7 +15,7 @@ from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, PartitionKey, Slice
 from bearlake.table.column_book import MessageKey, decode_book
 from bearlake.table.model import DataFile
-from bearlake.table.value_plan import FileColumns, ValuePlan, WriterSchema
+from bearlake.table.value_plan import FileColumns, PartPlan, ValuePlan, WriterSchema
 
 VERSION = 1
 
@@ -117,6 +117,8 @@ def _item_result_fields(result: ItemResult) -> dict[str, object]:
         **({"error_counts": dict(result.error_counts)} if result.error_counts else {}),
         **({"missing_schema_ids": list(result.missing_schema_ids)} if result.missing_schema_ids else {}),
         **({"missing_messages": list(result.missing_messages)} if result.missing_messages else {}),
+        **({"missing_key_schema_ids": list(result.missing_key_schema_ids)} if result.missing_key_schema_ids else {}),
+        **({"missing_key_messages": list(result.missing_key_messages)} if result.missing_key_messages else {}),
     }
 
 
@@ -135,6 +137,8 @@ def _item_result(fields: _Json) -> ItemResult:
         error_counts=fields.get("error_counts", {}),
         missing_schema_ids=fields.get("missing_schema_ids", ()),
         missing_messages=tuple(_message(value) for value in fields.get("missing_messages", ())),
+        missing_key_schema_ids=fields.get("missing_key_schema_ids", ()),
+        missing_key_messages=tuple(_message(value) for value in fields.get("missing_key_messages", ())),
     )
 
 
@@ -161,29 +165,53 @@ def _cleaning(fields: _Json) -> Cleaning:
 def _values_fields(plan: ValuePlan) -> dict[str, object]:
     book = plan.columns.book
     return {
-        "elides": plan.elides,
+        **_part_fields(plan),
         "book": book.encoded(),
         "book_version": book.version,
-        "schemas": {str(id_): list(schema) for id_, schema in plan.columns.schemas.items()},
+        "schemas": _schema_fields(plan.columns.schemas),
+        **({} if plan.types_values else {"types_values": False}),
+        **({} if not plan.columns.key_schemas else {"key_schemas": _schema_fields(plan.columns.key_schemas)}),
+        **({} if plan.key is None else {"key": _part_fields(plan.key)}),
+    }
+
+
+def _part_fields(plan: PartPlan) -> dict[str, object]:
+    return {
+        "elides": plan.elides,
         "known": list(plan.known),
         "refused": {str(id_): why for id_, why in plan.refused.items()},
         "schema_id": plan.schema_id,
-        "protobuf": {str(id_): list(schema) for id_, schema in plan.protobuf.items()},
+        "protobuf": _schema_fields(plan.protobuf),
         "refused_messages": [[list(message), why] for message, why in plan.refused_messages.items()],
     }
 
 
+def _schema_fields(schemas: Mapping[int, WriterSchema]) -> dict[str, list[Any]]:
+    return {str(id_): list(schema) for id_, schema in schemas.items()}
+
+
 def _values(fields: _Json) -> ValuePlan:
     book = decode_book(fields["book"], fields["book_version"])
-    return ValuePlan(
-        elides=fields["elides"],
-        columns=FileColumns(book=book, schemas=_schemas(fields["schemas"])),
-        known=fields["known"],
-        refused={int(id_): why for id_, why in fields["refused"].items()},
-        schema_id=fields["schema_id"],
-        protobuf=_schemas(fields.get("protobuf", {})),
-        refused_messages={_message(message): why for message, why in fields.get("refused_messages", ())},
+    columns = FileColumns(
+        book=book, schemas=_schemas(fields["schemas"]), key_schemas=_schemas(fields.get("key_schemas", {}))
     )
+    return ValuePlan(
+        **_part(fields),
+        columns=columns,
+        types_values=fields.get("types_values", True),
+        key=PartPlan(**_part(fields["key"])) if "key" in fields else None,
+    )
+
+
+def _part(fields: _Json) -> dict[str, Any]:
+    return {
+        "elides": fields["elides"],
+        "known": fields["known"],
+        "refused": {int(id_): why for id_, why in fields["refused"].items()},
+        "schema_id": fields["schema_id"],
+        "protobuf": _schemas(fields.get("protobuf", {})),
+        "refused_messages": {_message(message): why for message, why in fields.get("refused_messages", ())},
+    }
 
 
 def _schemas(fields: Mapping[str, Sequence[Any]]) -> dict[int, WriterSchema]:

@@ -51,7 +51,7 @@ class WorkItem:
     files (including files without segments). With a `cleaning`, a MERGE item leaves out superseded records. Batches that rows
     cannot represent exactly go under `kept_prefix` (`kept/`): `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the
     uncompressed size; `file_bytes_max` is a target. `aborted` concerns COMPACT, and the kept batches of a `cleaning`. `values`: how the
-    values of COMPACT become typed columns; None: they do not.
+    values and keys of COMPACT become typed columns; None: they do not.
     """
 
     kind: TaskKind
@@ -81,8 +81,8 @@ class ItemResult:
 
     Of a cleaning: `unchanged` inputs have no record to leave out and stay as they are. `rowless` are segments of which no record is left,
     with position `NO_ROW`. `dropped_count` records were left out.
-    `error_counts`: values without typed columns, by code. With `missing_schema_ids`, the item wrote nothing that counts: run it again with
-    these schemas; with `missing_messages`, the same.
+    `error_counts`: values and keys without typed columns, by code. With `missing_schema_ids`, the item wrote nothing that counts: run it
+    again with these schemas; with `missing_messages`, `missing_key_schema_ids` and `missing_key_messages`, the same.
     """
 
     files: Sequence[WrittenFile]
@@ -99,10 +99,24 @@ class ItemResult:
     error_counts: Mapping[str, int] = field(default_factory=dict)
     missing_schema_ids: Sequence[int] = ()
     missing_messages: Sequence[MessageKey] = ()
+    missing_key_schema_ids: Sequence[int] = ()
+    missing_key_messages: Sequence[MessageKey] = ()
+
+    @property
+    def lacks_schemas(self) -> bool:
+        """Whether the item must run again with more schemas."""
+        return bool(
+            self.missing_schema_ids or self.missing_messages or self.missing_key_schema_ids or self.missing_key_messages
+        )
 
 
-def missing_schemas(ids: Collection[int], messages: Collection[MessageKey] = ()) -> ItemResult:
-    """Return the result of an item that needs the schemas with these ids, and these messages of Protobuf schemas."""
+def missing_schemas(
+    ids: Collection[int],
+    messages: Collection[MessageKey] = (),
+    key_ids: Collection[int] = (),
+    key_messages: Collection[MessageKey] = (),
+) -> ItemResult:
+    """Return the result of an item that needs the schemas with these ids, and these messages of Protobuf schemas; then those of keys."""
     return ItemResult(
         files=(),
         kept_objects=(),
@@ -113,6 +127,8 @@ def missing_schemas(ids: Collection[int], messages: Collection[MessageKey] = ())
         kept_counts={},
         missing_schema_ids=sorted(ids),
         missing_messages=sorted(messages),
+        missing_key_schema_ids=sorted(key_ids),
+        missing_key_messages=sorted(key_messages),
     )
 
 

@@ -15,8 +15,7 @@ import bearlake.table.rows as table_rows
 from bearlake.compaction.row_passes import Group, Place, load
 from bearlake.compaction.workbench import Workbench
 from bearlake.objects import ObjectStore
-from bearlake.table.key_chunk import COLUMNS, KeyChunk, Mask
-from bearlake.table.schema import KEY
+from bearlake.table.key_chunk import KeyChunk, Mask
 from bearlake.table.writer import Rows
 
 _ROW_BYTES = 40
@@ -60,7 +59,7 @@ def _chunks(groups: Sequence[Group], bytes_max: int) -> Iterator[list[Group]]:
     room = bytes_max
     for group in groups:
         found = group.footer.groups[group.number]
-        size = group.footer.size_of(group.number, [KEY]) + _ROW_BYTES * (found.row_end - found.row_start)
+        size = group.footer.key_bytes(group.number) + _ROW_BYTES * (found.row_end - found.row_start)
         if chunk and size > room:
             yield chunk
             chunk, room = [], bytes_max
@@ -71,8 +70,8 @@ def _chunks(groups: Sequence[Group], bytes_max: int) -> Iterator[list[Group]]:
 
 
 async def _read(group: Group, store: ObjectStore, workbench: Workbench) -> Rows:
-    file = await load(group, group.footer.ranges_of(group.number, COLUMNS), store)
-    return await workbench.compute(partial(table_rows.read_columns, file, group.footer, group.number, COLUMNS))
+    file = await load(group, group.footer.ranges_of(group.number, group.footer.key_columns), store)
+    return await workbench.compute(partial(table_rows.read_keyed, file, group.footer, group.number))
 
 
 def _may_be_older(chunk: KeyChunk, group: Group) -> bool:

@@ -36,7 +36,7 @@ async def run(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemR
     try:
         return await _compact(item, store, workbench)
     except MissingSchemas as missing:
-        return missing_schemas(missing.ids, missing.messages)
+        return missing_schemas(missing.ids, missing.messages, missing.key_ids, missing.key_messages)
 
 
 async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:

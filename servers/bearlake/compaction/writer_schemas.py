@@ -5,20 +5,20 @@ its input. Compiled schemas are kept, up to `_COMPILED_LENGTH_MAX` characters.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
 from bearlake.streams.schemas import names
-from bearlake.streams.schemas.compiled import Compiled
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.streams.schemas.library import schema_of
 from bearlake.streams.schemas.model import Schema, SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 from bearlake.streams.schemas.references import named_texts, referenced_texts
 from bearlake.streams.value_rules import ValueRules
-from bearlake.table.column_book import ColumnBook
+from bearlake.table.column_book import ColumnBook, KeyBook
 from bearlake.table.typed import descriptors
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX
 from bearlake.table.value_codecs import TYPES, SchemaUnusable, message_of
@@ -32,19 +32,6 @@ class FormatUnsupported(Invalid):
     """This version knows no columns for the schema's format: the stream waits for another setting or version."""
 
 
-class SchemaCompiler(Protocol):
-    """Compiles schemas; `streams/schemas/confined/pool.py` is one."""
-
-    async def compiled(self, type_name: str, text: str, references: Mapping[str, str]) -> Compiled:
-        """Compile a schema. `references`: texts by name, each after those that it references.
-
-        Raises:
-            InvalidSchema: the text or a reference is invalid.
-            SchemaTooLarge: it needs more time or memory than allowed.
-            Unavailable: nothing was compiled; try again.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchemas:
     """Schemas by id. `protobuf`: those whose values each name a message. `refused`: those that the compiler refuses, and why."""
@@ -53,7 +40,7 @@ class FoundSchemas:
     protobuf: dict[int, WriterSchema] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
 
-    def of_files(self, book: ColumnBook, *, has_messages: bool) -> dict[int, WriterSchema]:
+    def of_files(self, book: ColumnBook | KeyBook, *, has_messages: bool) -> dict[int, WriterSchema]:
         """Return the schemas whose values may be left out: of Protobuf, the first message of the book that the schema has, if any."""
         found = {id_: schema for id_, schema in self.avro.items() if id_ in book.schema_ids}
         for message in book.messages if has_messages else ():
@@ -85,7 +72,7 @@ class WriterSchemas:
         context = names.parse(rules.subjects[0]).context  # all have the same (`check_subjects`)
         schemas = [schema_of(row) for row in await self._metadata.schemas.schemas(context, ids)]
         if rules.schema_id is not None and rules.schema_id not in {schema.id for schema in schemas}:
-            raise Invalid(f"table.value.schema_id = {rules.schema_id}: the registry has no schema with this id")
+            raise Invalid(f"{rules.schema_id_config} = {rules.schema_id}: the registry has no schema with this id")
         is_framed = rules.schema_id is None
         found = FoundSchemas()
         for schema in schemas:

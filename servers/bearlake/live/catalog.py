@@ -10,7 +10,6 @@ from bearlake.compaction.runner import InProcess
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.workbench import Workbench
-from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.errors import NotFound
 from bearlake.live.pieces import PieceWriter
 from bearlake.live.settings import TAIL_PREFIX, LiveSettings
@@ -20,6 +19,7 @@ from bearlake.live.views import View, Views
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import partition_index
 from bearlake.objects import ObjectStore
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table.iceberg import IcebergTables, LoadedTable
 from bearlake.table.synthetic import Tail, describe, view_id
 from bearlake.table.warehouse.answers import body_of, owner_of

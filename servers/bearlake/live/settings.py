@@ -11,6 +11,26 @@ TAIL_PREFIX: Final = "tail/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogRowsSettings:
+    """Readers of the log as rows, such as tasks of Spark. Memory of a reader: a window, and some row groups."""
+
+    window_bytes: int = 16 * MIB
+    """Bytes of record batches that are read at once, unless one slice has more. Smaller windows need more requests for objects."""
+    row_group_bytes: int = 8 * MIB
+    """Bytes of decoded rows that are returned at once."""
+    slices_per_lookup: int = 1_000
+    """Slices that one look-up in the metadata store returns."""
+    batch_bytes_max: int = 256 * MIB
+    """Uncompressed records of one batch (bytes); a larger batch has no rows. Guards against compression bombs."""
+    read_concurrent_count: int = 8
+    """Objects read at once."""
+    footer_count_max: int = 16
+    """Footers of data files in memory, 50 KiB each for large files."""
+    schema_count_max: int = 256
+    """Rounds in which the values of one window may name schemas that have no columns yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSettings:
     """Views of tables with the records that compaction has not reached. All servers of a deployment need the same times."""
 
@@ -42,6 +62,7 @@ class LiveSettings:
     """Longest time (ms) of one build."""
     sweep_interval_ms: int = 600_000
     """Time (ms) between two sweeps of old pieces."""
+    rows: LogRowsSettings = field(default_factory=LogRowsSettings)
     task: TaskLimits = field(default_factory=lambda: TaskLimits(window_bytes=8 * MIB))
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
     0.1.0              1: every row has its value
     0.1.0+format.2     2: a file may leave out values that its columns give back (decision 213)
     0.1.0+format.3     3: also values of Protobuf schemas (decision 212)
+    0.1.0+format.4     4: a file may have columns of keys, and leave out keys (decision 248)
 
 A process that writes a format asks first whether all live processes read it. A process that is too old for a store does not start, because
 it does not know the store's layout. So only those are left that run during an upgrade. Source: decision 241.
@@ -13,12 +14,14 @@ from collections.abc import Iterable
 
 from bearlake.metadata.model import Server
 
-FORMAT = 3
+FORMAT = 4
 """The newest format that this program reads."""
 ELIDED_VALUES = 2
 """The first format whose files may leave values out."""
 ELIDED_MESSAGES = 3
 """The first format whose files may leave values of Protobuf schemas out."""
+TYPED_KEYS = 4
+"""The first format whose files may have columns of keys."""
 _SUFFIX = re.compile(r"\+format\.(\d{1,9})\Z")
 
 

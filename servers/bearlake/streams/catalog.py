@@ -9,8 +9,8 @@ A request that changes a stream by name resolves the name once, in the store (`r
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
 from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound, Overloaded
@@ -20,6 +20,8 @@ from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, Partiti
 from bearlake.streams import config_changes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catching_up import CatchingUp
+from bearlake.streams.long_lists import LongLists
+from bearlake.streams.principal import Principal
 from bearlake.streams.turns import in_turns
 from bearlake.streams.value_rules import schema_rules
 from bearlake.telemetry.containment import contained
@@ -111,20 +113,32 @@ class Catalog:
         self._by_name: dict[str, StreamView] = {}
         self._by_number: dict[int, StreamView] = {}
         self._by_id: dict[bytes, StreamView] = {}
+        self._names: tuple[str, ...] = ()
+        self._changed_names: dict[str, None] = {}
+        """Names that streams got or lost since `_names` was sorted, in that order: a load adds them nearly sorted."""
         self._dropped: set[int] | None = None
         """While `load` runs: numbers of the streams that this server has deleted meanwhile."""
         self.version = 0
         """Grows with every change of this view; for caches of rendered answers."""
         self._catching_up = CatchingUp(head)
+        self._lists = LongLists()
         self.on_change: set[Callable[[], None]] = set()
         """Called after every change of this view; must return at once."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def names(self) -> list[str]:
-        """Names of all streams, sorted."""
-        return sorted(self._by_name)
+    def names(self) -> Sequence[str]:
+        """Names of all streams, sorted. Callers share them until the next change, so that requests for lists need no lists of their own."""
+        if self._changed_names:
+            kept = [name for name in self._names if name not in self._changed_names]
+            kept += [name for name in self._changed_names if name in self._by_name]
+            self._names, self._changed_names = tuple(sorted(kept)), {}
+        return self._names
+
+    def listing(self, who: Principal) -> AbstractAsyncContextManager[None]:
+        """Make a list for `who` of streams that it does not name, in the block. Raises `Overloaded` if too many are under way for long."""
+        return self._lists.making(who, len(self._by_name))
 
     def views(self) -> Collection[StreamView]:
         """All streams, in no order; good until the next await."""
@@ -322,6 +336,8 @@ class Catalog:
         if before is not None and before.stream.number != stream.number:
             self._drop(before.stream)
         self.partition_count += view.partition_count - (known.partition_count if known is not None else 0)
+        if stream.name not in self._by_name:
+            self._changed_names[stream.name] = None
         self._by_name[stream.name] = view
         self._by_number[stream.number] = view
         self._by_id[view.id_bytes] = view
@@ -338,6 +354,7 @@ class Catalog:
         self._by_id.pop(view.id_bytes, None)
         if self._by_name.get(stream.name) is view:
             del self._by_name[stream.name]
+            self._changed_names[stream.name] = None
         self._changed()
 
     def _changed(self) -> None:

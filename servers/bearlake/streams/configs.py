@@ -205,7 +205,7 @@ ALL: tuple[Config, ...] = (
         _S,
         "none",
         "What servers check of a value before they store it. id: it begins with the id of a schema of table.value.subjects. value: it can"
-        " also be decoded with that schema (Avro only).",
+        " also be decoded with that schema (Avro and Protobuf).",
         choices=("none", "id", "value"),
     ),
     Config("segment.bytes", _I, "1073741824", _NO_DISK, 14),
@@ -229,8 +229,15 @@ ALL: tuple[Config, ...] = (
         "table.key.mode",
         _S,
         "raw",
-        "How keys become columns. raw: the table has each key as bytes. Keys have no typed columns yet.",
-        choices=("raw",),
+        "As table.value.mode, for keys: how they become columns.",
+        choices=("raw", "keep", "elide"),
+    ),
+    Config(
+        "table.key.schema_id",
+        _I,
+        "-1",
+        "Id of the schema of all keys, which then have no header; -1: each key begins with its schema's id in Confluent's wire format.",
+        -1,
     ),
     Config(
         "table.name", _S, "", "Name of the table; empty: the stream's name with '.' as '_'.", pattern=f"|{_TABLE_NAME}"

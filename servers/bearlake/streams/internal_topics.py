@@ -10,8 +10,7 @@ Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`; `GroupCoordinat
 """
 
 import uuid
-from bisect import insort
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from bearlake.errors import Invalid
 from bearlake.metadata.model import Stream
@@ -76,19 +75,24 @@ class KafkaTopics:
         """`has_transactions`: whether transactions are in use, which stays so. Kafka creates a topic for them with the first one."""
         self._catalog = catalog
         self._has_transactions = has_transactions
+        self._names: tuple[Sequence[str], list[str], Sequence[str]] = ((), [], ())
+        """The streams' names, those of the internal topics beside them, and both, sorted."""
 
     @property
     def version(self) -> int:
         """Grows with every change."""
         return self._catalog.version + self._has_transactions()
 
-    def names(self) -> list[str]:
-        """Names of all streams and of the internal topics in use, sorted: what a list of all topics shows."""
-        names = self._catalog.names()
-        for name in INTERNAL:
-            if (name != TRANSACTIONS or self._has_transactions()) and is_reserved(self._catalog, name):
-                insort(names, name)
-        return names
+    def names(self) -> Sequence[str]:
+        """Names of all streams and of the internal topics in use, sorted: what a list of all topics shows. Callers share them."""
+        streams = self._catalog.names()
+        beside = [name for name in INTERNAL if self._is_shown(name)]
+        if self._names[0] is not streams or self._names[1] != beside:
+            self._names = streams, beside, tuple(sorted([*streams, *beside]))
+        return self._names[2]
+
+    def _is_shown(self, name: str) -> bool:
+        return (name != TRANSACTIONS or self._has_transactions()) and is_reserved(self._catalog, name)
 
     def peek(self, name: str) -> StreamView | None:
         """As `Catalog.peek`; knows every internal topic."""

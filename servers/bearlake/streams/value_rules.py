@@ -1,6 +1,7 @@
-"""Schemas of a stream's keys and values: the parsed form of the configs `table.value.*` and `schema.*`.
+"""Schemas of a stream's keys and values: the parsed form of the configs `table.value.*`, `table.key.*` and `schema.*`.
 
-`table.value.subjects` and `table.value.schema_id` say what schemas values have, for the table's columns and for the checks of appends.
+`table.value.subjects` and `table.value.schema_id` say what schemas values have, for the table's columns and for the checks of appends;
+`schema.key.subjects` and `table.key.schema_id` say the same of keys.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ _SUBJECT_CONFIGS = ("table.value.subjects", "schema.key.subjects")
 
 
 class ValueMode(Enum):
-    """What the table has for a value. Source: decision 213."""
+    """What the table has for a value, or for a key. Source: decisions 213 and 248."""
 
     RAW = "raw"
     """The bytes."""
@@ -33,14 +34,16 @@ class ValueMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRules:
-    """Rules for typed columns.
+    """Rules for typed columns of values, or of keys.
 
-    `subjects` of the registry have the schemas that values may name. With a `schema_id`, all values have that schema and no header.
+    `subjects` of the registry have the schemas that values may name. With a `schema_id`, all values have that schema and no header;
+    `schema_id_config` names the config that says so.
     """
 
     mode: ValueMode
     subjects: tuple[str, ...]
     schema_id: int | None
+    schema_id_config: str = "table.value.schema_id"
 
 
 def check_subjects(configs: Mapping[str, str]) -> None:
@@ -50,11 +53,15 @@ def check_subjects(configs: Mapping[str, str]) -> None:
     """
     for config in _SUBJECT_CONFIGS:
         _check_list(config, _subjects(configs, config))
-    has_one_schema = int(stream_configs.value(configs, "table.value.schema_id")) >= 0
-    if has_one_schema and _validation(configs, "schema.validation") is Validation.ID:
-        raise Invalid(
-            "schema.validation=id checks the schema ids of values, which have none with table.value.schema_id: expected value or none"
-        )
+    for config, of_schema, what in (
+        ("schema.validation", "table.value.schema_id", "values"),
+        ("schema.key.validation", "table.key.schema_id", "keys"),
+    ):
+        has_one_schema = int(stream_configs.value(configs, of_schema)) >= 0
+        if has_one_schema and _validation(configs, config) is Validation.ID:
+            raise Invalid(
+                f"{config}=id checks the schema ids of {what}, which have none with {of_schema}: expected value or none"
+            )
 
 
 def _check_list(config: str, subjects: Sequence[str]) -> None:
@@ -70,12 +77,23 @@ def _check_list(config: str, subjects: Sequence[str]) -> None:
 
 def value_rules(stream_name: str, configs: Mapping[str, str]) -> ValueRules:
     """Parse the rules from a stream's configs, which must be checked already. A stream without a table has no typed columns."""
-    mode = ValueMode(stream_configs.value(configs, "table.value.mode"))
-    schema_id = int(stream_configs.value(configs, "table.value.schema_id"))
+    return _rules(stream_name, configs, "value", _subjects(configs, "table.value.subjects"))
+
+
+def key_rules(stream_name: str, configs: Mapping[str, str]) -> ValueRules:
+    """Parse the rules for keys, as `value_rules` does those for values."""
+    return _rules(stream_name, configs, "key", _subjects(configs, "schema.key.subjects"))
+
+
+def _rules(stream_name: str, configs: Mapping[str, str], part: str, subjects: tuple[str, ...]) -> ValueRules:
+    mode = ValueMode(stream_configs.value(configs, f"table.{part}.mode"))
+    schema_id_config = f"table.{part}.schema_id"
+    schema_id = int(stream_configs.value(configs, schema_id_config))
     return ValueRules(
         mode=mode if stream_configs.table_rules(stream_name, configs).is_enabled else ValueMode.RAW,
-        subjects=_subjects(configs, "table.value.subjects") or (f"{stream_name}-value",),
+        subjects=subjects or (f"{stream_name}-{part}",),
         schema_id=None if schema_id < 0 else schema_id,
+        schema_id_config=schema_id_config,
     )
 
 
@@ -84,10 +102,11 @@ def schema_rules(stream_name: str, configs: Mapping[str, str]) -> SchemaRules | 
     of_key, of_value = (_validation(configs, config) for config in ("schema.key.validation", "schema.validation"))
     if of_key is of_value is Validation.NONE:
         return None
-    key_subjects = _subjects(configs, "schema.key.subjects") or (f"{stream_name}-key",)
-    values = value_rules(stream_name, configs)
+    keys, values = key_rules(stream_name, configs), value_rules(stream_name, configs)
     return SchemaRules(
-        key=None if of_key is Validation.NONE else PartRules(validation=of_key, subjects=key_subjects),
+        key=None
+        if of_key is Validation.NONE
+        else PartRules(validation=of_key, subjects=keys.subjects, schema_id=keys.schema_id),
         value=None
         if of_value is Validation.NONE
         else PartRules(validation=of_value, subjects=values.subjects, schema_id=values.schema_id),

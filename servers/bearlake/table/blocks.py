@@ -37,7 +37,8 @@ from bearlake.table.schema import (
     VALUE,
 )
 from bearlake.table.sparse import SparseFile
-from bearlake.table.typed_rows import TypedFooter, file_schema, restored
+from bearlake.table.typed_footer import TypedFooter
+from bearlake.table.typed_rows import file_schema, restored, restored_keys
 from bearlake.table.value_pages import pages_of
 
 _OTHER_COLUMNS = tuple(name for name in COLUMNS if name != VALUE)
@@ -107,14 +108,7 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
     Raises:
         Corrupt: the rows cannot be decoded, or do not have our format.
     """
-    typed = footer.typed
-    pages: Sequence[kernel.ValuePage] | None = None
-    if typed is not None and not typed.has_values(group):
-        columns = columns_of(_complete(file, footer, typed, group))
-    else:
-        pages = _value_pages(file, footer, group)
-        names = COLUMNS if pages is None else _OTHER_COLUMNS
-        columns = columns_of(_read(file, footer, group, names), names)
+    columns, pages = _columns(file, footer, group)
     try:
         buffer, batches = kernel.encode_columns(columns, 0, columns.row_count, pages)
     except ValueError as error:
@@ -200,8 +194,26 @@ def columns_of(table: pa.Table, names: Sequence[str] = COLUMNS) -> kernel.Column
     )
 
 
+def _columns(file: SparseFile, footer: Footer, group: int) -> tuple[kernel.Columns, Sequence[kernel.ValuePage] | None]:
+    """Return our columns of a row group, complete; values as pages where possible, then without the column of values."""
+    typed = footer.typed
+    if typed is not None and not typed.has_values(group):
+        return columns_of(_complete(file, footer, typed, group)), None
+    pages = _value_pages(file, footer, group)
+    names = COLUMNS if pages is None else _OTHER_COLUMNS
+    if typed is None or typed.has_keys(group):
+        return columns_of(_read(file, footer, group, names), names), pages
+    rows = _read(file, footer, group, list(dict.fromkeys([*names, *typed.key_columns])))
+    try:
+        keys = restored_keys(rows, typed, group)
+        rows = rows.set_column(rows.schema.get_field_index(KEY), KEY, keys)
+    except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
+    return columns_of(rows, names), pages
+
+
 def _complete(file: SparseFile, footer: Footer, typed: TypedFooter, group: int) -> pa.Table:
-    """Read our columns of a row group, with the values that the file leaves out."""
+    """Read our columns of a row group, with the values and keys that the file leaves out."""
     rows = _read(file, footer, group, file_schema(typed.columns.book).names)
     try:
         return restored(rows, typed, group)

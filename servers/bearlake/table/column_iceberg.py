@@ -40,7 +40,7 @@ from pyiceberg.types import (
 from bearlake.errors import Conflict, Corrupt
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf, promoted
-from bearlake.table.schema import ERROR, SCHEMA_ID, iceberg_schema
+from bearlake.table.schema import ERROR, KEY_SCHEMA_ID, SCHEMA_ID, iceberg_schema
 
 COLUMNS_PROPERTY: Final = "bearlake.columns"
 """Table property: JSON list of the field ids of typed columns, as ranges [first, last]."""
@@ -70,7 +70,7 @@ def stage_columns(transaction: Transaction, book: ColumnBook | None) -> None:
         return
     metadata = transaction.table_metadata
     known = _read_ids(metadata.properties.get(COLUMNS_PROPERTY, "[]"))
-    if book.ids <= known and not book.columns:
+    if book.ids <= known and not book.all_columns:
         return
     schema = metadata.schema()
     fields = _extended(schema.fields, _columns_of(book), known)
@@ -139,7 +139,9 @@ def iceberg_type(found: ColumnType) -> IcebergType:
 
 def _columns_of(book: ColumnBook) -> tuple[Column, ...]:
     own = (Column(book.schema_id, SCHEMA_ID, "", "int"), Column(book.error_id, ERROR, "", "string"))
-    return (*own, *book.columns)
+    if book.key is None:
+        return (*own, *book.columns)
+    return (*own, *book.columns, Column(book.key.schema_id, KEY_SCHEMA_ID, "", "int"), *book.key.columns)
 
 
 def _field(column: Column) -> NestedField:

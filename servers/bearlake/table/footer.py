@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from bearlake.errors import Corrupt
 from bearlake.objects import ByteRange
 from bearlake.table.leaves import leaves
-from bearlake.table.schema import ARROW_SCHEMA, OFFSET, PARTITION_ID, SCHEMA_ID, TIMESTAMP, VALUE
-from bearlake.table.typed_rows import FOOTER_NAME, TypedFooter, decode_footer
+from bearlake.table.schema import ARROW_SCHEMA, KEY, OFFSET, PARTITION_ID, SCHEMA_ID, TIMESTAMP, VALUE
+from bearlake.table.typed_footer import FOOTER_NAME, TypedFooter, decode_footer
 
 TIME_COLUMNS = (PARTITION_ID, OFFSET, TIMESTAMP)
 """Columns read by a time lookup; the columns with statistics."""
@@ -100,25 +100,48 @@ class Footer:
         return self.ranges_of(group, TIME_COLUMNS)
 
     def ranges_of(self, group: int, columns: Collection[str]) -> Sequence[ByteRange]:
-        """Return the byte ranges of a row group's columns, none of which is nested."""
+        """Return the byte ranges of a row group's columns, with what is nested in them."""
         found = []
         for column in self._columns(group, columns):
             start = _start_of(column)
             found.append(ByteRange(start, start + column.total_compressed_size))
         return found
 
+    def ranges_under(self, group: int, columns: Collection[str]) -> list[ByteRange]:
+        """Return the byte ranges of a row group's columns with all that is nested in them; adjacent ranges are joined."""
+        row_group = self.metadata.row_group(group)
+        found: list[ByteRange] = []
+        for column in (row_group.column(at) for at in range(row_group.num_columns)):
+            if column.path_in_schema.partition(".")[0] not in columns:
+                continue
+            start = _start_of(column)
+            end = start + column.total_compressed_size
+            if found and found[-1].end == start:
+                found[-1] = ByteRange(found[-1].start, end)
+            else:
+                found.append(ByteRange(start, end))
+        return found
+
     def range_of_values(self, group: int) -> ByteRange:
-        """Return the byte range of what record batches are made of: our columns, and the typed ones if they replace values."""
+        """Return the byte range of what record batches are made of: our columns, and the typed ones if they replace values or keys."""
         found = self.groups[group]
-        if self.typed is None or not self.typed.has_values(group):
+        if self.typed is None or not self.typed.is_complete(group):
             return ByteRange(found.start, found.end)
         row_group = self.metadata.row_group(group)
         ends = (row_group.column(at) for at in range(OWN_LEAF_COUNT))
         return ByteRange(found.start, max(_start_of(column) + column.total_compressed_size for column in ends))
 
-    def size_of(self, group: int, columns: Collection[str]) -> int:
-        """Return the uncompressed bytes of a row group's columns, none of which is nested."""
-        return sum(column.total_uncompressed_size for column in self._columns(group, columns))
+    @property
+    def key_columns(self) -> Sequence[str]:
+        """The columns that `rows.read_keyed` needs."""
+        typed = () if self.typed is None else self.typed.key_columns
+        return list(dict.fromkeys([PARTITION_ID, OFFSET, KEY, *typed]))
+
+    def key_bytes(self, group: int) -> int:
+        """Return the bytes of a row group's keys, uncompressed."""
+        if self.typed is not None and self.typed.key_bytes:
+            return self.typed.key_bytes[group]
+        return sum(column.total_uncompressed_size for column in self._columns(group, [KEY]))
 
     def values(self, group: int) -> ColumnChunk | None:
         """Return where a row group has its values, if `value_pages.py` may be able to read them; else None."""
@@ -140,7 +163,7 @@ class Footer:
     def _columns(self, group: int, columns: Collection[str]) -> list[pq.ColumnChunkMetaData]:
         row_group = self.metadata.row_group(group)
         found = [row_group.column(at) for at in range(row_group.num_columns)]
-        return [column for column in found if column.path_in_schema in columns]
+        return [column for column in found if column.path_in_schema.split(".")[0] in columns]
 
 
 def parse(tail: memoryview) -> Footer:
@@ -163,7 +186,10 @@ def parse(tail: memoryview) -> Footer:
         raise Corrupt("data file: it has typed columns, but its footer does not describe them")
     typed = None if text is None else decode_footer(text)
     if typed is not None:
-        if len(typed.sizes) != len(groups) or len(typed.crcs) != len(groups):
+        counts = {len(typed.sizes), len(typed.crcs)}
+        if typed.columns.book.key is not None:
+            counts |= {len(typed.key_crcs), len(typed.key_bytes)}
+        if counts != {len(groups)}:
             raise Corrupt("data file: its footer describes other row groups than it has")
         groups = [
             group._replace(size_bytes=max(group.size_bytes, size))

@@ -3,7 +3,7 @@
 Runs DuckDB in this process, with a view for each stream that the statement names. A view covers the files that PyIceberg plans for the
 newest snapshot. DuckDB itself reads files of a local store, with columns matched by field id; files of other stores are read through
 pyarrow and our object store. PyIceberg reads files in which other engines have deleted rows, and omits those rows.
-The statement has no access to files, the network or extensions, and its memory is bounded.
+The statement is one SELECT. It has no access to files, the network or extensions, and its memory is bounded.
 
 Why not DataFusion: only one of its releases works with PyIceberg 0.12, and the others crash. Both engines have the types that we need
 (timestamptz, list of structs, binary).
@@ -157,6 +157,8 @@ def _connect(settings: TableSettings) -> duckdb.DuckDBPyConnection:
     connection.execute(f"set threads = {settings.query_thread_count}")
     connection.execute("set TimeZone = 'UTC'")
     connection.execute("set autoinstall_known_extensions = false")
+    if not settings.query_temporary_files:
+        connection.execute("set temp_directory = ''")
     return connection
 
 
@@ -180,6 +182,7 @@ def _query(
         connection.execute("set allowed_paths = ?", [paths])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
+        _check_select(connection, sql)
         return _result(connection.sql(sql), tables.settings.query_row_count_max)
     except duckdb.OutOfMemoryException as error:
         raise Overloaded(f"the query needs more memory than tables.query_memory_bytes_max: {error}") from error
@@ -222,6 +225,13 @@ def _note_on_case(sql: str, streams: Sequence[Stream]) -> str:
 
 def _has_word(sql: str, name: str, flags: int = 0) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, flags) is not None
+
+
+def _check_select(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raise `Invalid` unless the text is one SELECT: `copy … to` could overwrite the files that the views may read."""
+    found = [statement.type for statement in connection.extract_statements(sql)]
+    if found != [duckdb.StatementType.SELECT]:
+        raise Invalid(f"expected one SELECT, found {' and '.join(kind.name for kind in found[:3]) or 'nothing'}")
 
 
 def _result(relation: duckdb.DuckDBPyRelation | None, row_count_max: int) -> QueryResult:

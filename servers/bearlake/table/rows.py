@@ -17,7 +17,7 @@ from bearlake.errors import Corrupt
 from bearlake.table.footer import UNREADABLE, Footer
 from bearlake.table.schema import ARROW_SCHEMA, BATCH, KEY, OFFSET, PARTITION_ID, TIMESTAMP, VALUE
 from bearlake.table.sparse import SparseFile
-from bearlake.table.typed_rows import conformed, file_schema, restored
+from bearlake.table.typed_rows import conformed, file_schema, restored, restored_keys
 from bearlake.table.value_plan import FileColumns
 
 KEY_COLUMNS = (PARTITION_ID, OFFSET)
@@ -85,6 +85,22 @@ def read_columns(file: SparseFile, footer: Footer, group: int, columns: Sequence
         Corrupt: the rows cannot be decoded.
     """
     return _read(file, footer, group, columns)
+
+
+def read_keyed(file: SparseFile, footer: Footer, group: int) -> pa.Table:
+    """Read partitions, offsets and complete keys of a row group; `file` has the bytes of `Footer.key_columns`.
+
+    Raises:
+        Corrupt: the rows cannot be decoded.
+    """
+    rows = _read(file, footer, group, footer.key_columns)
+    own = rows.select([PARTITION_ID, OFFSET, KEY])
+    if footer.typed is None or footer.typed.has_keys(group):
+        return own
+    try:
+        return own.set_column(2, ARROW_SCHEMA.field(KEY), restored_keys(rows, footer.typed, group))
+    except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
 def read_rows(file: SparseFile, footer: Footer, group: int, columns: FileColumns | None = None) -> pa.Table:

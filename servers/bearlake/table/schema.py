@@ -35,7 +35,9 @@ COLUMNS: Final = (PARTITION_ID, OFFSET, TIMESTAMP, KEY, HEADERS, VALUE, BATCH)
 SCHEMA_ID: Final = "_schema_id"
 """Column of tables with typed columns: the id of the value's schema; null for a tombstone. Its field id is the book's."""
 ERROR: Final = "_error"
-"""Column of tables with typed columns: why a value has no typed columns; null if it has. Its field id is the book's."""
+"""Column of tables with typed columns: why a value or key has no typed columns; null if both have. Its field id is the book's."""
+KEY_SCHEMA_ID: Final = "_key_schema_id"
+"""Column of tables with typed columns of keys: the id of the key's schema; null for a record without a key. Its field id is the book's."""
 
 HEADER_KEY: Final = "key"
 HEADER_VALUE: Final = "value"

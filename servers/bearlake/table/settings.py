@@ -102,6 +102,9 @@ class TableSettings:
     query_memory_bytes_max: int = 536_870_912
     """Memory of one `bearlake sql` query; beyond it, the engine writes temporary files."""
 
+    query_temporary_files: bool = True
+    """Whether the engine of `bearlake sql` writes temporary files beyond that memory; otherwise such a query fails."""
+
     query_thread_count: int = 2
     """Threads of one `bearlake sql` query."""
 

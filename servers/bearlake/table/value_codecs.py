@@ -5,7 +5,7 @@ limits its schemas were mapped, so that later versions of this program map them 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -107,6 +107,11 @@ def codec_of(schema: WriterSchema) -> ValueCodec:
         SchemaUnusable: the schema cannot become columns.
     """
     return _codec(schema._replace(is_framed=False))
+
+
+def key_fields(fields: Sequence[Column]) -> tuple[Column, ...]:
+    """Return a schema's fields as columns of keys: a key that is no record is the column `key`."""
+    return tuple(replace(field, name="key") if not field.source else field for field in fields)
 
 
 def message_of(schema: WriterSchema, indexes: tuple[int, ...]) -> WriterSchema:

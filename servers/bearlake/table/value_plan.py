@@ -1,4 +1,4 @@
-"""What a worker tells its executors about a stream's typed values. No third-party types, so that it can be sent as JSON."""
+"""What a worker tells its executors about a stream's typed values and keys. No third-party types, so that it can be sent as JSON."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -30,18 +30,19 @@ class WriterSchema(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileColumns:
-    """The typed columns of data files, and the schemas of their values by id.
+    """The typed columns of data files, and the schemas of their values and keys by id.
 
-    Of a Protobuf schema: the first message that was used. Only values of this message are left out.
+    Of a Protobuf schema: the first message that was used. Only values and keys of this message are left out.
     """
 
     book: ColumnBook
     schemas: Mapping[int, WriterSchema]
+    key_schemas: Mapping[int, WriterSchema] = field(default_factory=dict)
 
     @property
     def null_bytes(self) -> int:
         """Memory (bytes) of the columns of a row without values."""
-        return null_bytes(self.book.columns)
+        return null_bytes(self.book.all_columns)
 
     def row_bytes(self, row_group_bytes: int) -> int:
         """Return what a row adds to a row group of at most `row_group_bytes`, so that the columns take at most `COLUMN_BYTES_MAX`."""
@@ -49,20 +50,31 @@ class FileColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValuePlan:
-    """How the values of a work item become columns.
+class PartPlan:
+    """How the values, or the keys, of a work item become columns.
 
     `elides`: values that their columns give back byte for byte are left out. `schema_id`: the schema of all values, which have no header;
     None: each value names its schema. `known`: the ids that values may name. `refused`: those of them that cannot become columns, and why.
-    An item with a value whose schema is known, but neither refused nor in `columns.schemas`, ends and asks for it.
+    An item with a value whose schema is known, but neither refused nor in the plan's columns, ends and asks for it.
     `protobuf`: schemas with all their messages, of which each value names one; an item asks for a message whose fields have no columns yet.
     `refused_messages`: messages that cannot become columns, and why.
     """
 
     elides: bool
-    columns: FileColumns
     known: Collection[int]
     refused: Mapping[int, str]
     schema_id: int | None = None
     protobuf: Mapping[int, WriterSchema] = field(default_factory=dict)
     refused_messages: Mapping[MessageKey, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuePlan(PartPlan):
+    """How the values and keys of a work item become columns. The inherited fields are about values.
+
+    `types_values`: False: values stay bytes, and only keys become columns. `key`: how keys do; None: they stay bytes.
+    """
+
+    columns: FileColumns
+    types_values: bool = True
+    key: PartPlan | None = None

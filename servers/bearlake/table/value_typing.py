@@ -1,7 +1,8 @@
-"""Decodes values into typed columns while rows are written, and proves for each value whether its columns give it back (I6).
+"""Decodes values and keys into typed columns while rows are written, and proves for each whether its columns give it back (I6).
 
 A value that does not decode keeps its row: its columns are null, its bytes stay, and `_error` says why: a code, and the path of the field
-or a reason. `_schema_id` is null for tombstones and for values that name no schema.
+or a reason. `_schema_id` is null for tombstones and for values that name no schema. Codes of keys begin with `KEY_`; they follow those of
+the value.
 
     NO_SCHEMA           the value does not begin with byte 0 and a schema's id, or the path of a Protobuf message does not follow
     UNKNOWN_SCHEMA      no version of the stream's subjects has the id
@@ -12,7 +13,7 @@ Pure functions for a thread.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,25 +21,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bearlake.table.column_arrow import arrow_type, gather, scatter
-from bearlake.table.column_book import MessageKey
-from bearlake.table.column_tree import has_room, holds_unchanged
-from bearlake.table.schema import VALUE
-from bearlake.table.typed_rows import HEAD_BYTES, prefix_of, typed_rows
-from bearlake.table.value_codecs import ValueCodec, codec_of
+from bearlake.table.column_book import ColumnBook, KeyBook, MessageKey
+from bearlake.table.column_tree import Column, has_room, holds_unchanged
+from bearlake.table.schema import KEY, VALUE
+from bearlake.table.typed_rows import HEAD_BYTES, TypedPart, prefix_of, typed_rows, untyped_part
+from bearlake.table.value_codecs import ERROR_LENGTH_MAX, ValueCodec, codec_of
 from bearlake.table.value_messages import message_groups
-from bearlake.table.value_plan import ValuePlan, WriterSchema
+from bearlake.table.value_plan import PartPlan, ValuePlan, WriterSchema
 
 NO_SCHEMA: Final = "NO_SCHEMA: the value does not begin with byte 0 and a schema's id"
 _ID_MAX = 2**31 - 1
 
 
 class MissingSchemas(Exception):
-    """Values name schemas, or messages of Protobuf schemas, that the plan does not have, or that its columns do not hold."""
+    """Values or keys name schemas, or messages of Protobuf schemas, that the plan does not have, or that its columns do not hold."""
 
-    def __init__(self, ids: frozenset[int], messages: frozenset[MessageKey] = frozenset()) -> None:
-        super().__init__(f"schemas {sorted(ids)} and messages {sorted(messages)} are missing")
+    def __init__(
+        self,
+        ids: frozenset[int],
+        messages: frozenset[MessageKey] = frozenset(),
+        key_ids: frozenset[int] = frozenset(),
+        key_messages: frozenset[MessageKey] = frozenset(),
+    ) -> None:
+        of_keys = f"; of keys: {sorted(key_ids)} and {sorted(key_messages)}" if key_ids or key_messages else ""
+        super().__init__(f"schemas {sorted(ids)} and messages {sorted(messages)} are missing{of_keys}")
         self.ids = ids
         self.messages = messages
+        self.key_ids = key_ids
+        self.key_messages = key_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +65,80 @@ class ValueTyping:
     """Adds the typed columns of one work item."""
 
     def __init__(self, plan: ValuePlan) -> None:
-        self._plan = plan
         self.columns = plan.columns
         """The columns."""
-        self._book = plan.columns.book
-        self._known = frozenset(plan.known)
+        self._book = book = plan.columns.book
+        self._values = _PartTyping(plan, book, plan.columns.schemas) if plan.types_values else None
+        self._keys = None
+        if plan.key is not None:
+            assert book.key is not None, "a plan for keys has a book with columns of keys"
+            self._keys = _PartTyping(plan.key, book.key, plan.columns.key_schemas)
         self.error_counts: Counter[str] = Counter()
-        """Number of values without columns, by code."""
+        """Number of values and keys without columns, by code."""
 
     def add(self, rows: pa.RecordBatch) -> pa.Table:
         """Return the rows with typed columns, as `typed_rows` describes them.
 
         Raises:
-            MissingSchemas: values name schemas that the plan does not have.
+            MissingSchemas: values or keys name schemas that the plan does not have.
         """
-        values = rows.column(VALUE)
+        value, errors, missing = self._typed(self._values, rows.column(VALUE), self._book.columns)
+        key = None
+        if self._book.key is not None:
+            key, key_errors, missing_of_keys = self._typed(self._keys, rows.column(KEY), self._book.key.columns, "KEY_")
+            if missing is not None or missing_of_keys is not None:
+                raise _of_both(missing, missing_of_keys)
+            errors = _joined_errors(errors, key_errors)
+        if missing is not None:
+            raise missing
+        return typed_rows(rows, self._book, errors, value, key)
+
+    def _typed(
+        self, typing: "_PartTyping | None", values: pa.BinaryArray, columns: Sequence[Column], prefix: str = ""
+    ) -> tuple[TypedPart, pa.StringArray, MissingSchemas | None]:
+        """Return typed columns, errors after `prefix`, and what the plan lacks; counts the errors."""
+        none = untyped_part(columns, len(values))
+        errors = pa.nulls(len(values), pa.string())
+        if typing is None:
+            return none, errors, None
+        try:
+            part, errors = typing.typed(values)
+        except MissingSchemas as missing:
+            return none, errors, missing
+        if errors.null_count < len(errors):
+            if prefix:
+                errors = pc.binary_join_element_wise(prefix, errors, "")
+            codes = pc.list_element(pc.split_pattern(errors.drop_null(), ":", max_splits=1), 0)
+            for found in pc.value_counts(codes).to_pylist():
+                self.error_counts[found["values"]] += found["counts"]
+        return part, errors, None
+
+
+def _of_both(value: MissingSchemas | None, key: MissingSchemas | None) -> MissingSchemas:
+    """Return what values and keys lack."""
+    value, key = value or MissingSchemas(frozenset()), key or MissingSchemas(frozenset())
+    return MissingSchemas(value.ids, value.messages, key.ids, key.messages)
+
+
+def _joined_errors(errors: pa.StringArray, others: pa.StringArray) -> pa.StringArray:
+    """Return the texts of both, the first ones first."""
+    if others.null_count == len(others):
+        return errors
+    both = pc.coalesce(pc.binary_join_element_wise(errors, others, "; "), errors, others)
+    return pc.utf8_slice_codeunits(both, 0, ERROR_LENGTH_MAX)
+
+
+class _PartTyping:
+    """Decodes the values, or the keys, of one work item."""
+
+    def __init__(self, plan: PartPlan, book: ColumnBook | KeyBook, schemas: Mapping[int, WriterSchema]) -> None:
+        self._plan = plan
+        self._book = book
+        self._schemas = schemas
+        self._known = frozenset(plan.known)
+
+    def typed(self, values: pa.BinaryArray) -> tuple[TypedPart, pa.StringArray]:
+        """Return the typed columns, and why others have none. Raises `MissingSchemas`."""
         if self._plan.schema_id is not None:
             ids = pc.if_else(pc.is_valid(values), pa.scalar(self._plan.schema_id, pa.int32()), None)
             refusal = self._plan.refused.get(self._plan.schema_id)
@@ -83,9 +152,7 @@ class ValueTyping:
             for part in self._parts(schema_id, pc.fill_null(pc.equal(undecided, schema_id), False), values)
         ]
         columns, problems, is_elided = self._joined(len(values), parts)
-        errors = pc.coalesce(errors, problems)
-        self._count(errors)
-        return typed_rows(rows, self._book, ids, errors, columns, is_elided)
+        return TypedPart(ids, columns, is_elided), pc.coalesce(errors, problems)
 
     def _named(self, values: pa.BinaryArray) -> tuple[pa.Int32Array, pa.StringArray]:
         """Return for each value the id that it names, and why it has no columns."""
@@ -103,7 +170,7 @@ class ValueTyping:
             refusal = self._plan.refused.get(found)
             if found not in self._known:
                 refusal = f"UNKNOWN_SCHEMA: {found}"
-            elif refusal is None and found not in self._plan.columns.schemas and found not in self._plan.protobuf:
+            elif refusal is None and found not in self._schemas and found not in self._plan.protobuf:
                 missing.add(found)
             errors.append(refusal)
         if missing:
@@ -117,7 +184,7 @@ class ValueTyping:
         """Decode the values of a schema."""
         if schema_id in self._plan.protobuf:
             return self._messages(schema_id, mask, values)
-        schema = self._plan.columns.schemas[schema_id]
+        schema = self._schemas[schema_id]
         if not has_room(self._book.columns, codec_of(schema).fields):  # the id has named another schema before
             raise MissingSchemas(frozenset([schema_id]))
         prefix = prefix_of(schema_id, schema)
@@ -142,7 +209,7 @@ class ValueTyping:
                 errors = pc.if_else(group.mask, pa.scalar(refusal, pa.string()), errors)
                 continue
             prefix = prefix_of(schema_id, group.schema)
-            is_first = group.schema == self._plan.columns.schemas.get(schema_id) and group.head_bytes == len(prefix)
+            is_first = group.schema == self._schemas.get(schema_id) and group.head_bytes == len(prefix)
             elides = self._plan.elides and is_first
             parts.append(self._decoded(group.schema, group.mask, values, prefix, group.head_bytes, elides=elides))
         if errors.null_count < len(errors):
@@ -216,13 +283,6 @@ class ValueTyping:
         ]
         is_elided = _taken([part.is_exact for part in parts], places, pa.bool_())
         return columns, errors, pc.fill_null(is_elided, False)
-
-    def _count(self, errors: pa.StringArray) -> None:
-        if errors.null_count == len(errors):
-            return
-        codes = pc.list_element(pc.split_pattern(errors.drop_null(), ":", max_splits=1), 0)
-        for found in pc.value_counts(codes).to_pylist():
-            self.error_counts[found["values"]] += found["counts"]
 
 
 def _taken(arrays: Sequence[pa.Array], places: pa.Int32Array, found: pa.DataType) -> pa.Array:

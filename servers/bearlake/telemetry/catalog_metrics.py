@@ -20,3 +20,9 @@ LIVE_PIECE_RECORDS = counter(
     "bearlake_live_piece_records_total", "Records in the pieces that were written for live views."
 )
 LIVE_PIECE_BYTES = counter("bearlake_live_piece_bytes_total", "Bytes of the pieces that were written for live views.")
+
+SQL_SECONDS = latency("bearlake_catalog_sql_seconds", "Time to run a statement of a client that had a place.")
+SQL_RUNNING = gauge("bearlake_catalog_sql_running", "Statements of clients that run.")
+SQL_RUNNING_MAX = gauge("bearlake_catalog_sql_running_limit", "Limit of statements that run.")
+SQL_WAITING = gauge("bearlake_catalog_sql_waiting", "Statements of clients that wait for a place.")
+SQL_WAITING_MAX = gauge("bearlake_catalog_sql_waiting_limit", "Limit of statements that wait for a place.")

@@ -73,7 +73,11 @@ REGISTRY_CACHE_BYTES = gauge("bearlake_registry_cache_bytes", "Bytes of schema t
 REGISTRY_CACHE_BYTES_MAX = gauge("bearlake_registry_cache_bytes_limit", "Limit of the bytes of cached texts.")
 REGISTRY_CACHE_HITS = counter("bearlake_registry_cache_hits_total", "Cache hits of schemas by id.")
 REGISTRY_CACHE_MISSES = counter("bearlake_registry_cache_misses_total", "Cache misses of schemas by id.")
-REGISTRY_WORK = gauges("bearlake_registry_work", "Open requests for child processes: schemas, values.", "kind")
+REGISTRY_WORK = gauges(
+    "bearlake_registry_work",
+    "Open requests for child processes: schemas, values, and schemas by which records are checked (checks).",
+    "kind",
+)
 REGISTRY_WORK_MAX = gauges("bearlake_registry_work_limit", "Limit of requests for child processes.", "kind")
 REGISTRY_WORK_BYTES = gauges("bearlake_registry_work_bytes", "Size of open requests for child processes.", "kind")
 REGISTRY_WORK_BYTES_MAX = gauges(
@@ -157,6 +161,8 @@ PULSAR_HTTP_OPEN_REQUESTS_MAX = gauge("bearlake_pulsar_http_open_requests_limit"
 # gRPC
 GRPC_CALLS = counters("bearlake_grpc_calls_total", "Calls started, by method.", "method")
 GRPC_OPEN_CALLS = gauges("bearlake_grpc_open_calls", "Calls in progress, by method.", "method")
+GRPC_UNREAD_BYTES = gauge("bearlake_grpc_unread_bytes", "Bytes of messages that clients have not read.")
+GRPC_SLOW_READERS = counter("bearlake_grpc_slow_readers_total", "Connections closed for unread messages.")
 GRPC_ERRORS = counters("bearlake_grpc_errors_total", "Failed calls.", "method", "code", "reason")
 
 # Object store

@@ -130,9 +130,26 @@ async def test_without_rights_a_stream_has_no_table(scene: Scene, method: str, p
     answer = await scene.server.ask(method, path, {} if method == "POST" else None)
     unknown = await scene.server.ask(method, f"{TABLES}/unknown", {} if method == "POST" else None)
     listed = await scene.server.ask("GET", TABLES)
+    of_no_namespace = await scene.server.ask("GET", TABLES.replace("streams", "unknown"))
 
     assert answer.status == unknown.status == 404
-    assert listed.body == {"identifiers": []}
+    assert (listed.status, listed.error) == (of_no_namespace.status, of_no_namespace.error)  # no table is in it yet
+
+
+async def test_a_namespace_of_streams_without_tables_is_seen_by_those_who_may_see_one_of_them(scene: Scene) -> None:
+    await scene.lake.create("secret", table__namespace="plans")
+    paths = ["/v1/live/namespaces/plans", "/v1/live/namespaces/plans/tables"]
+
+    allowed = [(await scene.server.ask("GET", path)).status for path in paths]
+    listed = await scene.server.ask("GET", "/v1/live/namespaces")
+    scene.rights.rights = frozenset()
+    refused = [(await scene.server.ask("GET", path)).status for path in paths]
+    unlisted = await scene.server.ask("GET", "/v1/live/namespaces")
+
+    assert allowed == [200, 200]
+    assert listed.body == {"namespaces": [["plans"], ["streams"]]}
+    assert refused == [404, 404]
+    assert unlisted.body == {"namespaces": []}
 
 
 async def test_a_client_that_may_only_describe_does_not_load(scene: Scene) -> None:

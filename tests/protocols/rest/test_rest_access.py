@@ -7,7 +7,9 @@ import pytest
 
 from bearlake.protocols.rest.rights import NEEDED
 from bearlake.streams.access.rights import Right
+from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.principal import SERVER, Operation, Principal, Resource
+from bearlake.streams.shares import NoReach, Shares
 from fixtures.rest_server import Answer, MakeServers, RestNode
 from fixtures.rights import EVERY, OnlyRights, all_but
 
@@ -41,6 +43,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", TOPIC + "/records"): {"value": {"type": "STRING", "data": "v"}},
     ("POST", TOPIC + "/records:read"): {"start": "earliest"},
     ("POST", "/v3/clusters/{cluster_id}/consumer-groups/{group}/offsets:reset"): {"topic_name": "t", "to": "earliest"},
+    ("POST", "/v3/clusters/{cluster_id}/share-groups/{group}/offsets:reset"): {"topic_name": "t", "to": "earliest"},
 }
 
 
@@ -58,7 +61,19 @@ async def node(rest: RestNode) -> RestNode:
     assert (await rest.post(f"{instance}/offsets")).status == 200
     assert (await rest.post("/topics/t", VALUE, kind="binary")).status == 200
     assert (await rest.post("/consumers/g", {"name": "subscriber"})).status == 200
+    await begin_share_group(rest)
     return rest
+
+
+async def begin_share_group(rest: RestNode) -> None:
+    """Let the share group `s` begin to read the topic; its only member has left."""
+    view = rest.streams.catalog.peek("t")
+    assert view is not None
+    await ShareCoordinator(rest.streams.metadata, rest.streams.coordinator.ownership).note_streams(
+        "s", [view.stream.number]
+    )
+    shares = Shares(rest.streams.local_shares, rest.streams.metadata.cursors, rest.streams, NoReach())
+    await shares.reset("s", view.partition(0), 0)
 
 
 async def ask(node: RestNode, route: tuple[str, str], name: str = "") -> Answer:
@@ -68,6 +83,8 @@ async def ask(node: RestNode, route: tuple[str, str], name: str = "") -> Answer:
     names = {"topic": topic, "name": topic, "partition": "0", "group": "g", "instance": "i", "config": "retention.ms"}
     if pattern == CONSUMER + "/subscription":  # an instance with an assignment cannot subscribe
         names["instance"] = "subscriber"
+    if "/share-groups" in pattern:
+        names["group"] = "s"
     if method == "PUT" and pattern == STREAM and not name:
         names["name"] = "new"
     path = pattern.format(**names, cluster_id=node.member.cluster_id, broker=node.member.node_id)
@@ -100,8 +117,10 @@ class Client(OnlyRights):
         return who.kind == SERVER or super().allows(who, operation, kind, name)
 
 
-NO_LIST_HERE = {("GET", "/v3/clusters/{cluster_id}/consumer-groups/{group}/consumers")}
-"""The group of the scene has no members: its list is empty for everybody."""
+NO_LIST_HERE = {
+    ("GET", f"/v3/clusters/{{cluster_id}}/{kind}-groups/{{group}}/consumers") for kind in ("consumer", "share")
+}
+"""The groups of the scene have no members: their lists are empty for everybody."""
 
 
 async def test_the_table_of_rights_has_every_route(rest: RestNode) -> None:

@@ -13,7 +13,7 @@ from bearlake.app.doctor.clocks import Clocks, now_ms
 from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskState
-from bearlake.metadata.formats import ELIDED_VALUES, registered_version, too_old
+from bearlake.metadata.formats import ELIDED_VALUES, TYPED_KEYS, registered_version, too_old
 from bearlake.metadata.inspection import Finding, failure, ok, skipped, warning
 from bearlake.metadata.model import Server
 
@@ -59,6 +59,15 @@ def _of_versions(servers: Sequence[Server]) -> Sequence[Finding]:
                 "left out values",
                 f"{', '.join(server.name for server in old)} cannot read files that leave values out: streams with"
                 " table.value.mode=elide keep their values until then",
+                "upgrade these servers and workers",
+            )
+        )
+    elif old := too_old(servers, TYPED_KEYS):
+        findings.append(
+            warning(
+                "typed keys",
+                f"{', '.join(server.name for server in old)} cannot read files with columns of keys: streams with"
+                " table.key.mode=keep or elide get their first ones after that",
                 "upgrade these servers and workers",
             )
         )

@@ -143,12 +143,14 @@ class SqliteLog(CommitLog):
     @override
     async def slices(self, ranges: Collection[OffsetRange], *, count_max: int | None = None) -> list[LocatedSlice]:
         """The result is true for each partition as of some moment, not for all partitions as of the same moment."""
-        ordered, found = sorted(ranges), list[LocatedSlice]()
+        ordered = sorted(ranges)
+        found: list[LocatedSlice] = []
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
-            found += await self._database.run(self._slices, ordered[at : at + PARTITIONS_PER_STEP], count_max)
-            if count_max is not None and len(found) >= count_max:
+            left = None if count_max is None else count_max - len(found)
+            if left == 0:
                 break
-        return found[:count_max]
+            found += await self._database.run(self._slices, ordered[at : at + PARTITIONS_PER_STEP], left)
+        return found
 
     @override
     async def swap(self, swap: Swap) -> int:
@@ -301,12 +303,7 @@ class SqliteLog(CommitLog):
     def _slices(self, ranges: Collection[OffsetRange], count_max: int | None) -> list[LocatedSlice]:
         with self._database.looking() as connection:
             self._follower.catch_up()
-            found: list[LocatedSlice] = []
-            for partition, start, end in ranges:
-                state = self._follower.ledger.existing(partition)
-                if state is not None and (count_max is None or len(found) < count_max):
-                    found += lookup.between(connection, partition, state, start, end, count_max)
-            return found
+            return lookup.between_all(connection, self._follower.ledger.existing, ranges, count_max)
 
     def _is_unrolled(self, swap: Swap) -> bool:
         with self._database.looking() as connection:

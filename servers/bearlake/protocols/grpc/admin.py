@@ -45,8 +45,10 @@ async def list_streams(node: Node, who: Principal, request: pb.ListStreamsReques
         raise BadField("page_size", f"expected 0 to {PAGE_SIZE_MAX}")
     size = request.page_size or PAGE_SIZE_MAX
     names: list[str] = []
-    async for part in in_turns(_candidates(node.streams.catalog.names(), request)):
-        names += [name for name in part if node.streams.sees(who, Operation.DESCRIBE, name)]
+    sorted_names = node.streams.catalog.names()
+    async for part in in_turns(_candidates(sorted_names, request)):
+        candidates = [sorted_names[at] for at in part]
+        names += [name for name in candidates if node.streams.sees(who, Operation.DESCRIBE, name)]
         if len(names) > size:
             break
     page = [view for name in names[:size] if (view := node.streams.catalog.peek(name)) is not None]
@@ -54,10 +56,10 @@ async def list_streams(node: Node, who: Principal, request: pb.ListStreamsReques
     return pb.ListStreamsResponse(streams=[_stream(view) for view in page], next_page_token=token)
 
 
-def _candidates(names: Sequence[str], request: pb.ListStreamsRequest) -> Sequence[str]:
-    """The names of the sorted list that start with the prefix and follow the page before."""
+def _candidates(names: Sequence[str], request: pb.ListStreamsRequest) -> range:
+    """The places of the names in the sorted list that start with the prefix and follow the page before."""
     first = max(bisect_left(names, request.prefix), bisect_right(names, request.page_token))
-    return names[first : bisect_left(names, request.prefix + _LAST)]
+    return range(first, bisect_left(names, request.prefix + _LAST))
 
 
 async def delete(node: Node, who: Principal, request: pb.DeleteStreamRequest) -> pb.DeleteStreamResponse:

@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -21,6 +21,7 @@ from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of, mal
 from bearlake.protocols.grpc.login import Call, GrpcListenerLogin, address_of, certificate_of, unauthenticated
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
+from bearlake.protocols.grpc.unread import UnreadMessages
 from bearlake.serving.addresses import AddressCounts
 from bearlake.streams.principal import ANONYMOUS, Principal, at_host, host_of
 from bearlake.streams.producer_ids import ProducerIds
@@ -44,7 +45,8 @@ DRAIN_AGAIN_MS = 500
 class Context(Call, Protocol):
     """The part of `grpc.aio.ServicerContext` that we use."""
 
-    async def write(self, message: Message) -> None: ...  # noqa: D102
+    async def write(self, message: bytes | Message) -> None: ...  # noqa: D102
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None: ...  # noqa: D102
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, bytes], ...] = ()) -> None: ...  # noqa: D102 # fmt: skip
 
 
@@ -85,6 +87,8 @@ class Node:
         self._revocations = revocations
         self._calls: Counter[str] = Counter()
         self._addresses = AddressCounts(settings.address_call_count_max)
+        self.unread = UnreadMessages(settings.unread_bytes_max)
+        """What clients have not read."""
 
     @contextmanager
     def counted(self, connection: str) -> Iterator[None]:
@@ -152,7 +156,7 @@ def unary(
     method: Method[Request, Response],
     handle: Callable[[Node, Principal, Parsed], Awaitable[Response]],
     parse: Callable[[bytes], Parsed],
-) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Response]]:
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
     """Wrap a unary method as a grpc.aio handler of unparsed messages; `parse` may raise `DecodeError`, `Failure`.
 
     Register it as a method whose client streams: gRPC then reads the message only when the handler asks for it, after the login
@@ -170,7 +174,7 @@ def writing(
     method: Method[Request, Response],
     handle: Callable[[Node, Principal, Parsed, Reservation, int], Awaitable[Response]],
     parse: Callable[[bytes], Parsed],
-) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Response]]:
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
     """As `unary`, for a method that writes records: its message is read when the write path has room. `handle` lets the reservation count
     the message. Its last argument is `AppendCall.seen`: a message may wait in gRPC's buffers, so it counts as arrived when the call
     began.
@@ -189,16 +193,19 @@ def _with_one_answer(
     node: Node,
     method: Method[Request, Response],
     answer: Callable[[Principal, AsyncIterator[bytes], int], Awaitable[Response]],
-) -> Callable[[AsyncIterator[bytes], Context], Awaitable[Response]]:
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
     meters = _Meters(method.name)
 
-    async def run(messages: AsyncIterator[bytes], context: Context) -> Response:
+    async def run(messages: AsyncIterator[bytes], context: Context) -> bytes:
         seen = node.streams.seen.position
         with meters:
             try:
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
-                    return await charged(node.streams.quotas, who, lambda: answer(who, messages, seen))
+                    found = await charged(node.streams.quotas, who, lambda: answer(who, messages, seen))
+                    octets = found.SerializeToString()
+                    node.unread.answering(context, len(octets))
+                    return octets
             except (BearlakeError, Failure) as error:
                 await end(method.name, context, error)
                 raise
@@ -244,7 +251,7 @@ def streaming(
         with meters:
             node.call_count += 1
             node.idle.clear()
-            writing = WholeWrites(context)
+            writing = WholeWrites(context, node.unread)
             try:
                 try:
                     with node.counted(context.peer()):
@@ -274,16 +281,21 @@ class WholeWrites:
     `GRPC_CALL_ERROR_TOO_MANY_OPERATIONS`).
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, unread: UnreadMessages) -> None:
         self._context = context
+        self._unread = unread
         self._write: asyncio.Future[None] | None = None
         """The last write; one runs at a time."""
 
     async def write(self, message: Message) -> None:
         """Send a message after the previous one. Raises what gRPC raises once the client has gone."""
         await self.finish()
-        self._write = asyncio.ensure_future(self._context.write(message))
+        self._write = asyncio.ensure_future(self._send(message.SerializeToString()))
         await asyncio.shield(self._write)
+
+    async def _send(self, octets: bytes) -> None:
+        with self._unread.sending(self._context.peer(), len(octets)):
+            await self._context.write(octets)
 
     async def finish(self) -> None:
         """Wait for a write whose task was cancelled. If it fails, its error is dropped: the client has gone."""

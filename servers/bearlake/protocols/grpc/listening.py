@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 
 from bearlake.errors import Invalid, Unavailable
+from bearlake.protocols.grpc.login import address_of
 from bearlake.serving.certificates import SESSION_MS_MAX
 from bearlake.serving.files import FollowedFiles
 from bearlake.serving.listener import ListenerSettings, is_wildcard, join_address, tls_context, tls_files
@@ -58,6 +59,16 @@ def stop_accepting(port: int) -> None:
 def connection_count(port: int) -> int:
     """Return how many connections on this port the process has open; 0 without /proc."""
     return sum(not socket_.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for socket_ in _sockets(port))
+
+
+def hang_up(port: int, peers: Collection[str]) -> None:
+    """Close the connections on this port to these peers, in gRPC's names. No-op without /proc. Meant for a thread."""
+    places = {(host_of(address_of(peer)), peer.rpartition(":")[2]) for peer in peers}
+    for socket_ in _sockets(port):
+        place = _peer(socket_)
+        if place is not None and (host_of(place[0]), str(place[1])) in places:
+            with contextlib.suppress(OSError):
+                socket_.shutdown(socket.SHUT_RDWR)
 
 
 class AddressLimit:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
@@ -27,6 +26,7 @@ from bearlake.protocols.grpc.open_services import OpenServices
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
 
 if TYPE_CHECKING:
     from bearlake.serving.authentication.revocations import RevocationLists
@@ -76,6 +76,7 @@ class GrpcServer:
         self._node = Node(
             streams, servers, self._settings, random_source or random.SystemRandom(), login, self._revocations
         )
+        metrics.GRPC_UNREAD_BYTES.set_function(lambda: self._node.unread.size_bytes)
         self._server.add_generic_rpc_handlers(_handlers(self._node))
         open_services: Any = OpenServices(self._server, self._node)  # Any: in place of a server
         health_pb2_grpc.add_HealthServicer_to_server(self._health, open_services)
@@ -87,10 +88,19 @@ class GrpcServer:
         await self._server.start()
 
     async def run(self) -> None:
-        """Check the connections of each address every `address_check_ms`; ends only by cancellation."""
+        """Check the connections every `address_check_ms`; ends only by cancellation."""
         while True:
             await asyncio.sleep(self._settings.address_check_ms / 1000)
             await self.check_addresses()
+            await self.close_slow_readers()
+
+    async def close_slow_readers(self) -> None:
+        """Close the connections whose clients have not read for longest, if there were too many unread messages."""
+        if peers := set(self._node.unread.closing):
+            self._node.unread.closing -= peers
+            await asyncio.to_thread(listening.hang_up, self.endpoint.port, peers)
+            limit = self._settings.unread_bytes_max
+            log.warning("closed connections with unread messages", extra={"closed": len(peers), "limit": limit})
 
     async def check_addresses(self) -> None:
         """Close the newest connections of each address that has more than `address_connections_max`."""
@@ -151,12 +161,8 @@ def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
         make: Any = (
             grpc.stream_stream_rpc_method_handler if method.is_streaming else grpc.stream_unary_rpc_method_handler
         )
-        by_service.setdefault(method.service, {})[method.name] = make(handle, response_serializer=_serialize)
+        by_service.setdefault(method.service, {})[method.name] = make(handle)
     return tuple(grpc.method_handlers_generic_handler(service, named) for service, named in by_service.items())
-
-
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
 
 
 def _options(settings: GrpcSettings) -> list[tuple[str, int]]:

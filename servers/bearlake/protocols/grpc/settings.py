@@ -43,6 +43,9 @@ class GrpcSettings:
     address_check_ms: int = 1_000
     """Pause (ms) between two checks of the connections of each address. gRPC accepts connections itself, so a flood can hold all of
     `connections_max` for this long. A check takes about 15 us of a thread for each open connection."""
+    unread_bytes_max: int = 512 * 1024 * 1024
+    """Bytes of messages that the clients of all connections have not read; above it, those that have not read for longest are disconnected
+    at the next check (`address_check_ms`). A slow client of a fast stream reads something all the time, and stays."""
     handshake_ms: int = 10_000
     """Time (ms) in which a new connection must finish the handshakes of TLS and HTTP/2; otherwise it is closed."""
     in_flight_bytes_max: int = 32 * 1024 * 1024

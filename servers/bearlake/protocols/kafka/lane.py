@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Protocol
 
+from bearlake.errors import Overloaded
 from bearlake.protocols.kafka.request_kinds import WAITING
 from bearlake.protocols.kafka.sasl import LOGIN_APIS
 from bearlake.protocols.kafka.throttling import Throttling
@@ -24,6 +25,9 @@ class Owner(Protocol):
 
     def close_if_login_ended(self) -> bool:
         """Close the connection if the client is not logged in any more; returns whether that is so."""
+
+    def close(self, why: str, reason: str) -> None:
+        """Close the connection at once; `reason` is for metrics."""
 
     def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool = True) -> asyncio.Task[None]:
         """Run the work of a request; it continues after the client has gone unless `is_cancelled_on_close`."""
@@ -71,7 +75,13 @@ class Lane:
             if is_waiting and not self._owner.is_open:
                 continue
             self._is_working = True
-            self._owner.start(work(), is_cancelled_on_close=is_waiting).add_done_callback(self._worked)
+            self._owner.start(self._answer(work()), is_cancelled_on_close=is_waiting).add_done_callback(self._worked)
+
+    async def _answer(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except Overloaded as error:  # some answers have no place for an error; clients connect again
+            self._owner.close(str(error), "overloaded")
 
     def _is_held(self, key: int) -> bool:
         return self._owner.is_open and (not self._has_room() or self._throttling.holds_read(key))

@@ -115,7 +115,9 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
     """GET_TOPICS_OF_NAMESPACE: return all topics; clients apply their patterns. Raises the error for the answer."""
     topics: list[str] = []
     if request.mode != CommandGetTopicsOfNamespace.NON_PERSISTENT:
-        topics = await connection.context.topics.of_namespace(connection.who, topic_lists.namespace(request.namespace))
+        context, who = connection.context, connection.who
+        async with context.streams.catalog.listing(who):
+            topics = await context.topics.of_namespace(who, topic_lists.namespace(request.namespace))
     found = topic_lists.hash_of(topics)
     is_same = request.HasField("topics_hash") and request.topics_hash == found
     body = CommandGetTopicsOfNamespaceResponse(

@@ -40,6 +40,7 @@ _POSITIONS = {V2: v2.Positions}
 _CLUSTER = "/v3/clusters/{cluster_id}"
 _TOPIC = _CLUSTER + "/topics/{topic}"
 _GROUP = _CLUSTER + "/consumer-groups/{group}"
+_SHARE_GROUP = _CLUSTER + "/share-groups/{group}"
 _CONSUMER_PATH = "/consumers/{group}/instances/{instance}"
 
 
@@ -93,6 +94,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **_lookups(f"{_TOPIC}/partitions/{{partition}}", f"{_TOPIC}/configs/{{config}}", kind=JSON),
     **_lookups(f"{_CLUSTER}/consumer-groups", _GROUP, f"{_GROUP}/consumers", f"{_GROUP}/lag-summary", kind=JSON),
     **_lookups(f"{_GROUP}/lags", f"{_GROUP}/lags/{{topic}}/partitions/{{partition}}", kind=JSON),
+    **_lookups(f"{_CLUSTER}/share-groups", _SHARE_GROUP, f"{_SHARE_GROUP}/consumers", kind=JSON),
+    **_lookups(f"{_SHARE_GROUP}/lags", kind=JSON),
     ("POST", f"{_CLUSTER}/topics"): Operation(
         (200, 201),
         _WRITE,
@@ -107,6 +110,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", f"{_TOPIC}/records"): Operation((200,), _WRITE, (JSON,), {JSON: v3.Record}),
     ("POST", f"{_TOPIC}/records:read"): Operation((200,), (*_WRITE, 410), (JSON,), {JSON: v3.Reading}, False),
     ("POST", f"{_GROUP}/offsets:reset"): Operation((200,), _WRITE, (JSON,), {JSON: v3.Reset}),
+    ("POST", f"{_SHARE_GROUP}/offsets:reset"): Operation((200,), _WRITE, (JSON,), {JSON: v3.ShareReset}),
     ("PUT", "/v1/stream/{name}"): Operation(
         (200, 201),
         _WRITE,

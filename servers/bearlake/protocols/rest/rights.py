@@ -22,6 +22,7 @@ _CLUSTER = "/v3/clusters/{cluster_id}"
 _TOPIC = _CLUSTER + "/topics/{topic}"
 _CONFIG = _TOPIC + "/configs/{config}"
 _GROUPS = _CLUSTER + "/consumer-groups"
+_SHARE_GROUPS = _CLUSTER + "/share-groups"
 
 NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("GET", "/docs"): (),
@@ -81,5 +82,10 @@ NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("GET", _GROUPS + "/{group}/lags"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
     ("POST", _GROUPS + "/{group}/offsets:reset"): _READ_GROUP + READ_STREAM,
     ("GET", _GROUPS + "/{group}/lags/{topic}/partitions/{partition}"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
+    ("GET", _SHARE_GROUPS): _DESCRIBE_GROUP,
+    ("GET", _SHARE_GROUPS + "/{group}"): _DESCRIBE_GROUP,
+    ("GET", _SHARE_GROUPS + "/{group}/consumers"): _DESCRIBE_GROUP,
+    ("GET", _SHARE_GROUPS + "/{group}/lags"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
+    ("POST", _SHARE_GROUPS + "/{group}/offsets:reset"): _READ_GROUP + READ_STREAM,
 }
 """All of these rights, for the topics and the group that the request names. ALTER serves as ALTER_CONFIGS too."""

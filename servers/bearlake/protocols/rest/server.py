@@ -25,6 +25,7 @@ from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
+from bearlake.streams.shares import ShareReach
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,9 @@ class RestServer:
         settings: RestSettings,
         listeners: Sequence[Listener],
         login: HttpListenerLogin | None = None,
+        share_reach: ShareReach | None = None,
     ) -> None:
-        """`login`: how clients log in; None: they need not.
+        """`login`: how clients log in; None: they need not. `share_reach`: as in `V3Routes`.
 
         `listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps `streams` and `schemas`."""
         self.settings = settings
@@ -61,7 +63,7 @@ class RestServer:
         writing = Writing(streams, settings.request_timeout_ms // 2)
         embedded = Embedded(schemas)
         self._proxy = ProxyRoutes(streams, servers, settings, writing, embedded, listeners[0], login)
-        self._v3 = V3Routes(streams, servers, settings, writing, embedded, self._guard.draining)
+        self._v3 = V3Routes(streams, servers, settings, writing, embedded, self._guard.draining, share_reach)
         self._tailing = TailingRoutes(streams, settings, writing, self._guard.draining)
         metrics.REST_CONNECTIONS.set_function(lambda: self.connection_count)
         metrics.REST_CONNECTIONS_MAX.set(settings.connection_count_max)

@@ -7,11 +7,25 @@ is refused (409) if the rules have changed since. So a request that arrives late
 from aiohttp import web
 
 from bearlake.errors import Invalid
-from bearlake.metadata.access_rules import AccessRule, Resource, RuleFilter
+from bearlake.metadata.access_rules import (
+    EVERYONE,
+    PRINCIPAL_KINDS,
+    WILDCARD,
+    AccessRule,
+    Operation,
+    PatternKind,
+    Resource,
+    RuleFilter,
+)
 from bearlake.serving.admin import models
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import UNSET, fields_given
 from bearlake.streams.access.control import AccessControl
+from bearlake.streams.principal import Principal, host_of
+from bearlake.streams.turns import in_turns
+
+DECIDING_COUNT_MAX = 1_000
+"""Rules that the answer about one resource shows at most."""
 
 
 class AccessRoutes:
@@ -23,6 +37,7 @@ class AccessRoutes:
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
         router.add_get("/v1/access", self.list)
+        router.add_get("/v1/access/decisions", self.decide)
         router.add_post("/v1/access", self.create)
         router.add_delete("/v1/access", self.delete)
 
@@ -42,6 +57,35 @@ class AccessRoutes:
             revision=found.revision,
             rules=[models.Rule(**rule._asdict()) for rule in found.rules[start:end]],
             next=end - 1 if end < len(found.rules) else None,
+        )
+        return web.json_response(fields_given(answer))
+
+    async def decide(self, request: web.Request) -> web.Response:
+        """Get what a principal may do to a resource, which need not exist, and by which rules."""
+        asked = models.DECISION.read(request)
+        kind, _, name = asked.principal.partition(":")
+        if kind != PRINCIPAL_KINDS[0] or not name:
+            raise Invalid(f"principal {asked.principal[:100]!r}: expected User:name")
+        who, resource = (
+            Principal(kind, name, frozenset(asked.group), host=host_of(asked.host)),
+            Resource(asked.resource),
+        )
+        found = await self._access.select(RuleFilter(resource=resource))
+        matching: list[AccessRule] = []
+        async for part in in_turns(found.rules):
+            matching += [rule for rule in part if _matches(rule, asked.name)]
+        principals = {str(who), EVERYONE, *(f"Group:{group}" for group in who.groups)}
+        hosts = {WILDCARD, who.host}
+        mask = self._access.operations(who, resource, asked.name)
+        answer = models.Decided(
+            is_super_user=self._access.is_super_user(who),
+            has_rules=bool(matching),
+            operations={item.value: bool(mask & item.bit) for item in Operation if item is not Operation.ALL},
+            rules=[
+                models.Rule(**rule._asdict())
+                for rule in matching
+                if rule.principal in principals and (not who.host or host_of(rule.host) in hosts)
+            ][:DECIDING_COUNT_MAX],
         )
         return web.json_response(fields_given(answer))
 
@@ -66,6 +110,11 @@ class AccessRoutes:
         else:
             revision = await self._access.change(created=(), deleted=rules, revision=change.revision, who=who)
         return web.json_response({"revision": revision})
+
+
+def _matches(rule: AccessRule, name: str) -> bool:
+    """Return whether the rule's pattern covers a resource of its kind."""
+    return name.startswith(rule.name) if rule.pattern is PatternKind.PREFIXED else rule.name in (name, WILDCARD)
 
 
 async def _change(request: web.Request) -> models.RuleChange:

@@ -74,6 +74,27 @@ class AccessPage(OpenModel):
     limit: PageCount = PAGE_COUNT_MAX
 
 
+class Decision(OpenModel):
+    """Parameters of a question: what a principal may do to a resource."""
+
+    principal: str
+    """`User:name`."""
+    resource: Literal["Topic", "Group", "Cluster", "TransactionalId", "Subject", "Namespace"]
+    name: str
+    host: str = ""
+    """The client's IP address; empty: any. Then rules that deny a host apply, and rules that allow one do not."""
+    group: list[str] = field(default_factory=list)
+    """The groups of the principal's token."""
+
+
+class UserPage(OpenModel):
+    """Parameters of a list of users."""
+
+    after: str = ""
+    """The name of the last user of the previous page."""
+    limit: PageCount = PAGE_COUNT_MAX
+
+
 class GroupPage(OpenModel):
     """Parameters of a list of consumer groups."""
 
@@ -176,6 +197,17 @@ class RulePage(Model):
     next: int | None
 
 
+class Decided(Model):
+    """What a principal may do to a resource. `rules`: those that match the resource and the principal."""
+
+    is_super_user: bool
+    """Super users may do everything, whatever the rules say."""
+    has_rules: bool
+    """Whether a rule of any principal matches the resource; if none does, `access.allow_if_no_rule` decides."""
+    operations: dict[str, bool]
+    rules: list[Rule]
+
+
 class RulesChanged(Model):
     """The revision of all access rules after a change."""
 
@@ -222,6 +254,8 @@ COMPACTION_PAGE = Query(CompactionPage)
 TASK_PAGE = Query(TaskPage)
 ACCESS_PAGE = Query(AccessPage)
 GROUP_PAGE = Query(GroupPage)
+DECISION = Query(Decision)
+USER_PAGE = Query(UserPage)
 TRANSACTION_PAGE = Query(TransactionPage)
 TRANSACTION_NAME = Query(TransactionName)
 STREAM_NAMES = Query(StreamNames)

@@ -48,6 +48,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/v1/access"): _get(*models.ACCESS_PAGE.parameters(), answer=models.RulePage),
     ("POST", "/v1/access"): _rules(),
     ("DELETE", "/v1/access"): _rules(),
+    ("GET", "/v1/access/decisions"): _get(*models.DECISION.parameters(), answer=models.Decided),
+    ("GET", "/v1/users"): _get(*models.USER_PAGE.parameters()),
     ("GET", "/v1/compaction/backlog"): _get(*models.COMPACTION_PAGE.parameters()),
     ("GET", "/v1/compaction/commits"): _get(*models.COMPACTION_PAGE.parameters()),
     ("GET", "/v1/compaction/tasks"): _get(*models.TASK_PAGE.parameters()),

@@ -10,8 +10,8 @@ import aiohttp
 from aiohttp import hdrs, web
 from yarl import URL
 
-from bearlake.errors import Unavailable
-from bearlake.serving.console.routes import APIS, passes
+from bearlake.errors import Invalid, Unavailable
+from bearlake.serving.console.routes import APIS, check_exposure, passes
 from bearlake.serving.console.settings import ConsoleSettings
 from bearlake.serving.trust import PeerTrust
 
@@ -20,10 +20,12 @@ _SENT = (hdrs.AUTHORIZATION, hdrs.ACCEPT, hdrs.CONTENT_TYPE)
 _RETURNED = (hdrs.CONTENT_TYPE, hdrs.RETRY_AFTER)
 """Headers of an answer that the page gets."""
 _PIECE_BYTES = 64 * 1024
+_HOPS_MAX = 3
+"""Servers that are asked for one request to Pulsar's HTTP API: the partition's dispatcher may move meanwhile."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
@@ -58,19 +60,37 @@ class ForwardingRoutes:
         body = await request.read()
         headers = {name: request.headers[name] for name in _SENT if name in request.headers}
         try:
-            async with self._opened().request(
-                request.method,
-                url,
-                data=body or None,
-                headers=headers,
-                allow_redirects=False,
-                ssl=self._trust.context(),
-            ) as answer:
-                return await self._returned(request, answer)
+            for _ in range(_HOPS_MAX):
+                async with self._opened().request(
+                    request.method,
+                    url,
+                    data=body or None,
+                    headers=headers,
+                    allow_redirects=False,
+                    ssl=self._trust.context(),
+                ) as answer:
+                    other = self._other_server(api, request.method, answer)
+                    if other is None:
+                        return await self._returned(request, answer)
+                    url = other
         except aiohttp.ClientConnectionError as error:
             raise Unavailable(f"the {api} API at {self._urls[api]} does not answer: {error}") from error
         except (TimeoutError, aiohttp.ClientError) as error:
             raise Unavailable(f"the {api} API at {self._urls[api]} did not answer: {error}") from error
+        raise Unavailable(f"the {api} API sent the request from server to server")
+
+    def _other_server(self, api: str, method: str, answer: aiohttp.ClientResponse) -> URL | None:
+        """Return where Pulsar's HTTP API sends a request: the server that dispatches the partition. None: nowhere, or where none may go."""
+        if api != "pulsar" or answer.status != 307:
+            return None
+        own = URL(self._urls[api])
+        try:
+            url = URL(answer.headers.get(hdrs.LOCATION, ""), encoded=True)
+            check_exposure(self._settings.host, {api: str(url)})
+        except (ValueError, Invalid):
+            return None
+        may_go = url.scheme == own.scheme and bool(url.host) and url.user is None and passes(api, method, url.raw_path)
+        return url if may_go else None
 
     async def _returned(self, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         headers = dict(_HEADERS)

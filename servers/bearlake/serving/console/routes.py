@@ -10,21 +10,35 @@ from urllib.parse import urlsplit
 from bearlake.errors import Invalid
 from bearlake.serving.listener import is_loopback
 
-APIS = ("admin", "rest", "registry")
-"""The public APIs, as the page names them."""
+APIS = ("admin", "rest", "registry", "pulsar", "catalog")
+"""The public APIs, as the page names them. `pulsar` is Pulsar's HTTP API, `catalog` the Iceberg REST catalog with SQL."""
+OPTIONAL = frozenset({"pulsar", "catalog"})
+"""APIs that a deployment may not have; without them, the console has no page for what they serve."""
 
 _NAME = r"[^/?#]+"
+_TOPIC = rf"/admin/v2/persistent/{_NAME}/{_NAME}/{_NAME}"
 _PASSED: Mapping[str, Sequence[tuple[str, re.Pattern[str]]]] = {
     "admin": [
         (methods, re.compile(pattern))
         for methods, pattern in (
             ("GET", r"/(healthz|readyz|metrics)"),
-            ("GET", r"/v1/(servers|config|groups|access|transactions)"),
+            ("GET", r"/v1/(servers|config|groups|transactions|users)"),
+            ("GET POST DELETE", r"/v1/access"),
+            ("GET", r"/v1/access/decisions"),
             ("GET POST PATCH DELETE", r"/v1/streams"),
             ("GET", rf"/v1/streams/{_NAME}(/partitions)?"),
             ("GET", r"/v1/compaction/(backlog|commits|tasks)"),
             ("POST", r"/v1/compaction/tasks/[0-9]+/retry"),
         )
+    ],
+    "pulsar": [
+        ("GET", re.compile(r"/admin/v2/(tenants|namespaces/[^/?#]+)")),
+        ("GET", re.compile(rf"{_TOPIC}/(subscriptions|partitions|(partitioned-)?(stats|internalStats))")),
+        ("POST", re.compile(rf"{_TOPIC}/subscription/{_NAME}/(skip_all|resetcursor(/[0-9]+)?)")),
+    ],
+    "catalog": [
+        ("GET", re.compile(rf"/v1/(live/)?namespaces(/{_NAME}/tables(/{_NAME})?)?")),
+        ("POST", re.compile(r"/v1/sql")),
     ],
     "rest": [("GET POST PUT PATCH DELETE", re.compile(r"/v3/clusters(/.*)?"))],
     "registry": [
@@ -32,13 +46,13 @@ _PASSED: Mapping[str, Sequence[tuple[str, re.Pattern[str]]]] = {
         ("GET", re.compile(r"/(config|mode)(/.*)?")),
     ],
 }
-_UP = re.compile(r"(^|/)(\.|%2e){1,2}(/|$)", re.IGNORECASE)
+_UP = re.compile(r"(^|/|%2f)(\.|%2e){1,2}(/|%2f|$)", re.IGNORECASE)
 """A segment that leads elsewhere once a server has resolved it."""
 
 
 def passes(api: str, method: str, path: str) -> bool:
     """Return whether a request goes on to an API; `path` is as it was sent, without its query."""
-    if "\\" in path or _UP.search(path):
+    if "\\" in path or "%5c" in path.lower() or _UP.search(path):
         return False
     return any(
         method in methods.split() and pattern.fullmatch(path) is not None for methods, pattern in _PASSED.get(api, ())

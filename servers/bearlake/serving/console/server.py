@@ -8,12 +8,18 @@ from bearlake import __version__
 from bearlake.serving.console.forwarding import ForwardingRoutes
 from bearlake.serving.console.guard import ConsoleGuard
 from bearlake.serving.console.pages import PageRoutes
-from bearlake.serving.console.routes import APIS, check_exposure, check_url
+from bearlake.serving.console.routes import APIS, OPTIONAL, check_exposure, check_url
 from bearlake.serving.console.settings import ConsoleSettings
 from bearlake.serving.http.site import HttpSite
-from bearlake.serving.listener import Listener
+from bearlake.serving.listener import Listener, is_loopback
 
-URLS = {"admin": "http://127.0.0.1:9644", "rest": "http://127.0.0.1:8082", "registry": "http://127.0.0.1:8081"}
+URLS = {
+    "admin": "http://127.0.0.1:9644",
+    "rest": "http://127.0.0.1:8082",
+    "registry": "http://127.0.0.1:8081",
+    "pulsar": "http://127.0.0.1:8080",
+    "catalog": "http://127.0.0.1:8181",
+}
 """Where the APIs listen by default."""
 
 
@@ -28,9 +34,9 @@ class ConsoleServer:
         Raises:
             Invalid: a URL cannot be used, or the console would expose an API on loopback (`check_exposure`).
         """
-        chosen = {api: getattr(settings, f"{api}_url") or own_urls.get(api) or URLS[api] for api in APIS}
-        self.urls: Mapping[str, str] = {api: check_url(api, url) for api, url in chosen.items()}
-        """The URL of each API."""
+        chosen = {api: getattr(settings, f"{api}_url") or own_urls.get(api) or _default(api, settings) for api in APIS}
+        self.urls: Mapping[str, str] = {api: check_url(api, url) for api, url in chosen.items() if url}
+        """The URL of each API that there is."""
         check_exposure(settings.host, self.urls)
         self._settings = settings
         self._guard = ConsoleGuard(settings)
@@ -65,8 +71,13 @@ class ConsoleServer:
 
     async def _console(self, request: web.Request) -> web.Response:
         """Get the version, and the URLs of the APIs, for the commands that the page shows."""
-        defaults = {api: self.urls[api] == url for api, url in URLS.items()}
+        defaults = {api: self.urls.get(api) == url for api, url in URLS.items()}
         return web.json_response(
             {"version": __version__, "urls": dict(self.urls), "is_default": defaults},
             headers={"Cache-Control": "no-store"},
         )
+
+
+def _default(api: str, settings: ConsoleSettings) -> str:
+    """Return where an API is that no setting names; empty: the console has no page for it (`OPTIONAL`)."""
+    return URLS[api] if api not in OPTIONAL or is_loopback(settings.host) else ""

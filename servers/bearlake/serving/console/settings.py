@@ -21,6 +21,12 @@ class ConsoleSettings(BoundSettings):
     """URL of a REST server; empty: that of this process (bearlake up), or http://127.0.0.1:8082."""
     registry_url: str = ""
     """URL of a schema registry; empty: that of this process (bearlake up), or http://127.0.0.1:8081."""
+    pulsar_url: str = ""
+    """URL of Pulsar's HTTP API; empty: that of this process (bearlake up), or, on loopback, http://127.0.0.1:8080. Otherwise the console
+    shows no Pulsar subscriptions."""
+    catalog_url: str = ""
+    """URL of an Iceberg REST catalog; empty: that of this process (bearlake up), or, on loopback, http://127.0.0.1:8181. Otherwise the
+    console shows neither tables nor SQL."""
     tls_ca_file: str = ""
     """PEM file with the authorities of the certificates of these APIs; empty: the authorities that this machine trusts."""
     host_names: tuple[str, ...] = ()

@@ -105,6 +105,10 @@ class AccessControl(Authorizer):
         """The revision of the rules that this server applies; -1 before they are loaded."""
         return self._snapshot.revision
 
+    def is_super_user(self, who: Principal) -> bool:
+        """Return whether the settings let `who` do everything."""
+        return self._settings.is_super_user(who)
+
     @override
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
         snapshot = self._snapshot

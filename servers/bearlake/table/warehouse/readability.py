@@ -35,11 +35,7 @@ def check_readable(before: TableMetadata, after: TableMetadata) -> None:
     """Raise `Refused` if a commit that makes `after` of `before` would keep engines from reading the table, or compaction from going on."""
     for what, found, known in (
         ("schema", [schema.schema_id for schema in after.schemas], [schema.schema_id for schema in before.schemas]),
-        (
-            "partition spec",
-            [spec.spec_id for spec in after.partition_specs],
-            [spec.spec_id for spec in before.partition_specs],
-        ),
+        ("partition spec", [s.spec_id for s in after.partition_specs], [s.spec_id for s in before.partition_specs]),
         (
             "sort order",
             [order.order_id for order in after.sort_orders],

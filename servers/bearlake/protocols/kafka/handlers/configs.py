@@ -6,7 +6,7 @@ Kafka's names. They are read-only, because settings come from the server's confi
 Source: KIP-133, KIP-226 (synonyms), KIP-339 (incremental), KIP-569 (types and documentation), KIP-1142 (ListConfigResources).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 
@@ -343,6 +343,11 @@ async def list_resources(
     kinds = set(request.resource_types) if caller.version >= 1 else {int(ResourceType.CLIENT_METRICS)}
     if not kinds:
         kinds = {int(kind) for kind in ResourceType}
+    async with context.streams.catalog.listing(caller.who):
+        return await _resources(context, caller, kinds)
+
+
+async def _resources(context: KafkaContext, caller: Caller, kinds: Collection[int]) -> Rendered:
     found = []
     if ResourceType.TOPIC in kinds:
         async for part in in_turns(context.topics.names()):
@@ -350,7 +355,6 @@ async def list_resources(
             found += [(name, ResourceType.TOPIC) for name in seen]
     if ResourceType.BROKER in kinds:
         found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(context)]
-
     if ResourceType.GROUP in kinds:
         found += [(name, ResourceType.GROUP) for name in context.streams.group_configs.groups()]
 

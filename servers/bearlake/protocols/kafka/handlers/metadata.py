@@ -74,12 +74,13 @@ def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
 async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
     known = context.topics
     seen: list[tuple[StreamView, None]] = []
-    async for part in in_turns(known.names()):
-        for name in part:
-            view = known.peek(name)
-            if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
-                seen.append((view, None))
-    return await _render(context, caller, request, seen)
+    async with context.streams.catalog.listing(caller.who):
+        async for part in in_turns(known.names()):
+            for name in part:
+                view = known.peek(name)
+                if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
+                    seen.append((view, None))
+        return await _render(context, caller, request, seen)
 
 
 async def _render(

@@ -143,8 +143,10 @@ class ClusterRoutes:
 
     async def _topics(self, request: web.Request) -> web.Response:
         mode = request.query.get("mode", "PERSISTENT").upper()
-        found = await self._context.topics.of_namespace(principal_of(request), paths.namespace_of(request))
-        return web.json_response([] if mode == "NON_PERSISTENT" else found)
+        who = principal_of(request)
+        async with self._context.streams.catalog.listing(who):
+            found = await self._context.topics.of_namespace(who, paths.namespace_of(request))
+            return web.json_response([] if mode == "NON_PERSISTENT" else found)
 
     async def _used(self, request: web.Request) -> set[str]:
         """The namespaces with topics that the caller may see."""

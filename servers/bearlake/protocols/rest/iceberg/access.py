@@ -9,6 +9,7 @@ from bearlake.metadata.model import Stream
 from bearlake.protocols.rest.iceberg.planned import Planned, PlannedTables
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.principal import CLUSTER_NAME, Authorizer, Operation, Principal, Resource, require
+from bearlake.streams.turns import in_turns
 from bearlake.table.naming import stream_suffix
 from bearlake.table.warehouse.model import Listed, Name, Owner, absent, forbidden
 
@@ -67,6 +68,22 @@ class TableAccess:
             await self._streams.catch_up()
             found = (await self.planned()).by_name.get(name)
         return found
+
+    async def readable(self, who: Principal, statement: str) -> list[str]:
+        """Return the streams that a statement may mean and `who` may read, by name; the others do not exist for the statement.
+
+        Raises `Unavailable`.
+        """
+        await self._streams.catch_up()
+        lowered, found = statement.lower(), list[str]()
+        async for part in in_turns(list(self._streams.views())):
+            found += [
+                view.name
+                for view in part
+                if view.name.lower() in lowered
+                and self._authorizer.sees(who, Operation.READ, Resource.STREAM, view.name)
+            ]
+        return sorted(found)
 
     def sees(self, who: Principal, stream_name: str) -> bool:
         """Whether `who` may see the table of a stream."""

@@ -4,7 +4,6 @@ Clients get its prefix from `GET /v1/config?warehouse=live`. A stream has a tabl
 stream's are the same in both warehouses.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NoReturn
 
@@ -12,7 +11,7 @@ from aiohttp import web
 
 from bearlake.metadata.model import Stream
 from bearlake.protocols.rest import bodies
-from bearlake.protocols.rest.iceberg.access import AT_ONCE, TableAccess
+from bearlake.protocols.rest.iceberg.access import TableAccess
 from bearlake.protocols.rest.iceberg.answers import (
     REPORT_BYTES_MAX,
     json_answer,
@@ -26,7 +25,8 @@ from bearlake.protocols.rest.iceberg.answers import (
 from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, live
 from bearlake.protocols.rest.iceberg.tables import LiveTables, Tables
 from bearlake.serving.http.login import principal_of
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.turns import in_turns
 from bearlake.table.warehouse.model import SNAPSHOTS_ALL, Name, Namespace, Refused, absent, forbidden
 
 ADVERTISED = [
@@ -76,21 +76,21 @@ class LiveRoutes:
         """List namespaces."""
         parent = parent_of(request)
         real = await (await self._tables()).namespaces(parent) if not parent or await self._is_real(parent) else []
-        namespaces = (await self._access.planned()).namespaces
-        planned = {found[: len(parent) + 1] for found in namespaces if len(found) > len(parent)}
+        seen = await self._namespaces(principal_of(request))
+        planned = {found[: len(parent) + 1] for found in seen if len(found) > len(parent)}
         found = {*real, *(name for name in planned if name[: len(parent)] == parent)}
         if parent and not found:
-            await self._properties(parent)
+            await self._properties(request, parent)
         return await list_answer("namespaces", sorted(found))
 
     async def namespace(self, request: web.Request) -> web.Response:
         """Get the properties of a namespace."""
         name = namespace_of(request)
-        return json_answer({"namespace": name, "properties": await self._properties(name)})
+        return json_answer({"namespace": name, "properties": await self._properties(request, name)})
 
     async def namespace_exists(self, request: web.Request) -> web.Response:
         """Check whether a namespace exists."""
-        await self._properties(namespace_of(request))
+        await self._properties(request, namespace_of(request))
         return web.Response(status=204)
 
     async def tables(self, request: web.Request) -> web.Response:
@@ -100,12 +100,11 @@ class LiveRoutes:
         if await self._is_real(namespace):
             found.update(dict.fromkeys(await self._access.visible(who, await (await self._tables()).tables(namespace))))
         else:
-            await self._properties(namespace)
-        for at, (name, stream) in enumerate((await self._access.planned()).by_name.items(), 1):
-            if at % AT_ONCE == 0:
-                await asyncio.sleep(0)
-            if name[:-1] == namespace and name not in found and self._access.sees(who, stream.name):
-                found[name] = None
+            await self._properties(request, namespace)
+        async for part in in_turns(list((await self._access.planned()).by_name.items())):
+            for name, stream in part:
+                if name[:-1] == namespace and self._sees(who, stream):
+                    found[name] = None
         return await tables_answer(list(found))
 
     async def load(self, request: web.Request) -> web.Response:
@@ -157,13 +156,18 @@ class LiveRoutes:
         self._access.require(principal_of(request), [operation], subject, name)
         return stream
 
-    async def _properties(self, name: Namespace) -> Mapping[str, str]:
-        """Return a namespace's properties. Raises `Refused` if there is neither a namespace nor a stream's future table of that name."""
+    async def _properties(self, request: web.Request, name: Namespace) -> Mapping[str, str]:
+        """Return a namespace's properties.
+
+        Raises `Refused` if there is no such namespace, and no stream that the client may see will have a table in it.
+        """
         try:
             return await (await self._tables()).namespace(name)
         except Refused as error:
-            namespaces = (await self._access.planned()).namespaces
-            if error.status == 404 and any(found[: len(name)] == name for found in namespaces):
+            if error.status != 404:
+                raise
+            seen = await self._namespaces(principal_of(request))
+            if any(found[: len(name)] == name for found in seen):
                 return {}
             raise
 
@@ -175,3 +179,13 @@ class LiveRoutes:
                 raise
             return False
         return True
+
+    async def _namespaces(self, who: Principal) -> set[Namespace]:
+        """The namespaces of the tables that streams should have and `who` may see."""
+        found = set[Namespace]()
+        async for part in in_turns(list((await self._access.planned()).by_name.items())):
+            found.update(name[:-1] for name, stream in part if self._sees(who, stream))
+        return found
+
+    def _sees(self, who: Principal, stream: Stream) -> bool:
+        return self._access.sees(who, stream.name)

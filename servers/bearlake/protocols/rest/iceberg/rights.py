@@ -9,6 +9,7 @@ NAMESPACES = "/v1/namespaces"
 NAMESPACE = NAMESPACES + "/{namespace}"
 TABLES = NAMESPACE + "/tables"
 TABLE = TABLES + "/{table}"
+SQL = "/v1/sql"
 LIVE = "live"
 """The warehouse of live views: its name, and the prefix of its paths."""
 
@@ -45,6 +46,7 @@ NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("HEAD", live(TABLE)): DESCRIBE_STREAM,
     ("POST", live(TABLE)): READ_STREAM,
     ("POST", live(TABLE) + "/metrics"): (),
+    ("POST", SQL): READ_STREAM,
     ("GET", "/openapi.json"): (),
     ("GET", "/docs"): (),
 }

@@ -12,6 +12,7 @@ from bearlake.protocols.rest.iceberg.guard import CatalogGuard
 from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
+from bearlake.protocols.rest.iceberg.sql import SqlRoutes
 from bearlake.serving.draining import until
 from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.http.openapi.routes import DocumentRoutes
@@ -34,15 +35,18 @@ class CatalogServer:
         listeners: Sequence[Listener],
         *,
         live: LiveRoutes | None = None,
+        sql: SqlRoutes | None = None,
         login: HttpListenerLogin | None = None,
         quotas: QuotaControl | None = None,
     ) -> None:
-        """`live`: the warehouse of live views; None: there is none. `login`: how clients log in; None: they need not. `quotas`: how much
+        """`live`: the warehouse of live views; None: there is none. `sql`: what runs statements; None: nothing
+        does. `login`: how clients log in; None: they need not. `quotas`: how much
         they may use; None: they have no quotas.
 
         `listeners` (at least one) are already bound; the server takes ownership of them."""
         self._routes = routes
         self._live = live
+        self._sql = sql
         self._settings = settings
         self._guard = CatalogGuard(settings, login)
         if quotas is not None:
@@ -60,6 +64,8 @@ class CatalogServer:
         self._routes.add_to(app.router)
         if self._live is not None:
             self._live.add_to(app.router)
+        if self._sql is not None:
+            self._sql.add_to(app.router)
         DocumentRoutes(operations.DESCRIPTION).add_to(app)
         await self._site.start(app)
 

@@ -43,9 +43,10 @@ class TopicRoutes:
         """List the topics."""
         who = principal_of(request)
         found: list[str] = []
-        async for part in in_turns(self._streams.catalog.names()):
-            found += [name for name in part if self._streams.sees(who, Operation.DESCRIBE, name)]
-        return answer(found)
+        async with self._streams.catalog.listing(who):
+            async for part in in_turns(self._streams.catalog.names()):
+                found += [name for name in part if self._streams.sees(who, Operation.DESCRIBE, name)]
+            return answer(found)
 
     async def describe(self, request: web.Request) -> web.Response:
         """Get a topic with its configs and partitions."""

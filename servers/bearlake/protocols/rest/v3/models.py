@@ -139,6 +139,17 @@ class Reset(OpenModel):
     validate_only: bool | None = None
 
 
+class ShareReset(OpenModel):
+    """Where to move a share group's offsets in a topic, in some partitions (default: all)."""
+
+    topic_name: str
+    to: Literal["earliest", "latest", "offset", "timestamp"]
+    partition_ids: list[Index] | None = None
+    offset: Offset | None = None
+    timestamp_ms: Milliseconds | None = None
+    validate_only: bool | None = None
+
+
 # -- readers -----------------------------------------------------------------------------------------------------
 
 NEW_TOPIC = Reader[NewTopic](NewTopic)
@@ -148,3 +159,4 @@ CHANGES = Reader[Changes](Changes)
 RECORD = Reader[Record](Record)
 READING = Reader[Reading](Reading)
 RESET = Reader[Reset](Reset)
+SHARE_RESET = Reader[ShareReset](ShareReset)

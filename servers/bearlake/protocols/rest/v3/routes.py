@@ -12,9 +12,11 @@ from bearlake.protocols.rest.v3.group_routes import GroupRoutes
 from bearlake.protocols.rest.v3.read_routes import ReadRoutes
 from bearlake.protocols.rest.v3.record_routes import RecordRoutes
 from bearlake.protocols.rest.v3.reset_routes import ResetRoutes
+from bearlake.protocols.rest.v3.share_routes import ShareGroupRoutes
 from bearlake.protocols.rest.v3.topic_routes import TopicRoutes
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.service import Streams
+from bearlake.streams.shares import ShareReach
 
 
 class V3Routes:
@@ -28,8 +30,9 @@ class V3Routes:
         writing: Writing,
         embedded: Embedded,
         draining: asyncio.Event,
+        share_reach: ShareReach | None = None,
     ) -> None:
-        """`draining` ends requests that wait for records."""
+        """`draining` ends requests that wait for records. `share_reach` as in `ShareGroupRoutes`."""
         self._routes = (
             TopicRoutes(streams, servers, settings),
             ConfigRoutes(streams, servers, settings),
@@ -37,6 +40,7 @@ class V3Routes:
             ReadRoutes(streams, servers, settings, embedded, draining),
             GroupRoutes(streams, servers),
             ResetRoutes(streams, servers, settings),
+            ShareGroupRoutes(streams, servers, settings, share_reach),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:

@@ -81,10 +81,11 @@ class TopicRoutes:
         """List the topics."""
         site, catalog = Site(request, self._servers), self._streams.catalog
         who, shown = principal_of(request), list[bytes]()
-        async for part in in_turns(catalog.names()):
-            seen = [name for name in part if self._streams.sees(who, Operation.DESCRIBE, name)]
-            shown.append(items(_topic(site, view) for name in seen if (view := catalog.peek(name)) is not None))
-        return long_answer(site.listing("KafkaTopicList", "/topics", []), shown)
+        async with catalog.listing(who):
+            async for part in in_turns(catalog.names()):
+                seen = [name for name in part if self._streams.sees(who, Operation.DESCRIBE, name)]
+                shown.append(items(_topic(site, view) for name in seen if (view := catalog.peek(name)) is not None))
+            return long_answer(site.listing("KafkaTopicList", "/topics", []), shown)
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a topic; with `validate_only`, only check the request."""

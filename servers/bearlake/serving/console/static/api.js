@@ -40,7 +40,7 @@ export function useLogin() {
 }
 
 /** Send one request; return its JSON (or text). Throws `ApiError`, and AbortError if `signal` ends it. */
-export async function call(api, method, path, body, signal) {
+export async function call(api, method, path, body, signal, read = firstOf) {
   const headers = { Accept: "application/json, text/plain" };
   if (authorization) headers.Authorization = authorization;
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -56,7 +56,7 @@ export async function call(api, method, path, body, signal) {
     throw new ApiError(0, "The console's server does not answer.", api);
   }
   const isJson = (response.headers.get("Content-Type") || "").includes("json");
-  const answer = isJson && text ? firstOf(text) : text;
+  const answer = isJson && text ? read(text) : text;
   if (!response.ok) throw new ApiError(response.status, messageOf(answer, response), api);
   return answer;
 }
@@ -71,11 +71,11 @@ function firstOf(text) {
 }
 
 function messageOf(answer, response) {
-  if (answer && typeof answer === "object") return answer.detail || answer.message || answer.title || response.statusText;
+  if (answer && typeof answer === "object") return answer.detail || answer.error?.message || answer.message || answer.reason || answer.title || response.statusText;
   return String(answer || response.statusText).slice(0, 300);
 }
 
-/** All items of a list that comes in pages, at most `most` pages. */
+/** All items of a list that comes in pages, at most `most` pages; `isCut` of the answer: there are more. */
 export async function pages(path, items, query, signal, most = 20) {
   const found = [];
   let after = null;
@@ -87,6 +87,7 @@ export async function pages(path, items, query, signal, most = 20) {
     after = answer.next;
     if (after === null || after === undefined) break;
   }
+  found.isCut = after !== null && after !== undefined;
   return found;
 }
 
@@ -97,6 +98,7 @@ export async function cluster(signal) {
   if (clusterId === null) {
     const answer = await call("rest", "GET", "/v3/clusters", undefined, signal);
     clusterId = answer.data[0].cluster_id;
+    facts.clusterId = clusterId;
   }
   return `/v3/clusters/${encodeURIComponent(clusterId)}`;
 }
@@ -109,7 +111,16 @@ export async function rest(method, path, body, signal) {
   return call("rest", method, (await cluster(signal)) + path, body, signal);
 }
 
-/** Load data now, after each login, when `deps` change, and every `everyMs` while the page can be seen. */
+const LONG_COUNT = 2_000;
+const LONG_PAUSE_MS = 30_000;
+
+/** The pause between two loads of a list: a long one takes the servers and the page more time. */
+export const pauseOf = (count, everyMs) => (count > LONG_COUNT ? Math.max(everyMs, LONG_PAUSE_MS) : everyMs);
+
+/**
+ * Load data now, after each login, when `deps` change, and every `everyMs` while the page can be seen; or `data.pauseMs` after it, if the
+ * data has that.
+ */
 export function useData(load, deps, everyMs = 0) {
   const [state, setState] = useState({ data: undefined, error: null, atMs: 0 });
   const [round, setRound] = useState(0);
@@ -118,15 +129,17 @@ export function useData(load, deps, everyMs = 0) {
     const control = new AbortController();
     let timer;
     const run = async () => {
+      let pauseMs = everyMs;
       try {
         if (!document.hidden || everyMs === 0) {
           const data = await load(control.signal);
+          pauseMs = data?.pauseMs ?? everyMs;
           if (!control.signal.aborted) setState({ data, error: null, atMs: Date.now() });
         }
       } catch (error) {
         if (!control.signal.aborted) setState((before) => ({ ...before, error }));
       }
-      if (everyMs && !control.signal.aborted) timer = setTimeout(run, everyMs);
+      if (everyMs && !control.signal.aborted) timer = setTimeout(run, pauseMs);
     };
     run();
     return () => {

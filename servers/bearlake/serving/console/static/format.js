@@ -63,10 +63,20 @@ export function price(value) {
   return isMissing(value) ? NONE : value.toFixed(value < 10 ? 2 : 0);
 }
 
-/** A word for a shell, quoted if it must be. */
+/** Characters that a terminal obeys when somebody pastes them, and those that show a line in another order than it has. */
+const OBEYED = /[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/;
+
+/** A word for a shell, quoted if it must be. Names may come from strangers: nothing in a word acts on the terminal. */
 export function shell(word) {
   const text = String(word);
+  if (OBEYED.test(text.replaceAll("\n", ""))) return `$'${[...text].map(escaped).join("")}'`;
   return /^[A-Za-z0-9_.,:/@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+function escaped(letter) {
+  if (letter === "'" || letter === "\\") return `\\${letter}`;
+  if (!OBEYED.test(letter)) return letter;
+  return `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`;
 }
 
 /** A count and its noun: 1 stream, 2 streams. */

@@ -7,6 +7,13 @@ import { Streams } from "./pages/streams.js";
 import { Stream } from "./pages/stream.js";
 import { Groups } from "./pages/groups.js";
 import { Group } from "./pages/group.js";
+import { ShareGroup, ShareGroups } from "./pages/sharegroups.js";
+import { Subscription, Subscriptions } from "./pages/subscriptions.js";
+import { Tables } from "./pages/tables.js";
+import { TablePage } from "./pages/table.js";
+import { Sql } from "./pages/sql.js";
+import { Access } from "./pages/access.js";
+import { Settings } from "./pages/settings.js";
 import { Compaction } from "./pages/compaction.js";
 import { Schemas, Subject } from "./pages/schemas.js";
 
@@ -15,8 +22,14 @@ const PLACES = [
   ["streams", "Streams"],
   ["groups", "Groups"],
   ["schemas", "Schemas"],
+  ["tables", "Tables"],
+  ["sql", "SQL"],
   ["compaction", "Compaction"],
+  ["access", "Access"],
+  ["settings", "Settings"],
 ];
+/** The place in the navigation of pages that are reached through another one. */
+const WITHIN = { "share-groups": "groups", subscriptions: "groups" };
 
 /** The words of the address after #/. */
 function words() {
@@ -25,7 +38,13 @@ function words() {
     .split("?")[0]
     .split("/")
     .filter(Boolean)
-    .map(decodeURIComponent);
+    .map((word) => {
+      try {
+        return decodeURIComponent(word);
+      } catch {
+        return word; // an address that somebody made up
+      }
+    });
 }
 
 function Page({ place }) {
@@ -35,6 +54,15 @@ function Page({ place }) {
   if (section === "streams") return html`<${Streams} />`;
   if (section === "groups" && name) return html`<${Group} key=${name} name=${name} />`;
   if (section === "groups") return html`<${Groups} />`;
+  if (section === "share-groups" && name) return html`<${ShareGroup} key=${name} name=${name} />`;
+  if (section === "share-groups") return html`<${ShareGroups} />`;
+  if (section === "subscriptions" && part) return html`<${Subscription} key=${`${name}/${part}`} stream=${name} name=${part} />`;
+  if (section === "subscriptions") return html`<${Subscriptions} />`;
+  if (section === "tables" && part) return html`<${TablePage} key=${`${name}/${part}`} namespace=${name} name=${part} />`;
+  if (section === "tables") return html`<${Tables} />`;
+  if (section === "sql") return html`<${Sql} given=${name} />`;
+  if (section === "access") return html`<${Access} />`;
+  if (section === "settings") return html`<${Settings} />`;
   if (section === "schemas" && name) return html`<${Subject} key=${name} name=${name} />`;
   if (section === "schemas") return html`<${Schemas} />`;
   if (section === "compaction") return html`<${Compaction} />`;
@@ -113,7 +141,7 @@ function Console() {
         <ul>
           ${PLACES.map(
             ([section, title]) => html`<li>
-              <a href=${href(...(section ? [section] : []))} aria-current=${(place[0] || "") === section ? "page" : null}>${title}</a>
+              <a href=${href(...(section ? [section] : []))} aria-current=${(WITHIN[place[0]] || place[0] || "") === section ? "page" : null}>${title}</a>
             </li>`,
           )}
         </ul>

@@ -19,11 +19,36 @@ export function startOf({ start, partition, timeMs }) {
   };
 }
 
+/** Characters of a key or value that the page keeps; a record may have megabytes, and the page keeps hundreds of records. */
+export const PART_LENGTH_MAX = 65_536;
+const HEADER_COUNT_MAX = 100;
+const HEADER_LENGTH_MAX = 4_096;
+
+/** The beginning of a text, as a text of its own: a plain slice would keep the whole in memory. */
+const beginning = (whole, length) => JSON.parse(JSON.stringify(whole.slice(0, length)));
+
+const bounded = (part) =>
+  part === null || part.text.length <= PART_LENGTH_MAX
+    ? part
+    : { ...part, text: beginning(part.text, PART_LENGTH_MAX), isCut: true };
+
+/** A record as the page keeps it. */
+export const kept = (record) => ({
+  ...record,
+  key: bounded(record.key),
+  value: bounded(record.value),
+  headerCount: record.headers.length,
+  headers: record.headers.slice(0, HEADER_COUNT_MAX).map((item) => ({
+    name: item.name.length <= HEADER_LENGTH_MAX ? item.name : beginning(item.name, HEADER_LENGTH_MAX),
+    value: item.value === null || item.value.length <= HEADER_LENGTH_MAX ? item.value : beginning(item.value, HEADER_LENGTH_MAX),
+  })),
+});
+
 const text = (part) => (part === null ? "" : part.text);
 
 export const headerText = (value) => {
   if (value === null) return "null";
-  const octets = Uint8Array.from(atob(value), (letter) => letter.charCodeAt(0));
+  const octets = Uint8Array.from(atob(value.slice(0, value.length - (value.length % 4))), (letter) => letter.charCodeAt(0));
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(octets);
   } catch {

@@ -19,7 +19,7 @@ async function load(signal) {
   const byName = new Map((lags || []).map((row) => [row.group, row]));
   return {
     hasLag: lags !== null,
-    groups: listed.data.map((group) => ({
+    groups: listed.data.filter((group) => group.type !== "SHARE").map((group) => ({
       name: group.consumer_group_id, state: group.state, type: group.type, assignor: group.partition_assignor,
       ...(byName.get(group.consumer_group_id) || {}),
     })),
@@ -30,6 +30,21 @@ export const stateWord = (state) => state.toLowerCase().replaceAll("_", " ");
 
 export function StateBadge({ state }) {
   return html`<${Badge} tone=${TONES[state] ?? "warn"}>${stateWord(state)}<//>`;
+}
+
+const KINDS = [
+  ["groups", "Consumer groups"],
+  ["share-groups", "Share groups"],
+  ["subscriptions", "Pulsar subscriptions"],
+];
+
+/** Links to the three kinds of readers. */
+export function GroupTabs({ now }) {
+  return html`<nav class="tabs" aria-label="Kinds of groups">
+    <ul>
+      ${KINDS.map(([word, title]) => html`<li><a href=${href(word)} aria-current=${now === word ? "page" : null}>${title}</a></li>`)}
+    </ul>
+  </nav>`;
 }
 
 export function Groups() {
@@ -59,6 +74,7 @@ export function Groups() {
   ];
   return html`
     <${Heading} title="Groups" lead=${state.data && plural(state.data.groups.length, "consumer group")} />
+    <${GroupTabs} now="groups" />
     <div class="filters">
       <${Text} label="Search" type="search" value=${search} change=${setSearch} placeholder="part of a name" />
       <p role="status" class="hint">${search && `${plural(shown.length, "group")} found`}</p>

@@ -1,27 +1,34 @@
 // The list of streams: search, size, rate, partitions, retention, table; and a dialog that creates one.
-import { html, useMemo, useRef, useState } from "../lib.js";
-import { adminOption, call, pages, rest, useData } from "../api.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { adminOption, call, pages, pauseOf, rest, useData } from "../api.js";
 import { bytes, count, duration, plural, shell, short } from "../format.js";
 import { CommandLine, Dialog, Heading, Loaded, Problem, Table, Text, href, useAction } from "../parts.js";
 
 const DAY_MS = 86_400_000;
 const RETENTION_DEFAULT_MS = 7 * DAY_MS;
 
-/** All streams with their usage; without rights on the admin API, the names and partitions that REST shows. */
-async function load(signal) {
+const EVERY_MS = 5_000;
+const SETTLE_MS = 300;
+
+/**
+ * All streams with their usage; without rights on the admin API, the names and partitions that REST shows.
+ *
+ * Of more streams than the page can hold, those whose names begin with `prefix`.
+ */
+async function load(prefix, signal) {
   try {
     const [streams, backlog] = await Promise.all([
-      pages("/v1/streams", "streams", { usage: "true" }, signal),
+      pages("/v1/streams", "streams", { usage: "true", ...(prefix ? { prefix } : {}) }, signal),
       call("admin", "GET", "/v1/compaction/backlog?limit=1000", undefined, signal),
     ]);
     const waiting = new Map(backlog.streams.map((row) => [row.stream, row]));
     const shown = streams.map((stream) => ({ ...stream, waiting: waiting.get(stream.name) }));
-    return { streams: shown, isWhole: true, atMs: performance.now() };
+    return { streams: shown, isWhole: true, isCut: streams.isCut, pauseMs: pauseOf(shown.length, EVERY_MS), atMs: performance.now() };
   } catch (error) {
     if (error.status !== 401 && error.status !== 403) throw error;
     const answer = await rest("GET", "/topics", undefined, signal);
     const shown = answer.data.map((topic) => ({ name: topic.topic_name, partition_count: topic.partitions_count, configs: {} }));
-    return { streams: shown, isWhole: false, atMs: performance.now() };
+    return { streams: shown, isWhole: false, isCut: false, pauseMs: pauseOf(shown.length, EVERY_MS), atMs: performance.now() };
   }
 }
 
@@ -55,9 +62,16 @@ const table = (stream) =>
   stream.waiting ? `behind by ${duration(stream.waiting.age_ms)}` : stream.record_count ? "up to date" : "–";
 
 export function Streams() {
-  const state = useData(load, [], 5_000);
-  const rates = useRates(state.data);
   const [search, setSearch] = useState("");
+  const [prefix, setPrefix] = useState("");
+  const state = useData((signal) => load(prefix, signal), [prefix], EVERY_MS);
+  const rates = useRates(state.data);
+  const isCut = Boolean(state.data?.isCut) || prefix !== "";
+  useEffect(() => {
+    if (!isCut) return undefined;
+    const timer = setTimeout(() => setPrefix(search.trim()), SETTLE_MS);
+    return () => clearTimeout(timer);
+  }, [search, isCut]);
   const [isCreating, setCreating] = useState(false);
   const columns = [
     { title: "Stream", isHead: true, show: (row) => html`<a href=${href("streams", row.name)}>${row.name}</a>` },
@@ -82,7 +96,7 @@ export function Streams() {
     <//>
     <div class="filters">
       <${Text} label="Search" type="search" value=${search} change=${setSearch} placeholder="part of a name" />
-      <p role="status" class="hint">${search && `${plural(shown.length, "stream")} found`}</p>
+      <p role="status" class="hint">${state.data?.isCut ? `The first ${count(state.data.streams.length)} streams. Search for the beginning of a name to see others.` : search && `${plural(shown.length, "stream")} found`}</p>
     </div>
     <${Loaded} state=${state}>
       ${() => html`<${Table}

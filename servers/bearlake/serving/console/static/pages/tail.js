@@ -3,7 +3,7 @@ import { kafkaOption } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { bytes, count, plural, pretty, shell, time } from "../format.js";
 import { CommandLine, Choice, Problem, Text } from "../parts.js";
-import { KEPT_COUNT, follow, headerText, matcher, startOf } from "../reader.js";
+import { KEPT_COUNT, follow, headerText, kept, matcher, startOf } from "../reader.js";
 
 const STARTS = [
   ["newest", "the newest records"],
@@ -50,7 +50,7 @@ function useRecords(name, first, matches, isPaused) {
         readCount += answer.records.length;
         behind = answer.behind;
         reached.current.places = answer.places;
-        waiting = [...waiting, ...answer.records.filter(matches)].sort(newestFirst).slice(0, KEPT_COUNT);
+        waiting = [...waiting, ...answer.records.filter(matches).map(kept)].sort(newestFirst).slice(0, KEPT_COUNT);
       }
       timer ??= setTimeout(draw, DRAW_MS);
     };
@@ -71,6 +71,7 @@ function Part({ title, part }) {
   return html`
     <h3>${title} <small>${part.type}${part.schema_id === undefined ? "" : `, schema ${part.schema_id}`}, ${bytes(part.size)}</small></h3>
     ${part.problem && html`<p class="notice bad">Not decoded: ${part.problem}</p>`}
+    ${part.isCut && html`<p class="notice warn">The page shows the first ${count(part.text.length)} characters. The command below reads the whole record.</p>`}
     <pre tabindex="0">${pretty(part.text)}</pre>
   `;
 }
@@ -81,7 +82,7 @@ function Whole({ record, columnCount }) {
       <p class="hint">Partition ${record.partition_id}, offset ${count(record.offset)}, ${time(record.timestamp_ms)}</p>
       <${Part} title="Key" part=${record.key} />
       <${Part} title="Value" part=${record.value} />
-      <h3>Headers</h3>
+      <h3>Headers${record.headerCount > record.headers.length ? ` (the first ${record.headers.length} of ${count(record.headerCount)})` : ""}</h3>
       ${record.headers.length === 0
         ? html`<p class="hint">none</p>`
         : html`<ul class="headers">${record.headers.map((item) => html`<li><code>${item.name}</code> = <code>${headerText(item.value)}</code></li>`)}</ul>`}

@@ -1,6 +1,8 @@
 """Lists over very many streams: complete, and in turns of the event loop, so that other clients are served in between."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
@@ -11,8 +13,10 @@ from bearlake.protocols.grpc.proto import stream_pb2
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from bearlake.streams import long_lists
 from bearlake.streams.catalog import Catalog
-from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.long_lists import NAME_COUNT_MAX
+from bearlake.streams.principal import ANONYMOUS, Principal
 from bearlake.streams.turns import AT_ONCE, in_turns
 from fixtures.grpc_server import GrpcNode
 from fixtures.kafka_server import Node
@@ -20,6 +24,7 @@ from fixtures.pulsar_http import ask
 from fixtures.pulsar_server import PulsarNode
 from fixtures.rest_server import RestNode
 from fixtures.turns import CountingTurns, fill
+from fixtures.waiting import until
 
 COUNT = 2_500
 
@@ -209,3 +214,49 @@ async def test_the_streams_of_a_namespace_are_found_without_parsing_all_names(
     assert found == [stream for stream in streams if belongs(stream)]
     assert "other..prod..t" not in parsed
     assert "acme..production..t" not in parsed
+
+
+async def test_names_are_shared_until_a_stream_comes_or_goes(kafka: Node) -> None:
+    catalog, topics_of_kafka = kafka.streams.catalog, kafka.server.context.topics
+    filled = fill(catalog, 20, "b.")
+    first = catalog.names()
+    assert catalog.names() is first
+    assert topics_of_kafka.names() is topics_of_kafka.names()
+    gone = catalog.peek(filled[7])
+    assert gone is not None
+    await catalog.create("a", 1, {})
+    catalog._drop(gone.stream)  # noqa: SLF001 - as the follower does
+    await catalog.create("c", 1, {})
+
+    assert list(first) == filled
+    assert list(catalog.names()) == ["a", *filled[:7], *filled[8:], "c"]
+    assert list(topics_of_kafka.names()) == ["__consumer_offsets", *catalog.names()]
+
+
+async def test_a_list_of_all_streams_waits_for_room(rest: RestNode) -> None:
+    catalog = rest.streams.catalog
+    expected = fill(catalog, COUNT)
+    async with AsyncExitStack() as stack:
+        for who in (Principal("User", "a"), Principal("User", "b")):
+            await stack.enter_async_context(catalog._lists.making(who, NAME_COUNT_MAX))  # noqa: SLF001
+        turns = rest.streams.authorizer = CountingTurns()
+        asking = asyncio.create_task(rest.get("/topics"))
+        await until(lambda: len(catalog._lists._lines) == 1)  # noqa: SLF001
+        assert turns.count == 0
+
+    assert (await asking).body == expected
+
+
+async def test_a_list_that_waits_too_long_is_refused(
+    kafka: Node, rest: RestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_lists, "WAIT_S", 0)
+    async with AsyncExitStack() as stack:
+        for streams in (kafka.streams, rest.streams):
+            for who in (Principal("User", "a"), Principal("User", "b")):
+                await stack.enter_async_context(streams.catalog._lists.making(who, NAME_COUNT_MAX))  # noqa: SLF001
+        client = await kafka.client()
+
+        assert (await rest.get("/topics")).status == 503
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await client.ask(m.MetadataRequest(topics=None), 12)

@@ -1,0 +1,102 @@
+"""Runs clients' statements, each in a process of its own with bounded memory, time and output (decision 246).
+
+The engine does not count all memory that a statement needs (one value may have gigabytes), and code of an engine that reads what clients
+wrote must not end a server. The process gets the settings on its standard input, because a command line is visible to others. It writes
+its answer to standard output, and the tail's files to a folder that is deleted when it has ended, however it ended.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from typing_extensions import override
+
+from bearlake.errors import Invalid, Overloaded, Unavailable
+from bearlake.protocols.rest.iceberg.sql import Result, SqlRunner
+from bearlake.settings.document import Settings
+from bearlake.streams.schemas.confined.limits import is_memory, is_time
+
+log = logging.getLogger(__name__)
+
+CHILD = "bearlake.app.sql_child"
+"""The module of the process; the server does not import it, to keep the engine out of its process."""
+_KINDS = {"Invalid": Invalid, "Overloaded": Overloaded}
+
+
+class ProcessRunner(SqlRunner):
+    """Starts a process for each statement."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @override
+    async def run(self, statement: str, streams: Sequence[str], *, is_live: bool) -> Result:
+        asked = pickle.dumps((self._settings, statement, list(streams), is_live))
+        limits = self._settings.catalog.sql
+        with TemporaryDirectory(prefix="bearlake-sql-") as folder:
+            process = await _started(folder)
+            try:
+                async with asyncio.timeout(limits.deadline_ms / 1000):
+                    octets = await _answer(process, asked, limits.answer_bytes_max)
+                    code = await process.wait()
+            except TimeoutError:
+                raise Unavailable(f"the statement was stopped after {limits.deadline_ms} ms") from None
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        return _result(code, octets)
+
+
+async def _started(folder: str) -> Process:
+    environment = {**os.environ, "TMPDIR": folder, "MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        CHILD,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        cwd="/",
+        env=environment,
+        start_new_session=True,  # signals of a terminal reach only the server
+    )
+
+
+async def _answer(process: Process, asked: bytes, bytes_max: int) -> bytes:
+    """Send the request; return all that the process writes. Raises `Overloaded`: that is too much."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(ConnectionError):  # it has ended: its exit code says why
+        process.stdin.write(asked)
+        await process.stdin.drain()
+        process.stdin.close()
+    read = bytearray()
+    while piece := await process.stdout.read(64 * 1024):
+        read += piece
+        if len(read) > bytes_max:
+            raise Overloaded(f"the result has more than {bytes_max} bytes (catalog.sql.answer_bytes_max): select less")
+    return bytes(read)
+
+
+def _result(code: int, octets: bytes) -> Result:
+    if code == 0:
+        found: dict[str, Any] = json.loads(octets)
+        if "error" in found:
+            raise _KINDS.get(found["kind"], Unavailable)(found["error"])
+        return Result([(name, type_) for name, type_ in found["columns"]], found["rows"], found["is_truncated"])
+    if is_memory(code) or code == -9:
+        raise Overloaded("the statement needs more memory than catalog.sql.process_bytes_max")
+    if is_time(code) or code == -14:
+        raise Unavailable("the statement was stopped: it took too long")
+    log.error("the process of a statement failed", extra={"exit": code})
+    raise Unavailable("the statement's process failed; the catalog's log has its exit code")

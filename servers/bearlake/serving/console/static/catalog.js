@@ -1,0 +1,56 @@
+// The Iceberg REST catalog: tables, and SQL over them.
+import { call, pages, rest } from "./api.js";
+
+const BIG_ID = /("(?:[\w-]*snapshot-id)"\s*:\s*)(\d{16,})/g;
+
+/** JSON with ids of snapshots as text: they have 64 bits. */
+const exact = (text) => JSON.parse(text.replace(BIG_ID, '$1"$2"'));
+
+export const NAMESPACE_SEPARATOR = "\x1f";
+
+const below = (namespace, name) =>
+  `/namespaces/${encodeURIComponent(namespace)}/tables${name === undefined ? "" : `/${encodeURIComponent(name)}`}`;
+
+export const catalog = (path, signal) => call("catalog", "GET", path, undefined, signal, exact);
+
+/** All tables that the person may see, as {namespace, name}; those without a first compaction are among them. */
+export async function tables(signal) {
+  const { namespaces } = await catalog("/v1/live/namespaces", signal);
+  const found = await Promise.all(
+    namespaces.map((parts) => catalog(`/v1/live${below(parts.join(NAMESPACE_SEPARATOR))}`, signal)),
+  );
+  return found.flatMap(({ identifiers }) => identifiers.map(({ namespace, name }) => ({ namespace: namespace.join(NAMESPACE_SEPARATOR), name })));
+}
+
+/** The table's metadata; null: it has no commit yet. Throws `ApiError` if it does not exist or is hidden. */
+export async function table(namespace, name, signal) {
+  try {
+    return (await catalog(`/v1${below(namespace, name)}`, signal)).metadata;
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    await catalog(`/v1/live${below(namespace, name)}`, signal);
+    return null;
+  }
+}
+
+/** Streams by the name of their table, "namespace\x1fname"; without rights on the admin API, by the default names. */
+export async function streamsByTable(signal) {
+  let streams;
+  try {
+    streams = await pages("/v1/streams", "streams", {}, signal);
+  } catch (error) {
+    if (error.status !== 401 && error.status !== 403) throw error;
+    const answer = await rest("GET", "/topics", undefined, signal);
+    streams = answer.data.map((topic) => ({ name: topic.topic_name, configs: {} }));
+  }
+  const nameOf = ({ name, configs }) =>
+    `${(configs["table.namespace"] || "streams").replaceAll(".", NAMESPACE_SEPARATOR)}${NAMESPACE_SEPARATOR}${configs["table.name"] || name.replaceAll(".", "_")}`;
+  return new Map(streams.map((stream) => [nameOf(stream), stream.name]));
+}
+
+/** Run one SELECT: {columns: [{name, type}], rows, is_truncated, elapsed_ms}. */
+export const query = (statement, isLive, signal) =>
+  call("catalog", "POST", "/v1/sql", { statement, is_live: isLive }, signal);
+
+/** A name for a statement, quoted. */
+export const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
