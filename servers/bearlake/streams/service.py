@@ -138,8 +138,8 @@ class Streams(Management):
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
         `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules. `audit`: its log.
-        `server_count`: live servers, among which quotas are divided. `peers`: those that coordinate groups; None: this server does it alone.
-        `tenure`: tracks this server's own lapses; the caller closes it. None: no heartbeats, and only lapses that other servers declare count.
+        `server_count`: live servers, among which quotas are divided. `peers`: those that coordinate groups; None: this server alone.
+        `tenure`: tracks this server's own lapses; the caller closes it. None: no heartbeats, and only lapses that others declare count.
         `compiler`: compiles Protobuf schemas for validation; the caller closes it. None: `schema.validation=value` refuses such values.
         """
         settings = self.settings = settings or StreamsSettings()
@@ -344,8 +344,8 @@ class Streams(Management):
     ) -> list[Fetched]:
         """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first.
 
-        `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, the fetch sees what this
-        server has acknowledged.
+        `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, the fetch sees what
+        this server has acknowledged.
         """
         if wait_ms <= 0:
             await self.own_writes.shown()
@@ -368,9 +368,7 @@ class Streams(Management):
     # -- internals -----------------------------------------------------------------------------------------------
 
     def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
-        self._cache.add(
-            ref, buffer, result.slices
-        )  # before the index points at the bytes, so that a woken reader finds both
+        self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
         self.own_writes.committed(result.position)
         return self._follower.committed(ref, result)
 
