@@ -85,7 +85,10 @@ def test_streams_that_the_caller_may_not_read_do_not_exist_for_it(lake: ServerPr
 
     assert (refused, hidden, absent) == (400, 400, 400)
     assert "hers does not exist" in of_bob["error"]["message"]
-    for name, answer in (("secret", of_alice), ("nothing", of_none)):  # the engine adds names of its own tables that are alike
+    for name, answer in (
+        ("secret", of_alice),
+        ("nothing", of_none),
+    ):  # the engine adds names of its own tables that are alike
         assert f"Table with name {name} does not exist" in answer["error"]["message"]
         assert answer["error"]["message"].endswith("Streams with a table: none")
 
