@@ -1,6 +1,6 @@
 """Check that consumers get from Parquet exactly what they got from the WAL: ten million records, two clients, checksums of everything.
 
-    python bench/same_records.py [--records 10000000] [--partitions 4] [--no-java]
+    python bench/same_records.py [--records 10000000] [--partitions 4] [--no-java] [--protobuf]
 
 1. `bearlake up` without compaction; librdkafka produces records with keys, values, headers and timestamps of all kinds (nulls, empty
    ones, duplicates, binary, 60 KB values), a producer per compression, two of them idempotent.
@@ -8,6 +8,9 @@
    over offset, timestamp and its type, key, value and headers, in order.
 3. The same data folder again, with compaction, until the table has all records and the WAL objects are deleted.
 4. Both consumers read again, now from Parquet. The checksums must be the same; SQL must count the same number of rows.
+
+With `--protobuf`, values are of a Protobuf schema, usual, unusual and bad ones (`protobuf_values.py`), and the table leaves out those
+that its typed columns give back (`table.value.mode=elide`).
 """
 
 import argparse
@@ -19,8 +22,9 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -32,13 +36,14 @@ from bench.loading import JARS
 from bench.run import MEMORY_ROOT, workspace
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from bench import bearlake_server, processes
+from bench import bearlake_server, processes, protobuf_values
 
 STREAM = "same"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BASE_MS = 1_700_000_000_000
 TIMEOUT_S = 1_800.0
 Sums = dict[str, str]
+Values: TypeAlias = Callable[[int], bytes | None]
 T = TypeVar("T")
 
 
@@ -63,6 +68,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--no-java", action="store_true")
+    parser.add_argument("--protobuf", action="store_true")
     options = parser.parse_args()
     try:
         with workspace(MEMORY_ROOT) as root:
@@ -79,9 +85,15 @@ def compare(directory: Path, options: argparse.Namespace) -> bool:
     wal = WalServer(directory)
     wal.start()
     admin = AdminClient({"bootstrap.servers": wal.address, "log_level": 0})
-    new = NewTopic(STREAM, options.partitions, config={"retention.ms": "-1"})  # timestamps are spread over all times
-    admin.create_topics([new])[STREAM].result(30)
-    timed("produce", lambda: produce(wal.address, options.records, options.partitions))
+    configs = {"retention.ms": "-1"}  # timestamps are spread over all times
+    values: Values = raw_value
+    if options.protobuf:
+        configs["table.value.mode"] = "elide"
+        values = partial(
+            protobuf_values.value_of, protobuf_values.register(wal.listeners["registry"], f"{STREAM}-value")
+        )
+    admin.create_topics([NewTopic(STREAM, options.partitions, config=configs)])[STREAM].result(30)
+    timed("produce", lambda: produce(wal.address, options.records, options.partitions, values))
     before = {
         name: timed(f"read the WAL, {name}", lambda r=read: r(wal.address, options.partitions))
         for name, read in readers.items()
@@ -96,6 +108,8 @@ def compare(directory: Path, options: argparse.Namespace) -> bool:
             for name, read in readers.items()
         }
         rows = timed("count by SQL", lambda: count_rows(table.data))
+        if options.protobuf:
+            print("rows with columns, and of them without their value:", count_typed(table.data))
     finally:
         table.stop()
     for name in readers:
@@ -114,7 +128,7 @@ def timed(what: str, work: Callable[[], T]) -> T:
     return result
 
 
-def produce(bootstrap: str, count: int, partition_count: int) -> None:
+def produce(bootstrap: str, count: int, partition_count: int, values: Values) -> None:
     """Produce all records, with a producer per compression. Raises `BenchError` if a record is not acknowledged."""
     failed: list[str] = []
 
@@ -137,12 +151,12 @@ def produce(bootstrap: str, count: int, partition_count: int) -> None:
     ]
     for number in range(count):
         producer = producers[number // 1_000 % len(CODECS)]
-        key, value, headers, timestamp = record(number)
+        key, headers, timestamp = record(number)
         while True:
             try:
                 producer.produce(
                     STREAM,
-                    value,
+                    values(number),
                     key,
                     number % partition_count,
                     on_delivery=delivered,
@@ -159,13 +173,9 @@ def produce(bootstrap: str, count: int, partition_count: int) -> None:
         raise BenchError(f"{left} records are not acknowledged, {len(failed)} failed: {failed[:1]}")
 
 
-def record(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]:
-    """Key, value, headers and timestamp (ms) of a record; the kinds alternate."""
+def record(number: int) -> tuple[bytes | None, list[tuple[str, bytes | None]], int]:
+    """Key, headers and timestamp (ms) of a record; the kinds alternate."""
     key = (None, b"", b"key-%d" % (number % 1_000), struct.pack(">Q", number))[number % 4]
-    kind = number % 7
-    value = None if kind == 0 else b"" if kind == 1 else b"value %d " % number * (1 + number % 13)
-    if number % 100_003 == 0:
-        value = b"\xff\x00large" * 8_600
     headers: list[tuple[str, bytes | None]] = []
     if number % 5 == 0:
         headers = [
@@ -175,7 +185,15 @@ def record(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, byt
             ("null", None),
             ("größe", b"\x00\xff"),
         ]
-    return key, value, headers, BASE_MS + (number * 7919) % 100_000_000
+    return key, headers, BASE_MS + (number * 7919) % 100_000_000
+
+
+def raw_value(number: int) -> bytes | None:
+    """Value of a record; the kinds alternate."""
+    if number % 100_003 == 0:
+        return b"\xff\x00large" * 8_600
+    kind = number % 7
+    return None if kind == 0 else b"" if kind == 1 else b"value %d " % number * (1 + number % 13)
 
 
 def read_librdkafka(bootstrap: str, partition_count: int) -> Sums:
@@ -244,14 +262,30 @@ def await_compacted(server: TableServer) -> None:
 
 def count_rows(data: Path) -> int:
     """Count the rows of the table with `bearlake sql`; each offset must be there once."""
-    statement = f"select count(*) as rows, count(distinct _offset * 1024 + _partition_id) as offsets from {STREAM}"
+    row = _asked(
+        data, f"select count(*) as rows, count(distinct _offset * 1024 + _partition_id) as offsets from {STREAM}"
+    )
+    if row["rows"] != row["offsets"]:
+        raise BenchError(f"{row['rows']} rows have {row['offsets']} different offsets")
+    return int(row["rows"])
+
+
+def count_typed(data: Path) -> tuple[int, int]:
+    """Count the rows whose values have columns, and of them those whose value is left out."""
+    typed = "_schema_id is not null and _error is null"
+    row = _asked(
+        data,
+        f"select count(*) filter ({typed}) as typed, count(*) filter ({typed} and _value is null) as elided from {STREAM}",
+    )
+    return int(row["typed"]), int(row["elided"])
+
+
+def _asked(data: Path, statement: str) -> dict[str, int]:
     done = subprocess.run(
         [COMMAND, "sql", statement, "--json", "--data-dir", data], capture_output=True, check=True, timeout=600
     )
     (row,) = json.loads(done.stdout)
-    if row["rows"] != row["offsets"]:
-        raise BenchError(f"{row['rows']} rows have {row['offsets']} different offsets")
-    return int(row["rows"])
+    return dict(row)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Micro benchmark of validation by schemas: what one batch of Avro orders costs a server, with and without the setting.
+"""Micro benchmark of validation by schemas: what one batch of Avro or Protobuf orders costs a server, with and without the setting.
 
     .venv/bin/python bench/micro/schema_validation.py
 
@@ -11,6 +11,7 @@ import json
 import time
 import timeit
 from functools import partial
+from itertools import product
 
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.schemas import Registration
@@ -19,6 +20,8 @@ from bearlake.records.codec import Record, encode
 from bearlake.streams import configs
 from bearlake.streams.checking import Checked, Checks, CheckSettings
 from bearlake.streams.schemas import names
+from bearlake.streams.schemas.compiled import Compiled
+from bearlake.streams.schemas.formats import protobuf
 from bearlake.streams.schemas.library import body_of, content_of, fingerprint_of
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.validation.settings import ValidationSettings
@@ -39,6 +42,21 @@ ORDER = {
             {"name": "sku", "type": "string"}, {"name": "count", "type": "int"}]}}},
     ],
 }  # fmt: skip
+
+
+MESSAGE = """syntax = "proto3"; import "google/protobuf/timestamp.proto";
+message Order { int64 id = 1; bytes price = 2; google.protobuf.Timestamp placed = 3; optional string note = 4; repeated Line lines = 5; }
+message Line { string sku = 1; sint32 count = 2; }
+"""
+
+
+class Compiler:
+    """Compiles Protobuf in this process."""
+
+    async def compiled(self, type_name, schema, references):
+        """Compile a schema."""
+        files = tuple(file.SerializeToString() for file in protobuf.parsed(schema, references).files)
+        return Compiled(type=type_name, text=schema, canonical=schema, normalized=schema, files=files)
 
 
 def number(value):
@@ -65,16 +83,36 @@ def order(at, size):
     return head + note + lines
 
 
-async def register(metadata, schema):
+def varint(value):
+    """Encode a number that is not negative."""
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + varint(value >> 7)
+
+
+def field(at, value):
+    """Return a field of a message: a number, or a text or message."""
+    if isinstance(value, int):
+        return varint(at << 3) + varint(value)
+    return varint(at << 3 | 2) + varint(len(value)) + value
+
+
+def message(at, size):
+    """Return an encoded message of about `size` bytes, after the path of its type."""
+    line = field(5, field(1, b"sku-%06d" % at) + field(2, at % 100 * 2))
+    head = b"\0" + field(1, at) + field(2, b"\1\2\3") + field(3, field(1, 1_700_000_000 + at))
+    lines = line * max(1, (size - 60) // len(line))
+    return head + field(4, b"n" * max(0, size - len(head) - len(lines) - 4)) + lines
+
+
+async def register(metadata, type_, content):
     """Register a schema for the values of the stream `orders`; return its id."""
-    key, content = names.parse("orders-value"), json.dumps(schema)
-    body = body_of(SchemaType.AVRO, content, ())
+    key = names.parse("orders-value")
+    body = body_of(type_, content, ())
     registration = Registration(
         subject=key,
-        revision=0,
+        revision=(await metadata.schemas.subject(key)).revision,
         fingerprint=fingerprint_of(body, None, None),
         body=body,
-        content=content_of(SchemaType.AVRO, content, (), None, None),
+        content=content_of(type_, content, (), None, None),
     )
     return (await metadata.schemas.register(registration)).schema_id
 
@@ -90,30 +128,32 @@ def microseconds(call):
 async def main():
     """Print a line for each batch."""
     metadata = await open_metadata("memory:///")
-    schema_id = await register(metadata, ORDER)
+    formats = [
+        (SchemaType.AVRO, await register(metadata, SchemaType.AVRO, json.dumps(ORDER)), order),
+        (SchemaType.PROTOBUF, await register(metadata, SchemaType.PROTOBUF, MESSAGE), message),
+    ]
     settings = CheckSettings(
         loop_bytes_max=1 << 40, schemas=ValidationSettings(cached_ms=3_600_000, wait_ms_max=600_000)
     )
-    checks = Checks(settings, metadata.schemas)
+    checks = Checks(settings, metadata.schemas, Compiler())
     rules = {}
     for level in LEVELS:
         given = {"schema.validation": level}
         rules[level] = configs.rules(given, schema_rules("orders", given))
-    head = b"\0" + schema_id.to_bytes(4, "big")
-    for compression in (Compression.NONE, Compression.LZ4):
-        for size in SIZES:
-            for batch_bytes in BATCH_BYTES:
-                values = [head + order(at, size) for at in range(batch_bytes // size)]
-                raw = sum(map(len, values))
-                batch = encode([Record(key=b"k", value=value) for value in values], codec=compression)
-                for level in LEVELS:
-                    assert await checks.check(batch, compression, rules[level], Checked.NOTHING) is None
-                    assert checks.at_once(batch, compression, rules[level], Checked.NOTHING) is True
-                    took = microseconds(partial(checks.at_once, batch, compression, rules[level], Checked.NOTHING))
-                    print(
-                        f"{compression.name:<5} {len(values):>4} orders of {raw // len(values):>5} bytes  {level:<6}"
-                        f" {took:>8.1f} us {raw / took:>7.0f} MB/s {took / len(values):>6.2f} us per record"
-                    )
+    cases = product(formats, (Compression.NONE, Compression.LZ4), SIZES, BATCH_BYTES)
+    for (type_, schema_id, made), compression, size, batch_bytes in cases:
+        head = b"\0" + schema_id.to_bytes(4, "big")
+        values = [head + made(at, size) for at in range(batch_bytes // size)]
+        raw = sum(map(len, values))
+        batch = encode([Record(key=b"k", value=value) for value in values], codec=compression)
+        for level in LEVELS:
+            assert await checks.check(batch, compression, rules[level], Checked.NOTHING) is None
+            assert checks.at_once(batch, compression, rules[level], Checked.NOTHING) is True
+            took = microseconds(partial(checks.at_once, batch, compression, rules[level], Checked.NOTHING))
+            print(
+                f"{type_.value:<8} {compression.name:<5} {len(values):>4} orders of {raw // len(values):>5} bytes  {level:<6}"
+                f" {took:>8.1f} us {raw / took:>7.0f} MB/s {took / len(values):>6.2f} us per record"
+            )
     checks.close()
     await metadata.close()
 

@@ -15,13 +15,13 @@ from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP
 from pyiceberg.catalog import load_catalog
 
 from bearlake.streams.schemas.formats import protobuf as compiler
-from faults.waiting import until
-from fixtures.server_process import ServerProcess, finished, started
+from fixtures.server_process import ServerProcess, finished
 from fixtures.spark_sql import jars, spark
+from fixtures.typed_server import READ_S, await_compacted, consumed, create, orders_server
 
 with warnings.catch_warnings():  # of the client's own dependencies
     warnings.simplefilter("ignore")
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import KafkaError, Producer
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
@@ -30,7 +30,6 @@ __all__ = ["jars"]
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 COUNT = 300
-READ_S = 60.0
 SPARK_SQL = (
     "select count(id), sum(price), max(placed), sum(size(lines)), max(hash), min(get(lines, 1).count), max(tags['a']),"
     " count(_value), max(address.street), count(note), count(city), count(locker) from bearlake.streams.orders"
@@ -48,14 +47,8 @@ enum Status { NEW = 0; PAID = 1; }
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ServerProcess]]:
     """A folder where `bearlake up` runs with compaction, with a stream `orders` whose values become columns."""
-    folder = tmp_path_factory.mktemp("typed")
-    words = ("up", "--compaction", "--data-dir", folder / ".bearlake", "--no-tour")
-    with started(*words, ready_file=folder / "ready.json") as server:
-        sets = ("--set", "table.freshness_ms=1000", "--set", "table.value.mode=elide")
-        made = finished("stream", "create", "orders", "--admin", server.admin, *sets)
-        assert made.returncode == 0, made.stderr
-        yield folder / ".bearlake", server
-        assert server.stop() == 0
+    with orders_server(tmp_path_factory.mktemp("typed")) as found:
+        yield found
 
 
 @cache
@@ -104,31 +97,13 @@ def produce(server: ServerProcess) -> None:
     assert producer.flush(READ_S) == 0
 
 
-def consumed(server: ServerProcess, group: str) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": group, "auto.offset.reset": "earliest"})
-    consumer.subscribe(["orders"])
-    found: list[bytes] = []
-    while len(found) < COUNT + 1:
-        message = consumer.poll(READ_S)
-        assert message is not None
-        assert message.error() is None, message.error()
-        found.append(message.value())
-    consumer.close()
-    return found
-
-
 def test_a_message_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     lake: tuple[Path, ServerProcess], jars: str
 ) -> None:
     folder, server = lake
     produce(server)
-    before = consumed(server, "before")
-
-    def is_compacted() -> bool:
-        found = json.loads(finished("compaction", "backlog", "--admin", server.admin, "--json").stdout)
-        return bool(found["record_count"] == 0)
-
-    until(is_compacted, 120, "the records are in the table")
+    before = consumed(server, "before", COUNT + 1)
+    await_compacted(server)
     table = load_catalog("bearlake", type="sql", uri=f"sqlite:///{folder}/catalog.db").load_table("streams.orders")
     rows: list[dict[str, Any]] = table.scan().to_arrow().sort_by("_offset").to_pylist()
     duck = table.scan().to_duckdb("orders")
@@ -161,4 +136,21 @@ def test_a_message_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     ]  # fmt: skip
     assert spark_rows[1] == [["NO_SCHEMA: the value does not begin with byte 0 and a schema's id"]]
     assert [(row["code"], row["record_count"]) for row in errors] == [("NO_SCHEMA", 1)]
-    assert consumed(server, "after") == before
+    assert consumed(server, "after", COUNT + 1) == before
+
+
+def test_the_door_checks_what_the_serializer_writes(lake: tuple[Path, ServerProcess]) -> None:
+    _, server = lake
+    create(server, "checked", "schema.validation=value")
+    outcomes: list[KafkaError | None] = []
+    with SchemaRegistryClient({"url": server.ready["registry"]}) as registry:
+        serialize = ProtobufSerializer(order_class(), registry, {"use.deprecated.format": False})
+        good: bytes = serialize(orders()[1], SerializationContext("checked", MessageField.VALUE))
+    producer = Producer({"bootstrap.servers": server.kafka, "linger.ms": 0})
+
+    for value in (good, good[:-1], b"no schema", good[:5] + b"\2\x10" + good[6:]):
+        producer.produce("checked", value, on_delivery=lambda error, _: outcomes.append(error))
+        assert producer.flush(READ_S) == 0
+
+    codes = [None if error is None else error.code() for error in outcomes]
+    assert codes == [None, *[KafkaError.INVALID_RECORD] * 3]

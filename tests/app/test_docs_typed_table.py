@@ -8,21 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyiceberg.catalog import load_catalog
 
-from faults.waiting import until
-from fixtures.server_process import ServerProcess, finished, started
+from fixtures.server_process import ServerProcess, finished
 from fixtures.spark_sql import jars, spark
+from fixtures.typed_server import READ_S, await_compacted, consumed, orders_server
 
 __all__ = ["jars"]
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 COUNT = 300
-READ_S = 60.0
 SPARK_SQL = (
     "select count(id), sum(price), max(placed), sum(size(lines)), max(ticket), sum(get(lines, 1).count), max(tags['a']),"
     " count(_value), count(_schema_id), max(opens), sum(id_2), max(region), count(_key), count(_key_schema_id) from bearlake.streams.orders"
@@ -55,14 +54,8 @@ ORDER = {
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ServerProcess]]:
     """A folder where `bearlake up` runs with compaction, with a stream `orders` whose keys and values become columns."""
-    folder = tmp_path_factory.mktemp("typed")
-    words = ("up", "--compaction", "--data-dir", folder / ".bearlake", "--no-tour")
-    with started(*words, ready_file=folder / "ready.json") as server:
-        sets = ("--set", "table.freshness_ms=1000", "--set", "table.value.mode=elide", "--set", "table.key.mode=elide")
-        made = finished("stream", "create", "orders", "--admin", server.admin, *sets)
-        assert made.returncode == 0, made.stderr
-        yield folder / ".bearlake", server
-        assert server.stop() == 0
+    with orders_server(tmp_path_factory.mktemp("typed"), "table.key.mode=elide") as found:
+        yield found
 
 
 def produce(server: ServerProcess) -> None:
@@ -91,31 +84,13 @@ def produce(server: ServerProcess) -> None:
     assert producer.flush(READ_S) == 0
 
 
-def consumed(server: ServerProcess, group: str) -> list[tuple[bytes | None, bytes]]:
-    consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": group, "auto.offset.reset": "earliest"})
-    consumer.subscribe(["orders"])
-    found: list[tuple[bytes | None, bytes]] = []
-    while len(found) < COUNT + 1:
-        message = consumer.poll(READ_S)
-        assert message is not None
-        assert message.error() is None, message.error()
-        found.append((message.key(), message.value()))
-    consumer.close()
-    return found
-
-
 def test_an_order_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     lake: tuple[Path, ServerProcess], jars: str
 ) -> None:
     folder, server = lake
     produce(server)
-    before = consumed(server, "before")
-
-    def is_compacted() -> bool:
-        found = json.loads(finished("compaction", "backlog", "--admin", server.admin, "--json").stdout)
-        return bool(found["record_count"] == 0)
-
-    until(is_compacted, 120, "the records are in the table")
+    before = consumed(server, "before", COUNT + 1)
+    await_compacted(server)
     table = load_catalog("bearlake", type="sql", uri=f"sqlite:///{folder}/catalog.db").load_table("streams.orders")
     rows: list[dict[str, Any]] = table.scan().to_arrow().sort_by("_offset").to_pylist()
     duck = table.scan().to_duckdb("orders")
@@ -164,4 +139,4 @@ def test_an_order_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     assert spark_rows[1] == [flat_columns]
     assert spark_rows[2] == [["NO_SCHEMA: the value does not begin with byte 0 and a schema's id"]]
     assert [(row["code"], row["record_count"]) for row in errors] == [("NO_SCHEMA", 1)]
-    assert consumed(server, "after") == before
+    assert consumed(server, "after", COUNT + 1) == before

@@ -8,10 +8,9 @@ import pytest
 from typing_extensions import override
 
 from bearlake.compaction.settings import ColumnSettings
-from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.errors import Unavailable
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.schemas.compiled import Compiled
+from bearlake.streams.schemas.compiled import Compiled, SchemaCompiler
 from bearlake.streams.schemas.model import SchemaType
 from fixtures.protobuf_values import message_value
 from fixtures.typed_lake import TypedLake, settings, typed_lake

@@ -33,6 +33,7 @@ from simulator.history.model import (
     Record,
     Rows,
     Seen,
+    Survey,
     Take,
     Trim,
 )
@@ -92,6 +93,9 @@ ALL = did(90, 91, Complete(log=LOG))
 LOST = did(30, 40, batch(1, "b"), outcome=UNKNOWN)
 GIVEN = did(50, 60, Take(log=LOG, group="s", offsets=(0, 1)))
 DRAINED = did(70, 80, Drain(log=LOG, group="s"), Answer(end=2))
+OLD = did(10, 20, batch(0, "k|old"), at(0))
+OTHER = did(21, 25, batch(1, "l|other"), at(1))
+NEW = did(30, 40, batch(2, "k|new"), at(2))
 PLAIN = did(30, 40, batch(1, "b", kind=Kind.PLAIN), at(1))
 ROWS = Rows(log=LOG, start=0, end=2)
 ASK = Committed(group="g", log=LOG)
@@ -228,6 +232,20 @@ CASES: Sequence[tuple[str, Promise, History, Operation, Operation]] = [
         [A, B, BOTH, did(70, 80, Take(log=LOG, group="s", offsets=(1,)), saw(1, "b"))],
         did(70, 80, Take(log=LOG, group="s", offsets=(1,)), saw(1, "b")),
         did(70, 80, Take(log=LOG, group="s", offsets=(1,)), saw(1, "a")),
+    ),
+    (
+        "given to a share group again after its acceptance was stored",
+        Promise.ACCEPTED,
+        [A, B, BOTH, GIVEN, did(70, 80, Take(log=LOG, group="s", offsets=(1,), sent=60))],
+        did(70, 80, Take(log=LOG, group="s", offsets=(1,), sent=60)),
+        did(70, 80, Take(log=LOG, group="s", offsets=(1,), sent=61)),
+    ),
+    (
+        "the newest record of a key is gone",
+        Promise.NEWEST,
+        [OLD, NEW, OTHER, did(50, 60, Survey(log=LOG), saw(1, "l|other", "k|new"))],
+        did(50, 60, Survey(log=LOG), saw(1, "l|other", "k|new")),
+        did(50, 60, Survey(log=LOG), saw(0, "k|old", "l|other")),
     ),
     (
         "a row twice",
@@ -433,6 +451,27 @@ def test_records_that_a_share_group_got_again_after_it_had_accepted_them_are_cou
 
     assert check([A, B, BOTH, GIVEN, again, DRAINED]).counts["records given again after acceptance"] == 1
     assert check([A, B, BOTH, unsaved, again, DRAINED]).counts["records given again after acceptance"] == 0
+
+
+def test_records_that_key_compaction_removed_are_counted() -> None:
+    left = did(50, 60, Survey(log=LOG), saw(1, "l|other", "k|new"))
+
+    verdict = check([OLD, OTHER, NEW, left])
+
+    assert not verdict.violations
+    assert verdict.counts["records that key compaction removed"] == 1
+
+
+def test_a_record_that_was_not_acknowledged_when_a_reader_began_need_not_be_there() -> None:
+    late = did(30, 55, batch(2, "k|new"), at(2))
+
+    assert not check([OLD, OTHER, late, did(50, 60, Survey(log=LOG), saw(0, "k|old", "l|other"))]).violations
+
+
+def test_offsets_of_a_whole_read_ascend() -> None:
+    back = did(50, 60, Survey(log=LOG), Answer(records=saw(2, "k|new").records + saw(1, "l|other").records))
+
+    assert [found.promise for found in check([OTHER, NEW, back]).violations] == [Promise.DENSE]
 
 
 def test_many_unknown_commits_are_checked_quickly() -> None:

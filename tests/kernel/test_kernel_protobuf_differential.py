@@ -22,6 +22,7 @@ from bearlake.kernel import (
     TypedSource,
     fallback,
 )
+from bearlake.kernel.typed.protobuf_encode import varint
 from bearlake.kernel.typed.protobuf_reader import ProtobufReader
 from bearlake.streams.schemas.formats import protobuf as compiler
 from bearlake.table.typed import protobuf
@@ -121,6 +122,23 @@ def test_both_decode_spoiled_messages_alike(native: ModuleType) -> None:
         random.shuffle(values)
         limit = random.choice((BYTES_MAX, BYTES_MAX, 300, 3000))
         agree(native, columns, values, skip=random.choice((0, 0, 1)), limit=limit)
+
+
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+def test_both_find_the_symbols_of_an_enum_of_many(native: ModuleType, syntax: str) -> None:
+    numbers = [0, *(7 * at % 1009 - 500 for at in range(1, 60)), -(2**31), 2**31 - 1]
+    symbols = " ".join(f"S{at} = {number};" for at, number in enumerate(numbers))
+    label = "optional " if syntax == "proto2" else ""
+    files = files_of(f'syntax = "{syntax}"; enum E {{ {symbols} }} message M {{ {label}E e = 1; repeated E all = 2; }}')
+    columns = protobuf.columns_of(files)
+    values: list[bytes | None] = [b"\x08" + varint(number) for number in (*numbers, 1, -1, 600, 2**31 - 2)]
+    values.append(b"".join(b"\x10" + varint(number) for number in numbers))
+
+    statuses = agree(native, columns, values)
+
+    exact = [status & 255 == TypedOutcome.EXACT for status in statuses]
+    is_open = syntax == "proto3"
+    assert exact == [not is_open, *[True] * (len(numbers) - 1), *[is_open] * 4, not is_open]  # packed in proto3
 
 
 @pytest.mark.parametrize("row_count", [1, 63, 64, 65, 66, 130, 131])

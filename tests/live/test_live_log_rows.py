@@ -142,6 +142,33 @@ async def test_typed_rows_are_those_of_the_table_before_and_after_compaction(tmp
         assert complete[0]["value"] == b"\0" + first.to_bytes(4) + b"\x02", "the bytes that the columns give back"
 
 
+async def test_keys_with_columns_are_those_of_the_table_or_complete(tmp_path: Path) -> None:
+    async with live_lake(tmp_path) as lake:
+        view = await lake.lake.create(table__key__mode="elide")
+        of_value, of_key = await lake.lake.register(ORDER), await lake.lake.register(ORDER, "orders-key")
+        key = b"\0" + of_key.to_bytes(4) + b"\x0e"
+        await lake.lake.produce(view, b"\0" + of_value.to_bytes(4) + b"\x04", key=b"no schema")
+        await lake.lake.produce(view, b"\0" + of_value.to_bytes(4) + b"\x02", None, key=key)
+        rows = reader(lake)
+        names = ("id", "id_2", "_key", "_value", "_key_schema_id")
+        for is_compacted in (False, True):
+            if is_compacted:
+                await lake.lake.compact(view)
+
+            found = await typed(lake, view, 0, 3, rows)
+            complete = await raw(lake, view, 0, 3, "key", "value")
+            keys = await raw(lake, view, 0, 3, "key")
+
+            assert [tuple(row[name] for name in names) for row in found] == [
+                (2, None, b"no schema", None, None),
+                (1, 7, None, None, of_key),
+                (None, 7, None, None, of_key),
+            ]
+            assert [row["key"] for row in complete] == [b"no schema", key, key]
+            assert [row["value"] for row in complete][1:] == [b"\0" + of_value.to_bytes(4) + b"\x02", None]
+            assert [row["key"] for row in keys] == [b"no schema", key, key]
+
+
 async def test_a_query_that_is_older_than_a_column_does_not_get_it(tmp_path: Path) -> None:
     async with live_lake(tmp_path) as lake:
         view = await lake.lake.create()

@@ -13,6 +13,7 @@ from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import LocatedSlice, PartitionBounds, PartitionKey, Slice, partition_key
 
 STREAM = 7
+NOW_MS = 1_000
 
 
 def key(index: int) -> PartitionKey:
@@ -44,28 +45,40 @@ def test_offsets_that_were_compacted_without_a_table_are_not_in_the_tail() -> No
 def test_a_piece_that_compaction_has_reached_into_is_dropped() -> None:
     tail = [OffsetRange(key(0), 5, 30)]
 
-    kept, missing = choose([piece((0, 0, 10)), piece((0, 10, 30))], tail, made_after_ms=0)
+    kept, missing = choose([piece((0, 0, 10)), piece((0, 10, 30))], tail, made_after_ms=0, now_ms=NOW_MS)
 
     assert kept == [piece((0, 10, 30))]
     assert missing == [OffsetRange(key(0), 5, 10)]
 
 
+def test_a_piece_of_the_future_is_written_again() -> None:
+    """The clock was set back, so nobody knows how old the piece is; it would be used until the sweep has deleted it."""
+    tail = [OffsetRange(key(0), 0, 30)]
+
+    kept, missing = choose([piece((0, 0, 30), made_ms=NOW_MS + 1)], tail, made_after_ms=0, now_ms=NOW_MS)
+
+    assert (kept, missing) == ([], tail)
+
+
 def test_an_old_piece_is_written_again() -> None:
     tail = [OffsetRange(key(0), 0, 30)]
 
-    kept, missing = choose([piece((0, 0, 29), made_ms=100)], tail, made_after_ms=100)
+    kept, missing = choose([piece((0, 0, 29), made_ms=100)], tail, made_after_ms=100, now_ms=NOW_MS)
 
     assert (kept, missing) == ([], tail)
 
 
 def test_nothing_is_written_when_nothing_is_new() -> None:
-    assert choose([piece((0, 0, 2)), piece((0, 2, 3))], [OffsetRange(key(0), 0, 3)], made_after_ms=0)[1] == []
+    assert (
+        choose([piece((0, 0, 2)), piece((0, 2, 3))], [OffsetRange(key(0), 0, 3)], made_after_ms=0, now_ms=NOW_MS)[1]
+        == []
+    )
 
 
 def test_a_full_piece_is_not_written_again_with_what_is_new() -> None:
     full = replace(piece((0, 0, 1)), is_full=True)
 
-    assert choose([full, piece((0, 1, 2))], [OffsetRange(key(0), 0, 9)], made_after_ms=0) == (
+    assert choose([full, piece((0, 1, 2))], [OffsetRange(key(0), 0, 9)], made_after_ms=0, now_ms=NOW_MS) == (
         [full],
         [OffsetRange(key(0), 1, 9)],
     )
@@ -110,7 +123,7 @@ def test_each_offset_of_the_tail_is_in_one_piece_and_pieces_stay_few(
             starts = [data.draw(st.integers(start, end)) for start, end in zip(starts, ends, strict=True)]
         tail = [OffsetRange(key(i), starts[i], ends[i]) for i in range(3) if starts[i] < ends[i]]
 
-        kept, missing = choose(pieces, tail, made_after_ms=0)
+        kept, missing = choose(pieces, tail, made_after_ms=0, now_ms=NOW_MS)
 
         named = [range_ for found in kept for range_ in found.ranges] + missing
         assert offsets(named) == offsets(tail)

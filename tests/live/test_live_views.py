@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
+from bearlake.clock import Clock, ManualClock
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.errors import NotFound, Overloaded, Unavailable
 from bearlake.live.catalog import LiveCatalog
-from bearlake.live.pieces import TAIL_PREFIX
-from bearlake.live.settings import LiveSettings
+from bearlake.live.settings import TAIL_PREFIX, LiveSettings
 from bearlake.live.sweep import sweep
-from bearlake.objects import ObjectStore
+from bearlake.metadata.compaction import OffsetRange
+from bearlake.objects import ByteRange, ObjectStore
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.schemas.model import SchemaType
-from bearlake.table.warehouse.model import Answer
+from bearlake.table.warehouse.model import Answer, Refused
+from bearlake.wal.keys import KeySource
 from fixtures.live_lake import Dated, LiveLake, live_lake
 from fixtures.transactional import TransactionalWriter
 
@@ -273,13 +275,14 @@ async def test_old_pieces_are_swept_and_those_of_young_views_stay(tmp_path: Path
         view = await lake.lake.create(**RAW)
         await lake.lake.produce(view, b"0")
         await lake.live.load(view.stream.number)
-        clock, store, settings = lake.lake.stores.clock, lake.lake.stores.store, LiveSettings()
+        clock, settings = lake.lake.stores.clock, LiveSettings()
+        store: Any = Dated(lake.lake.stores.store, clock)
         times = [found.modified_ms async for found in store.list(TAIL_PREFIX)]
 
         clock.advance(min(times) + settings.life_ms - clock.now_ms())
-        assert await sweep(store, settings, clock) == 0
+        assert await sweep(store, settings, clock, keys_of(clock)) == 0
         clock.advance(max(times) - min(times) + 1)
-        assert await sweep(store, settings, clock) == 3
+        assert await sweep(store, settings, clock, keys_of(clock)) == 3
         assert await tail_keys(lake) == set()
 
 
@@ -303,11 +306,77 @@ async def test_the_files_of_a_view_exist_as_long_as_promised_after_each_load(tmp
             document = json.loads((await lake.live.load(view.stream.number)).body)
             loaded.append((clock.now_ms(), count, document))
             clock.advance(rng.choice([60_000, 600_000, settings.reuse_ms - 1, settings.reuse_ms]))
-            await sweep(store, settings, clock)
+            await sweep(store, settings, clock, keys_of(clock))
             loaded = [entry for entry in loaded if entry[0] + settings.keep_ms >= clock.now_ms()]
             for _, row_count, known in loaded:
                 assert len(await lake.read(known)) == row_count
         await lake.live.close()
+
+
+async def test_a_server_whose_clock_is_hours_ahead_deletes_nothing_that_a_view_names(tmp_path: Path) -> None:
+    async with live_lake(tmp_path) as lake:
+        stores = lake.lake.stores
+        store: Any = Dated(stores.store, stores.clock)
+        settings = LiveSettings()
+        live = LiveCatalog(stores.metadata, store, lake.lake.tables, ColumnSettings(), settings, stores.clock)
+        lake.lake.tables.bridge.store = store
+        view = await lake.lake.create(**RAW)
+        await lake.lake.produce(view, b"0")
+        document = json.loads((await live.load(view.stream.number)).body)
+        wrong = ManualClock(stores.clock.now_ms() + 12 * 3_600_000)
+
+        assert await sweep(store, settings, wrong, keys_of(wrong)) == 0
+        await live.close()
+        assert len(await lake.read(document)) == 1
+        assert len(await tail_keys(lake)) == 3, "nothing is left of the question for the store's time"
+
+
+async def test_a_tail_of_too_many_slices_is_refused_before_all_of_them_are_read(tmp_path: Path) -> None:
+    async with live_lake(tmp_path, tail_slice_count_max=2) as lake:
+        view = await lake.lake.create(**RAW)
+        for value in (b"0", b"1", b"2", b"3", b"4"):
+            await lake.lake.produce(view, value)
+        asked = list[int | None]()
+        slices = lake.lake.stores.metadata.log.slices
+
+        async def counted(ranges: Any, *, count_max: int | None = None) -> Any:
+            asked.append(count_max)
+            return await slices(ranges, count_max=count_max)
+
+        lake.lake.stores.metadata.log.slices = counted  # type: ignore[method-assign]
+        with pytest.raises(Overloaded, match="tail_slice_count_max = 2"):
+            await lake.live.load(view.stream.number)
+
+        assert asked == [3]
+        assert len(await slices([OffsetRange(view.stream.partition(0), 0, 5)], count_max=3)) == 3
+
+
+async def test_a_damaged_batch_fails_the_loads_of_its_table_and_says_where_it_is_until_it_is_trimmed(
+    tmp_path: Path,
+) -> None:
+    async with live_lake(tmp_path) as lake:
+        stores, view = lake.lake.stores, await lake.lake.create(**RAW)
+        for value in (b"0", b"1", b"2"):
+            await lake.lake.produce(view, value)
+        located = (await stores.metadata.log.slices([OffsetRange(view.stream.partition(0), 1, 2)]))[0]
+        (octets,) = await stores.store.read(located.object_key, [ByteRange(0, located.object_size)])
+        damaged = bytearray(octets)
+        damaged[located.slice.position + located.slice.length - 1] ^= 1
+        await stores.store.delete([located.object_key])
+        await stores.store.put(located.object_key, [bytes(damaged)])
+
+        with pytest.raises(
+            Refused, match=r"tail of orders is damaged: partition 0 from offset 1 on, object wal/"
+        ) as found:
+            await lake.live.load(view.stream.number)
+        assert found.value.status == 500
+        await lake.lake.streams.trim(ANONYMOUS, "orders", 0, 2)
+        assert await lake.offsets(view) == [2]
+
+
+def keys_of(clock: Clock) -> KeySource:
+    """Keys of a server that sweeps."""
+    return KeySource(clock, random.SystemRandom().getrandbits, TAIL_PREFIX)
 
 
 def other_parts(lake: LiveLake) -> tuple[object, ...]:

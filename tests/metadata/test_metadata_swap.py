@@ -352,6 +352,9 @@ async def test_ranges_are_answered_by_partition_and_offset(ten: Compaction, peer
     assert [located_slice.slice.partition for located_slice in found] == [key] * 3 + [other] * 2
     assert found == await ten.slices((key, 35, 75), (other, 0, 25))
     assert await ten.slices((key, 100, 200), (key, 70, 70)) == []
+    for count in range(7):
+        ranges = [OffsetRange(other, 0, 25), OffsetRange(key, 35, 75)]
+        assert await ten.metadata.log.slices(ranges, count_max=count) == found[:count]
 
 
 async def test_a_final_swap_covers_its_task(ten: Compaction, peer: Metadata) -> None:

@@ -66,3 +66,31 @@ async def test_a_follower_without_an_idle_interval_always_polls_often() -> None:
     file = OthersFile()
 
     assert await polls_in_a_second(follower(file, idle_ms=0), file) in (199, 200)
+
+
+@virtual_time
+async def test_a_noted_commit_ends_the_wait_at_the_next_poll_without_a_look_at_the_file() -> None:
+    file = OthersFile()
+    waiting = follower(file)
+    sleeping = asyncio.create_task(waiting.wait(0, 10_000))
+    await asyncio.sleep(0)
+    start_s = asyncio.get_running_loop().time()
+    waiting.note(1)
+    await sleeping
+
+    assert 0.02 < asyncio.get_running_loop().time() - start_s < 0.026
+    assert file.poll_count == 0
+
+
+@virtual_time
+async def test_a_notification_wakes_waiters_for_a_noted_commit_before_it() -> None:
+    file = OthersFile()
+    waiting = follower(file)
+    sleeping = asyncio.create_task(waiting.wait(0, 10_000))
+    await asyncio.sleep(0)
+    start_s = asyncio.get_running_loop().time()
+    waiting.note(1)
+    waiting.notify(2)
+    await sleeping
+
+    assert asyncio.get_running_loop().time() == start_s

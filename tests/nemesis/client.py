@@ -21,6 +21,8 @@ KINDS = {
     "produce-grpc": "grpcs:produce",
     "produce-odd": "grpcs:produce_odd_batches",
     "produce-transactional": "transactional:produce",
+    "produce-cleaned": "cleaned:produce",
+    "read-cleaned": "cleaned:read",
     "share-kafka": "sharing:share",
     "copy-committed": "copying:copy",
     "read-kafka": "kafka:read",

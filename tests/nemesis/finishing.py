@@ -15,7 +15,7 @@ from faults.load import create_stream
 from faults.waiting import until
 from fixtures.kafka_bounds import bounds
 from nemesis import checking, fault_kinds, gates
-from nemesis.clients import copying, pulsars, sharing, transactional
+from nemesis.clients import cleaned, copying, pulsars, sharing, transactional
 from nemesis.clients.kafka import by_partition
 from nemesis.cluster import SETTINGS, Cluster, created
 from nemesis.gates import Gate, Leftovers
@@ -23,7 +23,7 @@ from nemesis.plan import SIZES
 from nemesis.recording import Recording, now
 from nemesis.report import Run
 from nemesis.schedule import Schedule
-from nemesis.script import COPIES_TOPIC, ODD_STREAM, PULSAR_TOPIC, STREAM, TRANSACTIONAL_TOPIC
+from nemesis.script import CLEANED_TOPIC, COPIES_TOPIC, ODD_STREAM, PULSAR_TOPIC, STREAM, TRANSACTIONAL_TOPIC
 from nemesis.watch import Watch
 
 log = logging.getLogger("nemesis")
@@ -102,6 +102,8 @@ def _load(cluster: Cluster, options: RunOptions) -> tuple[Watch, Schedule, list[
     kafka = list(cluster.addresses["kafka"].values())
     for name in (STREAM, ODD_STREAM, TRANSACTIONAL_TOPIC, COPIES_TOPIC):
         create_stream(kafka[:1], name, cluster.size.partition_count, TABLE)
+    if "read-cleaned" in cluster.size.clients:
+        create_stream(kafka[:1], CLEANED_TOPIC, cluster.size.partition_count, cleaned.CONFIGS)
     kinds, impossible = ([], []) if list(options.faults) == ["none"] else fault_kinds.select(options.faults, cluster)
     cluster.fleet.start()
     watch, schedule = Watch(cluster), Schedule(cluster, kinds, scale=1.0 if options.seconds >= 300 else 0.7)
@@ -140,6 +142,8 @@ def _finish(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
         found.append(_committed(cluster))
     if "share-kafka" in cluster.size.clients:
         found.append(_shared(cluster))
+    if "read-cleaned" in cluster.size.clients:
+        found.append(_cleaned(cluster, options.seconds))
     cluster.fleet.stop(producers=False)
     found.append(gates.idle_cpu(watch.idle_cpu(IDLE_S)))
     found.append(gates.memory(watch.memory, options.seconds))
@@ -242,6 +246,25 @@ def _shared(cluster: Cluster) -> Gate:
         f"the last {count:,} of {sum(end - start for start, end in ends.values()):,} after {last_s - begun_s:.1f} s"
     )
     return Gate(name=name, is_passed=True, figures=figures)
+
+
+def _cleaned(cluster: Cluster, load_s: float) -> Gate:
+    """Read what key compaction has left, from the start, with a new client. The reads are part of the history."""
+    addresses = list(cluster.addresses["kafka"].values())
+    bootstrap = ",".join(addresses)
+    history = Recording(cluster.folder / "final-cleaned.jsonl", "final-cleaned")
+    consumer = cleaned.whole_consumer(addresses, "final-cleaned")
+    written, left = 0, []
+    try:
+        for partition in range(cluster.size.partition_count):
+            written += bounds(bootstrap, confluent_kafka.TopicPartition(CLEANED_TOPIC, partition), READ_S)[1]
+            left.append(cleaned.survey(consumer, bootstrap, history, partition, READ_S))
+    except confluent_kafka.KafkaException as error:
+        return gates.key_compaction(written, None, load_s, str(error))
+    finally:
+        consumer.close()
+    is_read = None not in left
+    return gates.key_compaction(written, sum(filter(None, left)) if is_read else None, load_s)
 
 
 def _await_end_of_transactions(addresses: Sequence[str], topic: str, partition_count: int) -> float:

@@ -141,6 +141,16 @@ def growth_mb(sizes: Sequence[int]) -> tuple[float, float] | None:
     return median(sizes[fifth : 2 * fifth]) / 1e6, median(sizes[-fifth:]) / 1e6
 
 
+def key_compaction(written: int, left: int | None, load_s: float, error: str = "") -> Gate:
+    """The topic with key compaction is readable, and records were removed. `left` None: not read; `error` may say why."""
+    name = "key compaction removes records, and leaves the topic readable"
+    if left is None:
+        return Gate(name=name, is_passed=False, figures=error or "a partition was not read in time")
+    is_idle = left >= written
+    is_passed = True if not is_idle else False if load_s >= COMPLETE_S else None
+    return Gate(name=name, is_passed=is_passed, figures=f"{left:,} of {written:,} records are left")
+
+
 def idle_cpu(shares: Mapping[str, float]) -> Gate:
     """No process uses much CPU without load."""
     text = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())

@@ -8,6 +8,7 @@ GRPC = ("produce-grpc", "read-grpc", "produce-odd", "read-odd", "churn-topics", 
 PULSAR = ("produce-pulsar", "consume-pulsar", "consume-pulsar", "consume-pulsar")
 TRANSACTIONS = ("produce-transactional", "produce-transactional", "read-committed", "copy-committed", "copy-committed")
 SHARES = ("share-kafka", "share-kafka")
+CLEANED = ("produce-cleaned", "produce-cleaned", "read-cleaned")
 MORE = ("produce-librdkafka", "produce-java", "member-kafka", "member-silent", "member-rest")
 
 SIZES = {
@@ -27,7 +28,17 @@ SIZES = {
     "small": Size(
         servers={"k1": "kafka", "k2": "kafka", "r1": "rest", "g1": "grpc"},
         workers=("w1",),
-        clients=(*KAFKA, *TRANSACTIONS, *SHARES, *GRPC, "produce-franz", "produce-rest", "member-rest", "sql"),
+        clients=(
+            *KAFKA,
+            *TRANSACTIONS,
+            *SHARES,
+            *CLEANED,
+            *GRPC,
+            "produce-franz",
+            "produce-rest",
+            "member-rest",
+            "sql",
+        ),
     ),
     "whole": Size(
         servers={"k1": "kafka", "k2": "kafka", "k3": "kafka", "p1": "pulsar", "r1": "rest", "g1": "grpc"},
@@ -36,6 +47,7 @@ SIZES = {
             *KAFKA,
             *TRANSACTIONS,
             *SHARES,
+            *CLEANED,
             *GRPC,
             *PULSAR,
             *MORE,

@@ -15,6 +15,8 @@ ODD_STREAM = "odd"
 PULSAR_TOPIC = "pulsar"
 TRANSACTIONAL_TOPIC = "transactional"
 COPIES_TOPIC = "copies"
+CLEANED_TOPIC = "cleaned"
+"""A topic with key compaction."""
 
 
 BURST_COUNT = 24

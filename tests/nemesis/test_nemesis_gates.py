@@ -34,6 +34,25 @@ def results(found: Sequence[Gate]) -> list[bool | None]:
     return [gate.is_passed for gate in found]
 
 
+# -- key compaction ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "left", "load_s", "expected"),
+    [
+        (100, 20, LONG_S, True),
+        (100, 100, LONG_S, False),
+        (100, 100, SHORT_S, None),
+        (0, 0, LONG_S, False),
+        (100, None, SHORT_S, False),
+    ],
+)
+def test_a_topic_with_key_compaction_is_readable_and_loses_records(
+    written: int, left: int | None, load_s: float, expected: bool | None
+) -> None:
+    assert gates.key_compaction(written, left, load_s).is_passed is expected
+
+
 # -- every fault was seen --------------------------------------------------------------------------------------------
 
 

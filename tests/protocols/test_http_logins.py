@@ -130,7 +130,7 @@ async def start(logins: Logins) -> AsyncIterator[Start]:
             rest = RestServer(streams, schemas, member, settings, [listeners["rest"]], login)
             registry = RegistryServer(schemas, RegistrySettings(), [listeners["registry"]], login=login)
             access, columns = TableAccess(streams.catalog, seen), ColumnReservations(metadata.table_columns)
-            routes = CatalogRoutes(_no_tables, access, columns, "bearlake", 1_000_000)
+            routes = CatalogRoutes(_no_tables, access, columns, "bearlake", CatalogSettings())
             catalog = CatalogServer(routes, CatalogSettings(), [listeners["catalog"]], login=login)
             pulsar = PulsarServer(streams, schemas, member, PulsarSettings(), [listeners["pulsar"]])
             http = PulsarHttpServer(pulsar.context, PulsarHttpSettings(), listeners["pulsar_http"], login)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import Fenced, Invalid, Overloaded, Unavailable
+from bearlake.errors import Corrupt, Fenced, Invalid, Overloaded, Unavailable
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
@@ -293,6 +293,34 @@ async def test_a_damaged_batch_does_not_hold_back_those_before_it() -> None:
         s.records.fetch = damaged  # type: ignore[method-assign]
 
         assert await s.take(record_count_max=1) == [(0, 1, 1)]
+
+
+@virtual_time
+async def test_a_damaged_batch_waits_for_a_repair_or_a_reset_and_holds_back_no_other_partition() -> None:
+    async with scene(2) as s:
+        for index in (0, 1):
+            await s.write(b"x", index=index)
+            await s.write(b"y", index=index)
+        real, is_damaged = s.records.fetch, True
+
+        async def damaged(ranges: Any, **options: Any) -> Any:
+            found = await real(ranges, **options)
+            for item in found:
+                if is_damaged and item.range.partition == s.key(0) and item.range.offset == 0:
+                    item.views, item.error = [], Corrupt("damaged")
+            return found
+
+        s.records.fetch = damaged  # type: ignore[method-assign]
+
+        for _ in range(2 * TERMS.delivery_count_max):
+            held, other = await s.acquire(0, 1)
+            assert (type(held.error), list(held.acquired)) == (Corrupt, [])
+        await s.shares.reset("g", s.key(0), 1)
+        assert await s.take() == [(1, 2, 1)]
+        is_damaged = False
+        await s.shares.reset("g", s.key(0), 0)
+        assert await s.take() == [(0, 2, 1)]
+        assert other.error is None
 
 
 @virtual_time

@@ -12,6 +12,7 @@ from bearlake.errors import BearlakeError, Corrupt, Invalid
 from bearlake.streams.subscriptions.share.acknowledgements import AckType, InvalidRecordState, ShareAck
 from bearlake.streams.subscriptions.share.acquiring import Acquired, Batch
 from bearlake.streams.subscriptions.share.in_flight import InFlight
+from bearlake.streams.subscriptions.share.partition import joined
 from bearlake.streams.subscriptions.share.runs import RecordState
 
 LIMIT = 3
@@ -115,6 +116,7 @@ def test_a_released_record_is_delivered_again_until_its_limit_and_is_then_done()
     assert state.mark_delete == 1
 
 
+@pytest.mark.parametrize("width", [8, 4, 3, 1])
 @pytest.mark.parametrize(
     ("limit", "parts"),
     [
@@ -124,16 +126,18 @@ def test_a_released_record_is_delivered_again_until_its_limit_and_is_then_done()
         (8, [[8]] * 4 + [[4, 4], [2] * 4, [1] * 8, [1] * 8]),
     ],
 )
-def test_a_batch_near_its_limit_is_delivered_in_parts_and_at_last_record_by_record(
-    limit: int, parts: list[list[int]]
+def test_records_near_their_limit_are_delivered_in_parts_and_at_last_one_by_one_whatever_their_batches(
+    limit: int, parts: list[list[int]], width: int
 ) -> None:
-    """KAFKA-17541: a record that makes its consumers fail does not use up the deliveries of its whole batch."""
-    state, batches = InFlight(0), [Batch(0, 8), Batch(8, 16)]
-    terms: dict[str, Any] = {"record_count_max": 1, "is_strict": False, "count_max": 100, "delivery_count_max": limit}
+    """KAFKA-17541: a record that makes its consumers fail does not use up the deliveries of what was acquired with it."""
+    state = InFlight(0)
+    batches = [*(Batch(start, min(8, start + width)) for start in range(0, 8, width)), Batch(8, 16)]
+    terms: dict[str, Any] = {"record_count_max": 8, "is_strict": False, "count_max": 100, "delivery_count_max": limit}
     for delivery, sizes in enumerate(parts, start=1):
         start = 0
         for size in sizes:  # other members hold what is before
-            taken = state.acquire(batches, start, "a", FOREVER, **terms)
+            left = [batch for batch in batches if batch.end > start]
+            taken = joined(state.acquire(left, start, "a", FOREVER, **terms))
             assert [tuple(item) for item in taken] == [(start, start + size, delivery)]
             start += size
         state.release("a", delivery_count_max=limit)
@@ -312,6 +316,8 @@ class Cell:
     count: int = 0
     member: str = ""
     deadline: float = 0.0
+    unit: int = field(default=-1, compare=False)
+    """The first offset that was first acquired with this one."""
 
 
 @dataclass
@@ -321,6 +327,8 @@ class Model:
     limit: int
     start: int = 0
     cells: dict[int, Cell] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+    """By unit: the number of its offsets."""
 
     @property
     def end(self) -> int:
@@ -332,32 +340,35 @@ class Model:
             self.start += 1
 
     def acquire(self, batch: Batch, member: str, deadline: float) -> None:
-        offsets = range(max(batch.start, self.start), batch.end)
+        offsets, unit = range(max(batch.start, self.start), batch.end), self.end
         near = max(2, -(-self.limit // 2))
         present = [
             self.cells[at] for at in offsets if at in self.cells and self.cells[at].state is RecordState.AVAILABLE
         ]
         if not batch.is_empty and any(near <= cell.count < self.limit for cell in present):
-            self.acquire_few(present, batch.end - batch.start, member, deadline)
+            self.acquire_few(present, member, deadline)
             return
         for offset in offsets:
-            cell = self.cells.setdefault(offset, Cell())
+            cell = self.cells.setdefault(offset, Cell(unit=unit))
             if cell.state is not RecordState.AVAILABLE:
                 continue
             if batch.is_empty or cell.count >= self.limit:
                 cell.state, cell.count = RecordState.DONE, 0
             else:
                 self.lock(cell, member, deadline)
+        self.sizes[unit] = self.end - unit
         self.settle()
 
-    def acquire_few(self, available: list[Cell], size: int, member: str, deadline: float) -> None:
+    def acquire_few(self, available: list[Cell], member: str, deadline: float) -> None:
         near = max(2, -(-self.limit // 2))
-        taken, part = 0, size
+        taken, part = 0, 0
         for cell in available:
             is_last = cell.count == self.limit - 1
-            if part == size and cell.count >= near and not is_last:
-                part = max(1, size // 2 ** (cell.count - near + 1))
-            if taken >= part or (is_last and taken):
+            if taken and (is_last or cell.unit != available[0].unit):
+                break
+            if not part and cell.count >= near and not is_last:
+                part = max(1, self.sizes[cell.unit] // 2 ** (cell.count - near + 1))
+            if part and taken >= part:
                 break
             if cell.count >= self.limit:
                 cell.state, cell.count = RecordState.DONE, 0
@@ -393,6 +404,17 @@ class Model:
         cell.state = RecordState.DONE if cell.count >= self.limit else RecordState.AVAILABLE
         cell.count = 0 if cell.state is RecordState.DONE else cell.count
         cell.member, cell.deadline = "", 0.0
+
+    def restart(self) -> None:
+        """Locks end, and neighbours with the same count are a unit."""
+        last, unit = None, -1
+        for offset, cell in self.cells.items():
+            if cell.state is RecordState.ACQUIRED:
+                cell.state, cell.member, cell.deadline = RecordState.AVAILABLE, "", 0.0
+            if last is None or (last.state, last.count) != (cell.state, cell.count):
+                unit = offset
+            cell.unit, last = unit, cell
+            self.sizes[unit] = offset + 1 - unit
 
     def release_if(self, is_meant: Callable[[Cell], bool]) -> None:
         for cell in self.cells.values():
@@ -461,9 +483,7 @@ def test_every_sequence_of_requests_gives_the_states_of_a_model_with_one_state_p
                 model.release_if(lambda cell, now=now: cell.deadline <= now)
             case ("restart",):
                 state = InFlight.unpack(state.mark_delete, state.pack()[0])
-                for cell in model.cells.values():
-                    if cell.state is RecordState.ACQUIRED:
-                        cell.state, cell.member, cell.deadline = RecordState.AVAILABLE, "", 0.0
+                model.restart()
 
         assert (state.mark_delete, state.end) == (model.start, model.end)
         assert flat(state) == model.cells

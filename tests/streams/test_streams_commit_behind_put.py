@@ -42,7 +42,8 @@ class EmbeddedLog(FailingLog):
         super().__init__(inner)
         self.behind: list[str] = []
         self.failures_behind = list(failures)
-        self.read_count = 0
+        self.read_count = self.wait_count = 0
+        self.unapplied: list[int] = []
 
     def blocking_commit(self) -> "CommitBehind":
         return CommitBehind(self, self._inner)
@@ -51,6 +52,10 @@ class EmbeddedLog(FailingLog):
         self.read_count += 1
         entries: Entries = await self._inner.follow(after, limit=limit)
         return entries
+
+    async def wait(self, after: int, *, wait_ms: int) -> None:
+        self.wait_count += 1
+        await self._inner.wait(after, wait_ms=wait_ms)
 
 
 class CommitBehind:
@@ -67,8 +72,10 @@ class CommitBehind:
         result: ObjectCommitted = self._inner._commit(commit)  # noqa: SLF001 - the step of the writer's thread
         return result
 
-    def announce(self, position: int) -> None:
-        self._inner.notify(position)
+    def announce(self, position: int, *, is_applied: bool) -> None:
+        if not is_applied:
+            self._log.unapplied.append(position)
+            self._inner.notify(position)
 
 
 def test_a_commit_made_by_the_put_is_not_repeated() -> None:
@@ -96,13 +103,37 @@ def test_a_server_does_not_read_its_own_commits_from_the_log() -> None:
             streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
             view = await create(streams)
             await append(streams, view, batch_of(b"a"))
-            before = log.read_count
+            before = (log.read_count, log.wait_count)
 
             for value in (b"b", b"c", b"d"):
                 await append(streams, view, batch_of(value))
 
             assert len(log.behind) == 4
-            assert log.read_count == before
+            assert (log.read_count, log.wait_count) == before
+            assert log.unapplied == []
+
+    body()
+
+
+def test_a_server_is_woken_for_its_commit_behind_an_entry_that_it_has_not_read() -> None:
+    @virtual_time
+    async def body() -> None:
+        async with deployment(EmbeddedStore()) as stores:
+            log = EmbeddedLog(stores.metadata.log)
+            streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
+            view = await create(streams)
+            await append(streams, view, batch_of(b"a"))
+            other = await stores.serve(settings())
+            waiting = log._inner._waiting  # noqa: SLF001
+            waiting.notify = waiting.note  # a commit of another process would not wake this one
+            await append(other, view, batch_of(b"b"))
+            del waiting.notify
+
+            await append(streams, view, batch_of(b"c"))
+            await asyncio.sleep(0.001)
+
+            assert len(log.unapplied) == 1
+            assert values_of(await fetch(streams, view)) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
     body()
 

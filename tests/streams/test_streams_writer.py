@@ -181,6 +181,19 @@ async def test_the_writer_waits_for_silent_clients_no_longer_than_its_limit() ->
 
 
 @virtual_time
+async def test_the_writer_sets_no_timer_that_uvloop_would_call_at_once() -> None:
+    async with deployment(SlowStore()) as stores:
+        streams = await stores.serve(settings(linger_ms=1_000, gather_ms=0.4, gather_batches_min=1))
+        view = await create(streams)
+        await asyncio.gather(*(submit(streams, view, batch_of(b"a")) for _ in range(2)))
+        before = asyncio.get_running_loop().time()
+
+        await append(streams, view, batch_of(b"b"))
+
+        assert 0.101 <= asyncio.get_running_loop().time() - before < 0.102
+
+
+@virtual_time
 async def test_after_a_flush_of_few_batches_the_writer_does_not_gather() -> None:
     store = SlowStore()
     async with deployment(store) as stores:

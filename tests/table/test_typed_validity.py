@@ -125,3 +125,15 @@ def test_a_schema_that_refers_to_another_one_has_its_types() -> None:
 def test_a_schema_that_is_malformed_or_too_large_is_refused(schema: str) -> None:
     with pytest.raises(SchemaError):
         AvroValidity(schema)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_the_reason_of_a_value_takes_bounded_memory() -> None:
+    """A null stands for a thousand columns here: 8 MB per kilobyte."""
+    wide = record(*[["null", "double"]] * 900) | {"name": "Wide"}
+    schema = validity_of({"type": "array", "items": ["null", wide]})
+    value = number(4_000) + bytes(4_000)  # without an end
+
+    assert schema.failures([value], 0) == [0]
+    assert schema.reason(value, 0) == "not a value of the schema that it names"
+    assert schema.reason(number(4) + bytes(4), 0).endswith(": TRUNCATED")

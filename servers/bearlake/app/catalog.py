@@ -14,6 +14,9 @@ from typing_extensions import override
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.clock import SystemClock
 from bearlake.errors import Unavailable
+from bearlake.live.settings import LiveSettings
+from bearlake.live.sweep import sweep_again_and_again
+from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
 from bearlake.protocols.rest.iceberg.access import TableAccess
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations
@@ -38,6 +41,8 @@ class CatalogRole(Role):
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._server: CatalogServer
+        self._store: ObjectStore
+        self._live: LiveSettings
         self._opening: _Opening
         self._settings: Settings
 
@@ -50,6 +55,7 @@ class CatalogRole(Role):
     def build(self, parts: Parts) -> None:
         settings, streams = parts.settings, parts.streams()
         self._settings = settings
+        self._store, self._live = parts.store, settings.live
         if roots := settings.catalog.warehouse.foreign_roots:
             from bearlake.table.warehouse.roots import check_roots
 
@@ -58,8 +64,7 @@ class CatalogRole(Role):
         parts.closing.push_async_callback(opening.close)
         access = TableAccess(streams.catalog, streams.authorizer)
         columns = ColumnReservations(parts.metadata.table_columns)
-        name, bytes_max = settings.tables.catalog_name, settings.catalog.request_bytes_max
-        routes = CatalogRoutes(opening.tables, access, columns, name, bytes_max)
+        routes = CatalogRoutes(opening.tables, access, columns, settings.tables.catalog_name, settings.catalog)
         login = parts.http_login(settings.listeners.catalog)
         live = LiveRoutes(opening.tables, opening.views, access)
         sql = SqlRoutes(self._sql_runner, access, settings.catalog.sql, streams.quotas)
@@ -79,7 +84,7 @@ class CatalogRole(Role):
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         await self._server.start()
-        tasks.own("live", self._opening.run())
+        tasks.own("live", sweep_again_and_again(self._store, self._live, SystemClock()))
         return self._server.endpoints
 
     @override
@@ -99,7 +104,6 @@ class _Opening:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._is_open = asyncio.Event()
         self._closing = AsyncExitStack()
         self._lock = asyncio.Lock()
         self._found: _Opened | None = None
@@ -112,11 +116,6 @@ class _Opening:
         """Return the live views. Raises `Unavailable`, as `tables`."""
         return (await self._open()).live
 
-    async def run(self) -> None:
-        """Sweep what live views have left, once the tables are open."""
-        await self._is_open.wait()
-        await (await self.views()).run()
-
     async def close(self) -> None:
         """Close the tables, if they are open."""
         await self._closing.aclose()
@@ -125,7 +124,6 @@ class _Opening:
         async with self._lock:
             if self._found is None:
                 self._found = await self._open_now()
-                self._is_open.set()
             return self._found
 
     async def _open_now(self) -> _Opened:

@@ -23,6 +23,7 @@ from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
 from bearlake.settings.load import Loaded
 from bearlake.streams.audit import Audit
+from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.service import Streams
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Parts:
         if self.stream_service is None:
             peers = GroupPeers(self.registered, self.settings.streams.groups, self.token, self.trust)
             self.closing.push_async_callback(peers.close)
+            compiler = Pool(self.settings.schemas, label="checks")  # starts a process when a schema has to be compiled
+            self.closing.callback(compiler.close)
             self.stream_service = Streams(
                 self.metadata,
                 self.store,
@@ -89,6 +92,7 @@ class Parts:
                 on_fenced=self.on_fenced,
                 on_unknown=self.on_unknown,
                 tenure=self.registered.tenure,
+                compiler=compiler,
             )
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service

@@ -274,17 +274,25 @@ def _frames(located: LocatedSlice, view: memoryview) -> Iterator[tuple[_Frame, B
     try:
         found = kernel.batches(view, 0, len(view))
     except Corrupt as error:
-        raise Corrupt(f"object {key}, slice at {piece.position}: {error}") from error
+        raise Corrupt(
+            f"{_place(piece, piece.base_offset)}, object {key}, slice at {piece.position}: {error}"
+        ) from error
     offset = piece.base_offset
     for position, _, header in found:
         end = position + header.length
         if kernel.crc32c(view, position + _CRC_START, end) != _CRC.unpack_from(view, position + _CRC_AT)[0]:
-            raise Corrupt(f"object {key}: the CRC of the batch at {piece.position + position} does not match")
+            at = piece.position + position
+            raise Corrupt(f"{_place(piece, offset)}, object {key}: the CRC of the batch at {at} does not match")
         next_offset = offset + header.last_offset_delta + 1
         span = BatchSpan(piece.partition, offset, next_offset, header.length, header.max_timestamp)
         yield _Frame(position, span, header.attributes & COMPRESSION_MASK != 0), header
         offset = next_offset
     if offset != piece.end_offset:
         raise Corrupt(
-            f"object {key}, slice at {piece.position}: its batches hold {offset - piece.base_offset} offsets, not {piece.record_count}"
+            f"{_place(piece, piece.base_offset)}, object {key}, slice at {piece.position}: "
+            f"its batches hold {offset - piece.base_offset} offsets, not {piece.record_count}"
         )
+
+
+def _place(piece: Slice, offset: int) -> str:
+    return f"partition {partition_index(piece.partition)} from offset {offset} on"

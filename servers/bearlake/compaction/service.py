@@ -19,11 +19,11 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.sweeper import Sweeper
 from bearlake.compaction.upkeep import QuarantineUpkeep, TableUpkeep
 from bearlake.compaction.worker import Worker
-from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import StreamBacklog
 from bearlake.metadata.model import ServerRef, Stream
 from bearlake.objects import ObjectStore
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table import Tables
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics

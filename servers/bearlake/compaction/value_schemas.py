@@ -22,12 +22,13 @@ from typing import Any, Final, NamedTuple, Protocol
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import ColumnSettings
-from bearlake.compaction.writer_schemas import FoundSchemas, SchemaCompiler, WriterSchemas, refusal
+from bearlake.compaction.writer_schemas import FoundSchemas, WriterSchemas, refusal
 from bearlake.errors import Conflict, Unsupported
 from bearlake.metadata import Metadata
 from bearlake.metadata.formats import ELIDED_MESSAGES, ELIDED_VALUES, TYPED_KEYS, too_old
 from bearlake.metadata.model import Server, Stream
 from bearlake.streams.schemas import names
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.streams.value_rules import ValueMode, ValueRules, key_rules, value_rules
 from bearlake.table import Tables
 from bearlake.table.column_book import ColumnBook, KeyBook, MessageKey, decode_book, new_book, with_keys, with_schema

@@ -34,12 +34,12 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.slot import Slots
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.work_items import WorkItems
-from bearlake.compaction.writer_schemas import SchemaCompiler
 from bearlake.errors import BearlakeError, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskClaim
 from bearlake.metadata.model import ServerRef, Stream
 from bearlake.objects import ObjectStore
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table import Tables, Unmergeable
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained, fault

@@ -5,14 +5,14 @@ its input. Compiled schemas are kept, up to `_COMPILED_LENGTH_MAX` characters.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
 from bearlake.streams.schemas import names
-from bearlake.streams.schemas.compiled import Compiled
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.streams.schemas.library import schema_of
 from bearlake.streams.schemas.model import Schema, SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
@@ -30,19 +30,6 @@ _COMPILED_LENGTH_MAX: Final = 64 * 1024 * 1024
 
 class FormatUnsupported(Invalid):
     """This version knows no columns for the schema's format: the stream waits for another setting or version."""
-
-
-class SchemaCompiler(Protocol):
-    """Compiles schemas; `streams/schemas/confined/pool.py` is one."""
-
-    async def compiled(self, type_name: str, text: str, references: Mapping[str, str]) -> Compiled:
-        """Compile a schema. `references`: texts by name, each after those that it references.
-
-        Raises:
-            InvalidSchema: the text or a reference is invalid.
-            SchemaTooLarge: it needs more time or memory than allowed.
-            Unavailable: nothing was compiled; try again.
-        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,7 @@ from bearlake.kernel.typed import (
 from bearlake.kernel.typed.protobuf import KINDS as PROTO_KINDS
 from bearlake.kernel.typed.protobuf import PACKABLE as PROTO_PACKABLE
 from bearlake.kernel.typed.protobuf import ProtoCoding, ProtoLabel, ProtoWire
+from bearlake.kernel.typed.protobuf_check import ProtoCheck
 
 IS_NATIVE = False
 
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         admit_plain,
         batches,
         check_batch,
+        check_protobuf,
         check_records,
         crc32c,
         decode_avro,
@@ -122,6 +124,7 @@ else:
     admit_plain = _implementation.admit_plain
     batches = _implementation.batches
     check_batch = _implementation.check_batch
+    check_protobuf = _implementation.check_protobuf
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
     decode_avro = _implementation.decode_avro
@@ -185,6 +188,7 @@ __all__ = [
     "ProducePlace",
     "ProduceResult",
     "ProduceResults",
+    "ProtoCheck",
     "ProtoCoding",
     "ProtoLabel",
     "ProtoWire",
@@ -205,6 +209,7 @@ __all__ = [
     "admit_plain",
     "batches",
     "check_batch",
+    "check_protobuf",
     "check_records",
     "crc32c",
     "decode_avro",

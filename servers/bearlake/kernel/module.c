@@ -14,6 +14,7 @@ static PyMethodDef functions[] = {
     FUNCTION(admit_plain),
     FUNCTION(batches),
     FUNCTION(check_batch),
+    FUNCTION(check_protobuf),
     FUNCTION(check_records),
     FUNCTION(crc32c),
     FUNCTION(decode_avro),

@@ -1,7 +1,5 @@
 """The warehouse `live` of the Iceberg REST catalog: views of streams' tables as tables that engines can only read."""
 
-import asyncio
-import logging
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,23 +10,21 @@ from bearlake.compaction.runner import InProcess
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.workbench import Workbench
-from bearlake.compaction.writer_schemas import SchemaCompiler
-from bearlake.errors import BearlakeError, NotFound
-from bearlake.live.pieces import TAIL_PREFIX, PieceWriter
-from bearlake.live.settings import LiveSettings
-from bearlake.live.sweep import sweep
+from bearlake.errors import NotFound
+from bearlake.live.pieces import PieceWriter
+from bearlake.live.settings import TAIL_PREFIX, LiveSettings
+from bearlake.live.slices import Damaged
 from bearlake.live.tail import Piece
 from bearlake.live.views import View, Views
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import partition_index
 from bearlake.objects import ObjectStore
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table.iceberg import IcebergTables, LoadedTable
 from bearlake.table.synthetic import Tail, describe, view_id
 from bearlake.table.warehouse.answers import body_of, owner_of
-from bearlake.table.warehouse.model import Answer
+from bearlake.table.warehouse.model import Answer, Refused
 from bearlake.wal.keys import KeySource
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +37,14 @@ class _Described:
     key: str
     made_ms: int
 
-    def fits(self, view: View, number: int, made_after_ms: int) -> bool:
-        """Whether the manifests are the view's, with the same files, and young enough."""
+    def fits(self, view: View, number: int, made_after_ms: int, now_ms: int) -> bool:
+        """Whether the manifests are the view's, with the same files, and young enough (as pieces are, `live/tail.py`)."""
         known = self.view_id, self.table_location, self.pieces
-        return known == (number, _location(view), view.pieces) and self.made_ms > made_after_ms
+        return known == (number, _location(view), view.pieces) and made_after_ms < self.made_ms <= now_ms
 
 
 class LiveCatalog:
-    """Views of tables as answers of the catalog. Belongs to one event loop; `run` sweeps until it is cancelled."""
+    """Views of tables as answers of the catalog. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -84,18 +80,12 @@ class LiveCatalog:
 
         Raises as `Views.view`, and:
             Unsupported: the table has a newer format.
+            Refused: a part of the log is damaged. Not a kind for which engines try again.
         """
-        return await self._views.view(number)
-
-    async def run(self) -> None:
-        """Sweep old pieces, again and again."""
-        while True:
-            try:
-                if count := await sweep(self._store, self._settings, self._clock):
-                    log.info("old pieces of live views deleted", extra={"count": count})
-            except BearlakeError as error:
-                log.warning("cannot sweep old pieces of live views; trying again", extra={"error": repr(error)})
-            await asyncio.sleep(self._settings.sweep_interval_ms / 1000)
+        try:
+            return await self._views.view(number)
+        except Damaged as error:
+            raise Refused(500, "ServiceFailureException", str(error)) from error
 
     async def close(self) -> None:
         """Stop the builds, and release the threads."""
@@ -109,7 +99,7 @@ class LiveCatalog:
         number, tail = view.stream.number, _tail(view)
         number_of_view, now_ms = view_id(view.table, tail), self._clock.now_ms()
         known = self._described.get(number)
-        is_new = known is None or not known.fits(view, number_of_view, now_ms - self._settings.reuse_ms)
+        is_new = known is None or not known.fits(view, number_of_view, now_ms - self._settings.reuse_ms, now_ms)
         if known is None or is_new:
             known = _Described(
                 view_id=number_of_view,

@@ -13,14 +13,14 @@ from bearlake.compaction.runner import InProcess
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.workbench import Workbench
-from bearlake.compaction.writer_schemas import SchemaCompiler
-from bearlake.live.pieces import TAIL_PREFIX, PieceWriter
-from bearlake.live.settings import LiveSettings
+from bearlake.live.pieces import PieceWriter
+from bearlake.live.settings import TAIL_PREFIX, LiveSettings
 from bearlake.live.views import View, Views
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.objects.local import LocalObjectStore, LocalSettings
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.query import LiveTable
 from bearlake.wal.keys import KeySource

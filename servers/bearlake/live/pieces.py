@@ -2,15 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from bearlake.compaction.aborted import aborted_ranges, of_slices
 from bearlake.compaction.model import AbortedRange, ItemResult, WorkItem
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.value_schemas import ValueSchemas
-from bearlake.errors import Overloaded
+from bearlake.errors import Corrupt, Overloaded
 from bearlake.live.settings import LiveSettings
-from bearlake.live.slices import portions, tail_slices
+from bearlake.live.slices import Damaged, portions, tail_slices
 from bearlake.live.tail import Piece
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange, TaskKind
@@ -18,9 +17,6 @@ from bearlake.metadata.model import LocatedSlice, Stream
 from bearlake.objects import ObjectStore
 from bearlake.table.column_book import ColumnBook
 from bearlake.telemetry import catalog_metrics as metrics
-
-TAIL_PREFIX: Final = "tail/"
-"""Key prefix of pieces and of the manifests that name them."""
 
 _FILE_BYTES_MAX = 512 * 1024 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -66,13 +62,16 @@ class PieceWriter:
             NotFound: an object of the log does not exist (any more).
             Overloaded: the offsets are more than `LiveSettings` allows.
             Invalid: the stream's settings name no usable schema.
-            Corrupt: an object contradicts its checksums.
+            Damaged: an object contradicts its checksums; the message says where.
             Unavailable: a store did not answer.
         """
         # Before the slices: a trim between the reads may remove what was aborted, and the batches with it.
         aborted = await aborted_ranges(self._metadata, ranges)
-        slices = await tail_slices(self._metadata, self._store, ranges)
-        self._check_size(stream, slices, kept_bytes)
+        slices = await tail_slices(self._metadata, self._store, ranges, self._settings.tail_slice_count_max)
+        if slices is None:
+            raise _behind(stream, f"more than live.tail_slice_count_max = {self._settings.tail_slice_count_max} slices")
+        if (size := kept_bytes + _size(slices)) > self._settings.tail_bytes_max:
+            raise _behind(stream, f"{size} bytes, more than live.tail_bytes_max = {self._settings.tail_bytes_max},")
         for part, group in portions(ranges, slices, self._settings.piece_bytes_max):
             yield await self._write(stream, part, group, of_slices(aborted, group))
 
@@ -98,7 +97,10 @@ class PieceWriter:
             aborted=aborted,
             values=plan,
         )
-        results: list[ItemResult] = await self._values.run([typed], [[item]], self._runner)
+        try:
+            results: list[ItemResult] = await self._values.run([typed], [[item]], self._runner)
+        except Corrupt as error:
+            raise Damaged(f"the tail of {stream.name} is damaged: {error}") from error
         files = tuple(written.file for result in results for written in result.files)
         metrics.LIVE_PIECES.inc()
         metrics.LIVE_PIECE_RECORDS.inc(sum(file.row_count for file in files))
@@ -113,14 +115,11 @@ class PieceWriter:
             is_full=size > self._settings.piece_bytes_max // 2,
         )
 
-    def _check_size(self, stream: Stream, slices: Sequence[LocatedSlice], kept_bytes: int) -> None:
-        size = kept_bytes + _size(slices)
-        if size > self._settings.tail_bytes_max or len(slices) > self._settings.tail_slice_count_max:
-            raise Overloaded(
-                f"the table of {stream.name} is {size} bytes in {len(slices)} slices behind the log, more than live.tail_bytes_max ="
-                f" {self._settings.tail_bytes_max} or live.tail_slice_count_max = {self._settings.tail_slice_count_max}:"
-                " read the table without its tail, and see why compaction is behind"
-            )
+
+def _behind(stream: Stream, how_far: str) -> Overloaded:
+    return Overloaded(
+        f"the table of {stream.name} is {how_far} behind the log: read the table without its tail, and see why compaction is behind"
+    )
 
 
 def _size(slices: Sequence[LocatedSlice]) -> int:

@@ -1,10 +1,13 @@
 """Settings of live views."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from bearlake.compaction.workbench import TaskLimits
 
 MIB = 1024 * 1024
+TAIL_PREFIX: Final = "tail/"
+"""Key prefix of pieces and of the manifests that name them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

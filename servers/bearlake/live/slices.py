@@ -1,5 +1,6 @@
 """Where the log has the offsets of a tail. Slices that reach beyond them are cut between batches."""
 
+import asyncio
 from collections.abc import Collection, Coroutine, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -7,36 +8,51 @@ from typing import Any
 
 from bearlake import kernel
 from bearlake.compaction.concurrency import run_all
-from bearlake.errors import Conflict
+from bearlake.errors import Conflict, Corrupt
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange
-from bearlake.metadata.model import LocatedSlice, ObjectKind, PartitionKey, Slice
+from bearlake.metadata.model import LocatedSlice, ObjectKind, PartitionKey, Slice, partition_index
 from bearlake.objects import ByteRange, ObjectStore
+
+_AT_ONCE = 5_000
+"""Slices of one turn of the event loop: about 10 ms."""
 
 
 class Moved(Conflict):
     """Compaction has reached the offsets since the table was loaded: load it again."""
 
 
-async def tail_slices(metadata: Metadata, store: ObjectStore, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+class Damaged(Corrupt):
+    """A part of the log is damaged: restore the object, or trim the partition. Consumers and compaction stop there, too (decision 244)."""
+
+
+async def tail_slices(
+    metadata: Metadata, store: ObjectStore, ranges: Collection[OffsetRange], count_max: int
+) -> list[LocatedSlice] | None:
     """Return the slices with exactly the offsets of `ranges`, by partition and offset; a batch that begins below a range is whole.
 
-    Offsets that were trimmed in the meantime are left out.
+    Offsets that were trimmed in the meantime are left out. None: there are more than `count_max` slices, of which no more were read.
 
     Raises:
         Moved: some offsets are in data files already.
         NotFound: an object does not exist (any more).
+        Damaged: batches of a slice cannot be told apart.
         Unavailable: a store did not answer.
     """
-    located = await metadata.log.slices(ranges)
+    located = await metadata.log.slices(ranges, count_max=count_max + 1)
     if any(found.kind is not ObjectKind.WAL for found in located):
         raise Moved("the tail was compacted in the meantime")
+    if len(located) > count_max:
+        return None
     wanted: dict[PartitionKey, list[OffsetRange]] = {
         partition: list(group) for partition, group in groupby(sorted(ranges), key=attrgetter("partition"))
     }
     whole: list[LocatedSlice] = []
     cuts: list[Coroutine[Any, Any, list[LocatedSlice]]] = []
-    for found in {(found.slice.partition, found.slice.base_offset): found for found in located}.values():
+    unique = {(found.slice.partition, found.slice.base_offset): found for found in located}
+    for at, found in enumerate(unique.values(), 1):
+        if at % _AT_ONCE == 0:
+            await asyncio.sleep(0)
         piece = found.slice
         parts = [range_ for range_ in wanted[piece.partition] if _overlaps(range_, piece)]
         if any(range_.start <= piece.base_offset and piece.end_offset <= range_.end for range_ in parts):
@@ -54,7 +70,11 @@ def _overlaps(range_: OffsetRange, piece: Slice) -> bool:
 async def _parts(located: LocatedSlice, ranges: Sequence[OffsetRange], store: ObjectStore) -> list[LocatedSlice]:
     piece = located.slice
     (view,) = await store.read(located.object_key, [ByteRange(piece.position, piece.position + piece.length)])
-    return [located._replace(slice=part) for part in cut(piece, view, ranges)]
+    try:
+        return [located._replace(slice=part) for part in cut(piece, view, ranges)]
+    except Corrupt as error:
+        place = f"partition {partition_index(piece.partition)} from offset {piece.base_offset} on, object {located.object_key}"
+        raise Damaged(f"the log is damaged: {place}: {error}") from error
 
 
 def portions(

@@ -48,18 +48,20 @@ def tail_of(
 
 
 def choose(
-    pieces: Iterable[Piece], tail: Sequence[OffsetRange], *, made_after_ms: int
+    pieces: Iterable[Piece], tail: Sequence[OffsetRange], *, made_after_ms: int, now_ms: int
 ) -> tuple[list[Piece], list[OffsetRange]]:
     """Return the pieces to keep, and the offsets of the tail that none of them has: those of one new piece.
 
-    A piece fits if all its offsets are in the tail and it was made after `made_after_ms`. Pieces that are neither full nor larger than what
+    A piece fits if all its offsets are in the tail, and it was made after `made_after_ms` and not later than `now_ms`: after a step back of
+    the clock, nobody knows how old a piece of the future is. Pieces that are neither full nor larger than what
     is new are written again together with it: there are at most about log2(offsets) of them, and each record is written about as often.
     """
     of_partition = {range_.partition: range_ for range_ in tail}
     kept = [
         piece
         for piece in pieces
-        if piece.made_ms > made_after_ms and all(_has(of_partition.get(part.partition), part) for part in piece.ranges)
+        if made_after_ms < piece.made_ms <= now_ms
+        and all(_has(of_partition.get(part.partition), part) for part in piece.ranges)
     ]
     kept.sort(key=lambda piece: (piece.is_full, piece.offset_count), reverse=True)
     missing = _without(tail, [part for piece in kept for part in piece.ranges])

@@ -85,7 +85,7 @@ class Views(Generic[T]):
             Overloaded: compaction is too far behind.
             Invalid: the stream's settings name no usable schema for its values.
             Conflict: the table's columns are not ours.
-            Corrupt: an object of the log contradicts its checksums.
+            Damaged: an object of the log contradicts its checksums.
             Unavailable: a store did not answer within the deadline.
             Any exception of `finish`.
         """
@@ -135,8 +135,9 @@ class Views(Generic[T]):
         bounds = await self._metadata.log.bounds(partitions)
         ends = {} if table is None else read_applied_tasks(table.metadata.properties).ends
         tail = tail_of(ends, compacted, bounds) if _is_enabled(stream) else []
-        made_after_ms = self._now_ms() - self._settings.reuse_ms
-        kept, missing = choose(self._pieces.get(number, ()), tail, made_after_ms=made_after_ms)
+        now_ms = self._now_ms()
+        known, made_after_ms = self._pieces.get(number, ()), now_ms - self._settings.reuse_ms
+        kept, missing = choose(known, tail, made_after_ms=made_after_ms, now_ms=now_ms)
         if missing:
             async with self._places:
                 try:

@@ -188,8 +188,11 @@ class BlockingCommit(Protocol):
     def commit(self, commit: ObjectCommit) -> ObjectCommitted:
         """Commit in the calling thread, which is not the event loop's. Wakes nobody in this process."""
 
-    def announce(self, position: int) -> None:
-        """Wake this process's callers of `wait`; called on the event loop once the caller has applied the commit with this log position."""
+    def announce(self, position: int, *, is_applied: bool) -> None:
+        """Tell this process's callers of `wait` that the log has reached `position`, that of a commit; called on the event loop.
+
+        `is_applied`: the process's follower has applied the commit and needs no wake-up. Then callers return up to a poll interval later.
+        """
 
 
 class CommitLog(Protocol):
@@ -266,10 +269,10 @@ class CommitLog(Protocol):
         compaction tasks are forbidden by `ObjectRegister.forbid`.
         """
 
-    async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+    async def slices(self, ranges: Collection[OffsetRange], *, count_max: int | None = None) -> list[LocatedSlice]:
         """Return the slices and segments of the index that overlap the ranges, by partition and offset, as of now.
 
-        Absent partitions and offsets below a start offset are left out.
+        Absent partitions and offsets below a start offset are left out. `count_max`: the first ones only; None: all.
         """
 
     async def swap(self, swap: Swap) -> int:

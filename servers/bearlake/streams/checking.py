@@ -26,6 +26,7 @@ from bearlake.records.batch import COMPRESSION_MASK
 from bearlake.records.compression import Scratch
 from bearlake.streams.configs import StreamRules
 from bearlake.streams.schema_rules import SchemaRules
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.streams.turns import TurnBudget
 from bearlake.streams.validation.examining import Examination, Missing, TooManySchemas, Views
 from bearlake.streams.validation.known import KnownSchemas
@@ -161,16 +162,23 @@ def _validate(opened: record_codec.Opened, examination: Examination) -> None:
 class Checks:
     """Checks batches for one server. Use it from the event loop's thread only."""
 
-    def __init__(self, settings: CheckSettings, schemas: SchemaStore | None = None) -> None:
-        """`schemas`: the registry, for streams whose records are validated by their schemas. None: there are no such streams."""
+    def __init__(
+        self, settings: CheckSettings, schemas: SchemaStore | None = None, compiler: SchemaCompiler | None = None
+    ) -> None:
+        """`schemas`: the registry, for streams whose records are validated by their schemas. None: there are no such streams.
+
+        `compiler`: for values of Protobuf schemas. None: they are refused where values are decoded.
+        """
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="check-records")
-        self._known = None if schemas is None else KnownSchemas(schemas, settings.schemas, self.off_loop)
+        self._known = None if schemas is None else KnownSchemas(schemas, settings.schemas, self.off_loop, compiler)
         self.budget = TurnBudget(settings.loop_bytes_max)
         """Uncompressed bytes of batches that may be checked and read on the event loop."""
 
     def close(self) -> None:
         """Shut down without waiting; pending results are discarded."""
+        if self._known is not None:
+            self._known.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def at_once(self, batch: Buffer, attributes: int, rules: StreamRules, known: Checked) -> BearlakeError | bool:
@@ -292,6 +300,7 @@ class Checks:
         """Return views that are complete for the ids of a batch. Raises `Unavailable`, `Overloaded`."""
         known = self._known
         assert known is not None
-        key = None if schemas.key is None else await known.find(schemas.key, missing.key_ids, since)
-        value = None if schemas.value is None else await known.find(schemas.value, missing.value_ids, since)
+        wanted = (schemas.key, missing.key_ids), (schemas.value, missing.value_ids)
+        found = iter(await known.find([(part, ids) for part, ids in wanted if part is not None], since))
+        key, value = (None if part is None else next(found) for part, _ in wanted)
         return Views(key=key, value=value, is_final=True)

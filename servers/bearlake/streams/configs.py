@@ -205,7 +205,7 @@ ALL: tuple[Config, ...] = (
         _S,
         "none",
         "What servers check of a value before they store it. id: it begins with the id of a schema of table.value.subjects. value: it can"
-        " also be decoded with that schema (Avro only).",
+        " also be decoded with that schema (Avro and Protobuf).",
         choices=("none", "id", "value"),
     ),
     Config("segment.bytes", _I, "1073741824", _NO_DISK, 14),

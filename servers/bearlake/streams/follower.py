@@ -157,10 +157,10 @@ class Follower:
             await policy.refresh()
         self._is_policy_changed = False
 
-    def committed(self, ref: ObjectRef, result: ObjectCommitted) -> None:
-        """Apply this server's own commit at once if it is the next entry; otherwise the log delivers it later.
+    def committed(self, ref: ObjectRef, result: ObjectCommitted) -> bool:
+        """Apply this server's own commit at once if it is the next entry, and return whether it is applied.
 
-        So it does if the entry may have transaction changes, which the result of a commit does not have.
+        Otherwise the log delivers it later. So it does if the entry may have transaction changes, which a commit's result does not have.
         """
         self._advance_head(result.position)
         if result.position == self._tail.position + 1 and not result.is_transactional:
@@ -174,3 +174,4 @@ class Follower:
             self._tail.apply(entry)
             if self._catalog.position == result.position - 1:
                 self._catalog.reached(result.position)  # this entry changes no stream
+        return self._tail.position >= result.position

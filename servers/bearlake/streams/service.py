@@ -52,10 +52,12 @@ from bearlake.streams.internal_topics import KafkaTopics
 from bearlake.streams.management import Management
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.outcomes import Seen
+from bearlake.streams.own_writes import OwnWrites
 from bearlake.streams.principal import Authorizer, Principal, client_of
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.reservations import Reservation
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.streams.shares import ConfiguredTerms
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
@@ -129,16 +131,16 @@ class Streams(Management):
         on_fenced: Callable[[], None] = lambda: None,
         on_unknown: Callable[[], None] | None = None,
         tenure: Tenure | None = None,
+        compiler: SchemaCompiler | None = None,
     ) -> None:
         """Wire up the parts of the stream service; `start` loads them.
 
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
         `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules. `audit`: its log.
-        `server_count`: the live servers that clients use, among which quotas are divided.
-        `peers`: the servers that coordinate groups; None: this server coordinates all groups.
-        `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
-        servers declare count.
+        `server_count`: live servers, among which quotas are divided. `peers`: those that coordinate groups; None: this server alone.
+        `tenure`: tracks this server's own lapses; the caller closes it. None: no heartbeats, and only lapses that others declare count.
+        `compiler`: compiles Protobuf schemas for validation; the caller closes it. None: `schema.validation=value` refuses such values.
         """
         settings = self.settings = settings or StreamsSettings()
         self.server = server
@@ -147,14 +149,15 @@ class Streams(Management):
         self.access = AccessControl(metadata.access, access, audit)
         quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
         super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
-        self.checks = Checks(settings.checks, metadata.schemas)
+        self.checks = Checks(settings.checks, metadata.schemas, compiler)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         self._open_reads(store)
         self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
         self._owns_tenure = tenure is None
         self.tenure = tenure or Tenure(metadata.servers, server)
-        self.transactions = TransactionService(metadata, settings.transactions)
+        self.own_writes = OwnWrites(self.catalog)
+        self.transactions = TransactionService(metadata, settings.transactions, self.own_writes.ended)
         self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
         """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
         self._open_groups(peers or Alone(server))
@@ -341,9 +344,11 @@ class Streams(Management):
     ) -> list[Fetched]:
         """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first.
 
-        `is_committed` is for Kafka's clients, which choose between committed records and all. For all others (None), only committed
-        records exist: a partition ends at its last stable offset.
+        `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, the fetch sees what
+        this server has acknowledged.
         """
+        if wait_ms <= 0:
+            await self.own_writes.shown()
         found = await self._reader.fetch(
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
         )
@@ -362,10 +367,10 @@ class Streams(Management):
 
     # -- internals -----------------------------------------------------------------------------------------------
 
-    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> None:
-        # Cache the bytes before the index points at them, so that a woken reader finds both.
-        self._cache.add(ref, buffer, result.slices)
-        self._follower.committed(ref, result)
+    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
+        self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
+        self.own_writes.committed(result.position)
+        return self._follower.committed(ref, result)
 
     def _knows(self, partition: PartitionKey) -> bool:
         return self.catalog.peek_number(stream_number(partition)) is not None

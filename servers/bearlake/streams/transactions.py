@@ -96,9 +96,13 @@ class _Concerned:
 class TransactionService:
     """One server's access to transactional ids. Every method raises `TransactionRefusal`, `Unavailable` and `Overloaded`."""
 
-    def __init__(self, metadata: Metadata, settings: TransactionSettings) -> None:
+    def __init__(
+        self, metadata: Metadata, settings: TransactionSettings, on_ended: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_ended` is called when a transaction was ended here."""
         self._metadata = metadata
         self._store = metadata.transactions
+        self._on_ended = on_ended
         self.settings = settings
         self.is_used = False
         """Whether this server knows that the deployment has, or had, a transactional id."""
@@ -300,6 +304,7 @@ class TransactionService:
                 try:
                     if isinstance(step, End):
                         row = await self._store.end(row, version, is_commit=step.is_commit)
+                        self._on_ended()
                     else:
                         row = await self._store.put(row, version)
                 except Conflict:

@@ -40,6 +40,9 @@ from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
 
+TICK_S = 0.001
+"""Shortest timer (s). uvloop rounds the time of a timer to ms, and calls it at once if nothing is left: the event loop would spin."""
+
 
 class Writer:
     """One server's write path. Use it from the event loop's thread only."""
@@ -53,11 +56,13 @@ class Writer:
         clock: Clock,
         random_source: random.Random,
         seen: outcomes.Seen,
-        on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], None],
+        on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], bool],
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
     ) -> None:
-        """`on_committed` receives every committed object and owns its buffer; `on_fenced` runs once when this server is fenced.
+        """`on_committed` receives every committed object and owns its buffer; it returns whether readers see the commit now.
+
+        `on_fenced` runs once when this server is fenced.
 
         `on_unknown` runs instead when the store has not answered a commit for `commit_unknown_ms_max`, or a bug ended a write.
         `seen` holds the newest log position that this server knows.
@@ -208,7 +213,7 @@ class Writer:
             self._flush(self._take_open(), reason)
 
     def _arm_linger(self, wait_ms: float) -> None:
-        at = self._loop.time() + wait_ms / 1000
+        at = self._loop.time() + max(wait_ms / 1000, TICK_S)
         if self._linger_timer is not None:
             if self._linger_at <= at:
                 return
@@ -277,9 +282,9 @@ class Writer:
                 return
             others = outcomes.count(result, size)
             if result.position:
-                self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
-                if here is not None:
-                    here.announce(result.position)  # now, so that the follower need not read the entry
+                is_applied = self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
+                if here is not None:  # now, so that the follower need not read the entry
+                    here.announce(result.position, is_applied=is_applied)
             if OutcomeKind.UNSURE in others:
                 await self._seen.read_head()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)

@@ -18,7 +18,7 @@ class WriterSettings:
     """Longest wait (ms) for more batches after an object's first: 250 suits object stores (4 PUTs/s per server), 5 local disks."""
     gather_ms: float = 0.5
     """Longest pause (ms) between a flush and an immediate next flush: clients that were just answered send their next batches in this time.
-    If they do, the pause saves up to half of the objects and commits; if not, it adds latency."""
+    If they do, the pause saves up to half of the objects and commits; if not, it adds latency, up to 1 ms: timers tick in milliseconds."""
     gather_batches_min: int = 8
     """Fewest batches in a flush that the pause `gather_ms` follows: after fewer, too few clients are expected to send again."""
     flush_when_idle: bool = True

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -25,7 +25,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableRequirement, TableUpdate, ValidatableTableRequirement
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import URL, create_engine, delete, event, make_url
+from sqlalchemy import URL, create_engine, delete, event, make_url, or_, select
 from sqlalchemy.exc import InvalidatePoolError, OperationalError, ProgrammingError
 from typing_extensions import override
 
@@ -37,6 +37,9 @@ from bearlake.table.io import StoreFileIO
 from bearlake.table.light import lighten
 from bearlake.table.rest_catalog import BoundedRestCatalog
 from bearlake.table.settings import TableSettings
+
+_DEPTH_MAX: Final = 20
+"""Folders around a new table's folder in which another table is looked for."""
 
 
 def open_catalog(settings: TableSettings, file_properties: Mapping[str, str]) -> Catalog:
@@ -162,6 +165,21 @@ class ConditionalCatalog(SqlCatalog, Catalog):
         """Return the current metadata locations in the folder `key`. One statement."""
         with self.engine.connect() as connection:
             return [row[2] for row in connection.execute(self.creations.under(key)) if row[2] is not None]
+
+    def is_place_taken(self, base: str, key: str) -> bool:
+        """Return whether the metadata of some table lies in the folder `key` of `base`, or the folder in that of a table. One statement.
+
+        `base`: the place of a store without scheme and slash at the end, since engines write it in several ways; empty: our own store.
+        """
+        parts = key.strip("/").split("/")
+        around = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)][-_DEPTH_MAX:]
+        named = [f"{base}/{key.strip('/')}/", *(f"{base}/{folder}/metadata/" for folder in around)]
+        column = IcebergTables.metadata_location
+        statement = select(column).where(
+            IcebergTables.catalog_name == self.name, or_(*(column.contains(place, autoescape=True) for place in named))
+        )
+        with self.engine.connect() as connection:
+            return connection.execute(statement.limit(1)).first() is not None
 
     def close(self) -> None:
         """Close the connections."""

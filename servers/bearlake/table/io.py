@@ -9,6 +9,7 @@ PyIceberg creates its own `FileIO` objects from a class name and text properties
 """
 
 import asyncio
+import gzip
 import io
 import itertools
 import re
@@ -24,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from typing_extensions import override
 
-from bearlake.errors import AlreadyExists, Invalid, NotFound, Unavailable
+from bearlake.errors import AlreadyExists, Invalid, NotFound, TooLarge, Unavailable
 from bearlake.objects import ByteRange, ObjectStore
 
 T = TypeVar("T")
@@ -33,6 +34,10 @@ BRIDGE_PROPERTY: Final = "bearlake.bridge"
 """Catalog property with the number of the bridge for its files."""
 METADATA_SUFFIXES: Final = (".avro", ".metadata.json")
 """Suffixes of Iceberg's metadata files."""
+_TABLE_METADATA: Final = (".metadata.json", ".metadata.json.gz")
+_COMPRESSED: Final = (".gz.metadata.json", ".metadata.json.gz")
+_OWN_PREFIX: Final = "table/"
+"""Folder of the tables of streams, whose metadata grows with their schemas."""
 RANGE_BYTES: Final = 1 << 20
 """Smallest read (bytes) from a large file."""
 WHOLE_BYTES_MAX: Final = 8 << 20
@@ -51,6 +56,11 @@ class Locations:
 
     def __init__(self, *urls: str) -> None:
         self._bases = [_normal(url).rstrip("/") + "/" if _normal(url) != "memory:///" else "memory:///" for url in urls]
+
+    @property
+    def base(self) -> str:
+        """The store's first URL without scheme and slash at the end."""
+        return self._bases[0].partition("://")[2].rstrip("/")
 
     def location(self, key: str) -> str:
         """Return the location of an object."""
@@ -102,6 +112,8 @@ class StoreBridge:
         self._files_bytes = 0
         self._files_bytes_max = cache_bytes_max
         self._files_lock = threading.Lock()
+        self.other_metadata_bytes_max: int | None = None
+        self.own_prefix: str | None = _OWN_PREFIX
         self.name = str(next(_numbers))
         _bridges[self.name] = self
 
@@ -112,6 +124,18 @@ class StoreBridge:
     def add_root(self, root: "StoreBridge") -> None:
         """Let files at the locations of another store be used too, through its bridge. The caller closes `root`."""
         self._roots = (*self._roots, root)
+
+    def limit_metadata_of_others(self, bytes_max: int) -> None:
+        """Bound metadata files outside of our folder for tables, uncompressed; those of the roots, too."""
+        self.other_metadata_bytes_max = bytes_max
+        for root in self._roots:
+            root.other_metadata_bytes_max, root.own_prefix = bytes_max, None
+
+    def metadata_bytes_max(self, key: str) -> int | None:
+        """Return how many bytes a file may have, uncompressed; None: any number."""
+        if not key.endswith(_TABLE_METADATA) or (self.own_prefix is not None and key.startswith(self.own_prefix)):
+            return None
+        return self.other_metadata_bytes_max
 
     def at(self, location: str) -> "StoreBridge":
         """Return the bridge of the store with this location: this one, unless only a root has it."""
@@ -253,11 +277,25 @@ class StoreInput(InputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:
-        """Return the file as a stream; a small file is read at once."""
+        """Return the file as a stream; a small file is read at once. Raises `TooLarge` for metadata beyond its limit."""
+        if (limit := self._bridge.metadata_bytes_max(self._key)) is not None:
+            return io.BytesIO(self._bounded(limit))
         content = self._bridge.whole(self._key)
         if content is not None:
             return io.BytesIO(content)
         return io.BufferedReader(_Ranged(self._bridge, self._key, self._bridge.size(self._key)), RANGE_BYTES)
+
+    def _bounded(self, bytes_max: int) -> bytes:
+        size = len(self)
+        if size > bytes_max:
+            raise TooLarge(f"the metadata file {self._key}", size, bytes_max)
+        content = self._bridge.whole(self._key) or self._bridge.read(self._key, 0, size)
+        if self._key.endswith(_COMPRESSED):
+            with gzip.open(io.BytesIO(content)) as stream:  # of any number of parts, as readers expand them
+                expanded = len(stream.read(bytes_max + 1))
+            if expanded > bytes_max:
+                raise TooLarge(f"the metadata file {self._key}, uncompressed,", expanded, bytes_max)
+        return content
 
 
 class _Ranged(io.RawIOBase):

@@ -1,8 +1,8 @@
 """Which columns a reader of the log gets, in Arrow: those of Kafka's records, or those of the stream's table.
 
 Rows come from two places, and look the same afterwards: from data files (`read_group`), and from record batches that were decoded as
-compaction decodes them (`Columns.of`). A row's `_value` among the table's columns is null where the table has none either: where the typed
-columns give it back. Among Kafka's columns, the value is always complete (I6).
+compaction decodes them (`Columns.of`). A row's `_value` or `_key` among the table's columns is null where the table has none either: where
+the typed columns give it back. Among Kafka's columns, both are always complete (I6).
 
 Pure functions for a thread. Source: Spark, "Structured Streaming + Kafka Integration Guide" (names and types of Kafka's columns).
 """
@@ -19,6 +19,7 @@ from bearlake.objects import ByteRange
 from bearlake.table import rows as table_rows
 from bearlake.table.column_arrow import arrow_field, scatter
 from bearlake.table.column_book import ColumnBook
+from bearlake.table.column_tree import Column
 from bearlake.table.footer import UNREADABLE, Footer
 from bearlake.table.schema import (
     ARROW_SCHEMA,
@@ -26,6 +27,7 @@ from bearlake.table.schema import (
     ERROR,
     HEADERS,
     KEY,
+    KEY_SCHEMA_ID,
     OFFSET,
     PARTITION_ID,
     SCHEMA_ID,
@@ -33,7 +35,7 @@ from bearlake.table.schema import (
     VALUE,
 )
 from bearlake.table.sparse import SparseFile
-from bearlake.table.typed_rows import IS_ELIDED, file_schema, restored
+from bearlake.table.typed_rows import IS_ELIDED, IS_KEY_ELIDED, file_schema, restored
 from bearlake.table.writer import Rows
 
 ArrowSchema: TypeAlias = pa.Schema
@@ -48,6 +50,10 @@ _SOURCES: Final = {
     "timestampType": BATCH,
     "headers": HEADERS,
 }
+_TYPED_ONLY: Final = {SCHEMA_ID: pa.int32(), ERROR: pa.string(), KEY_SCHEMA_ID: pa.int32()}
+"""Our columns that only tables with typed columns have."""
+_LEFT_OUT: Final = ((IS_ELIDED, VALUE), (IS_KEY_ELIDED, KEY))
+"""Which column of rows in memory says where a file leaves out which of ours."""
 _LOG_APPEND_TIME_SHIFT = 3
 _MILLISECOND_US = 1000
 
@@ -125,9 +131,10 @@ class Columns:
         self._is_typed = is_typed
         self._names = frozenset(schema.names)
         self._book = book
-        typed = () if book is None else book.columns
-        self._typed = [column for column in typed if column.name in self._names] if is_typed else []
-        known = {*ARROW_SCHEMA.names, SCHEMA_ID, ERROR, *(column.name for column in typed)}
+        parts = _parts(book)
+        self._typed = [[column for column in part if is_typed and column.name in self._names] for part in parts]
+        """The wanted typed columns of values, and of keys."""
+        known = {*ARROW_SCHEMA.names, *_TYPED_ONLY, *(column.name for part in parts for column in part)}
         unknown = self._names - (known if is_typed else {*_SOURCES, "topic"})
         if unknown:
             raise Conflict(f"stream {topic} has no column {', '.join(sorted(unknown))}")
@@ -135,21 +142,28 @@ class Columns:
     def own_names(self, bounds: Bounds) -> frozenset[str]:
         """Return the names of our columns that are needed for rows within the bounds."""
         if self._is_typed:
-            wanted = self._names & {*ARROW_SCHEMA.names, SCHEMA_ID, ERROR}
+            wanted = self._names & {*ARROW_SCHEMA.names, *_TYPED_ONLY}
         else:
             wanted = frozenset(source for name, source in _SOURCES.items() if name in self._names)
         times = {TIMESTAMP} if bounds.since_us is not None or bounds.until_us is not None else set()
         return frozenset({*wanted, *times, *table_rows.KEY_COLUMNS})
 
     @property
-    def needs_values(self) -> bool:
-        """Whether values are needed that data files leave out."""
-        return not self._is_typed and VALUE in self.own_names(Bounds(0, 0, 0))
+    def completed(self) -> frozenset[str]:
+        """Those of our columns that are needed complete, although data files may leave out some of their values."""
+        return frozenset() if self._is_typed else self.own_names(Bounds(0, 0, 0)) & {VALUE, KEY}
 
     def typed_names(self, book: ColumnBook) -> frozenset[str]:
         """Return the names of the needed typed columns that rows with this book have."""
-        sources = {column.source for column in self._typed}
-        return frozenset(column.name for column in book.columns if column.source in sources)
+        return frozenset(column.name for part in self._present(book) for column in part)
+
+    def _present(self, book: ColumnBook | None) -> list[list[Column]]:
+        """Return the needed typed columns of values, and of keys, that rows with this book have."""
+        sources = [{column.source for column in part} for part in self._typed]
+        return [
+            [column for column in part if column.source in found]
+            for part, found in zip(_parts(book), sources, strict=True)
+        ]
 
     def of(self, rows: Rows, bounds: Bounds, book: ColumnBook | None) -> Selected:
         """Return the rows within the bounds. `rows`: at least the needed columns, sorted by key. `book`: their typed columns.
@@ -158,9 +172,10 @@ class Columns:
             Conflict: a value does not fit the type that the schema gives its column.
         """
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        if IS_ELIDED in table.column_names and VALUE in self._names:
-            values = pc.if_else(table[IS_ELIDED], None, table[VALUE])
-            table = table.set_column(table.column_names.index(VALUE), ARROW_SCHEMA.field(VALUE), values)
+        for flag, name in _LEFT_OUT:
+            if flag in table.column_names and name in self._names:
+                kept = pc.if_else(table[flag], None, table[name])
+                table = table.set_column(table.column_names.index(name), ARROW_SCHEMA.field(name), kept)
         table, next_offset = _within(table, bounds)
         if not table.num_rows:
             return Selected([], next_offset)
@@ -188,31 +203,36 @@ class Columns:
         return pc.bit_wise_and(pc.shift_right(attributes, _LOG_APPEND_TIME_SHIFT), 1)
 
     def _typed_columns(self, table: pa.Table, book: ColumnBook | None) -> list[Any]:
-        typed = self._scattered(table, book)
-        missing = {SCHEMA_ID: pa.int32(), ERROR: pa.string()}
+        typed: dict[str, Any] = {}
+        for goals, fields in zip(self._typed, self._present(book), strict=True):
+            typed |= _scattered(table, fields, goals)
         columns = []
         for name in self._schema.names:
             if name in typed:
                 columns.append(typed[name])
-            elif name in missing and name not in table.column_names:
-                columns.append(pa.nulls(table.num_rows, missing[name]))
+            elif name in _TYPED_ONLY and name not in table.column_names:
+                columns.append(pa.nulls(table.num_rows, _TYPED_ONLY[name]))
             else:
                 columns.append(table[name])
         return columns
 
-    def _scattered(self, table: pa.Table, book: ColumnBook | None) -> dict[str, Any]:
-        """Return the typed columns by name: null where the rows' book has none for them."""
-        if not self._typed:
-            return {}
-        fields = [] if book is None else [column for column in book.columns if column.name in self.typed_names(book)]
-        if not fields:
-            return {column.name: pa.nulls(table.num_rows, arrow_field(column).type) for column in self._typed}
-        arrays = [
-            pa.concat_arrays([*table[column.name].chunks, pa.array([], table[column.name].type)]) for column in fields
-        ]  # without the offset of a slice
-        struct = pa.StructArray.from_arrays(arrays, fields=[arrow_field(column) for column in fields])
-        found = scatter(struct, fields, self._typed)
-        return dict(zip((column.name for column in self._typed), found, strict=True))
+
+def _parts(book: ColumnBook | None) -> list[Sequence[Column]]:
+    """Return the typed columns of values, and of keys."""
+    if book is None:
+        return [(), ()]
+    return [book.columns, () if book.key is None else book.key.columns]
+
+
+def _scattered(table: pa.Table, fields: Sequence[Column], goals: Sequence[Column]) -> dict[str, Any]:
+    """Return the typed columns `goals` by name, from those that the rows have: null where there is none for them."""
+    if not fields:
+        return {column.name: pa.nulls(table.num_rows, arrow_field(column).type) for column in goals}
+    arrays = [
+        pa.concat_arrays([*table[column.name].chunks, pa.array([], table[column.name].type)]) for column in fields
+    ]  # without the offset of a slice
+    struct = pa.StructArray.from_arrays(arrays, fields=[arrow_field(column) for column in fields])
+    return dict(zip((column.name for column in goals), scatter(struct, fields, goals), strict=True))
 
 
 def ranges_of(footer: Footer, group: int, columns: Columns, bounds: Bounds) -> list[ByteRange]:
@@ -236,7 +256,8 @@ def read_group(file: SparseFile, footer: Footer, group: int, columns: Columns, b
         if typed is not None and _is_restored(footer, group, columns):
             names = file_schema(typed.columns.book).names
             rows = restored(table_rows.read_columns(file, footer, group, names), typed, group)
-            return columns.of(rows.drop_columns([IS_ELIDED]), bounds, book)
+            flags = [flag for flag, _ in _LEFT_OUT if flag in rows.column_names]
+            return columns.of(rows.drop_columns(flags), bounds, book)
         rows = table_rows.read_columns(file, footer, group, sorted(_names(footer, columns, bounds)))
         return columns.of(rows, bounds, book)
     except UNREADABLE as error:
@@ -254,14 +275,19 @@ def first_at(batches: Sequence[pa.RecordBatch], timestamp_ms: int) -> int | None
 
 
 def _is_restored(footer: Footer, group: int, columns: Columns) -> bool:
-    return footer.typed is not None and columns.needs_values and not footer.typed.has_values(group)
+    typed, completed = footer.typed, columns.completed
+    if typed is None:
+        return False
+    return (VALUE in completed and not typed.has_values(group)) or (KEY in completed and not typed.has_keys(group))
 
 
 def _names(footer: Footer, columns: Columns, bounds: Bounds) -> Collection[str]:
     typed = footer.typed
     own = columns.own_names(bounds)
     if typed is None:
-        return own - {SCHEMA_ID, ERROR}
+        return own - _TYPED_ONLY.keys()
+    if typed.columns.book.key is None:
+        own -= {KEY_SCHEMA_ID}
     return own | columns.typed_names(typed.columns.book)
 
 

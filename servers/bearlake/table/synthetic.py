@@ -141,8 +141,9 @@ def _add_snapshot(document: dict[str, Any], tail: Tail, number: int, list_locati
     if parent not in (None, _NO_SNAPSHOT):
         snapshot["parent-snapshot-id"] = parent
         known = next(found for found in document["snapshots"] if found["snapshot-id"] == parent)
-        total = int(known.get("summary", {}).get("total-records", 0))
-        summary["total-records"] = str(total + row_count)
+        total = known.get("summary", {}).get("total-records", "0")
+        if str(total).isdecimal():  # another engine may have written anything into the SQL catalog
+            summary["total-records"] = str(int(total) + row_count)
     document.setdefault("snapshots", []).append(snapshot)
     document.setdefault("snapshot-log", []).append({"snapshot-id": number, "timestamp-ms": now_ms})
     document["current-snapshot-id"] = number

@@ -73,7 +73,11 @@ REGISTRY_CACHE_BYTES = gauge("bearlake_registry_cache_bytes", "Bytes of schema t
 REGISTRY_CACHE_BYTES_MAX = gauge("bearlake_registry_cache_bytes_limit", "Limit of the bytes of cached texts.")
 REGISTRY_CACHE_HITS = counter("bearlake_registry_cache_hits_total", "Cache hits of schemas by id.")
 REGISTRY_CACHE_MISSES = counter("bearlake_registry_cache_misses_total", "Cache misses of schemas by id.")
-REGISTRY_WORK = gauges("bearlake_registry_work", "Open requests for child processes: schemas, values.", "kind")
+REGISTRY_WORK = gauges(
+    "bearlake_registry_work",
+    "Open requests for child processes: schemas, values, and schemas by which records are checked (checks).",
+    "kind",
+)
 REGISTRY_WORK_MAX = gauges("bearlake_registry_work_limit", "Limit of requests for child processes.", "kind")
 REGISTRY_WORK_BYTES = gauges("bearlake_registry_work_bytes", "Size of open requests for child processes.", "kind")
 REGISTRY_WORK_BYTES_MAX = gauges(

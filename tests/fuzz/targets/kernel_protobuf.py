@@ -2,21 +2,20 @@
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any
 
-from bearlake.kernel import TypedOutcome, TypedSource, fallback
+from bearlake.kernel import TypedOutcome
 from bearlake.table.typed import protobuf
 from bearlake.table.typed.model import TypedColumns
+from bearlake.table.typed.protobuf_types import MessageTypes
 from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, files_of
-from fuzz.target import Choices, Target, exact, outcome
-from fuzz.targets.kernel import ERRORS, native
+from fuzz.target import Choices, Target
+from fuzz.typed_format import BYTES_MAX, TypedFormat, both, cut
 
 ONEOFS = """syntax = "proto3"; message M { oneof o { L a = 1; L b = 2; int32 c = 3; } R r = 4; repeated L d = 5; }
   message L { repeated int32 n = 1; map<string, N> m = 2; L2 l = 3; } message L2 { repeated string s = 1; }
   message N { repeated N n = 1; repeated L2 l = 2; } message R { R r = 1; string s = 2; }"""
 """Lists in members of a oneof, in pieces and in each other."""
-PATHS = [(PROTO3, 0), (PROTO2, 0), (PROTO2, 3), (PROTO2, 5), (PROTO2, 2), (PROTO2, 4), (ONEOFS, 0)]
-BYTES_MAX = 1 << 20
+PATHS = [(PROTO3, 0), (PROTO2, 0), (PROTO2, 3), (PROTO2, 5), (PROTO2, 2), (PROTO2, 4), (PROTO2, 6), (ONEOFS, 0)]
 
 
 def _all_columns() -> Iterator[TypedColumns]:
@@ -28,39 +27,8 @@ def _all_columns() -> Iterator[TypedColumns]:
 COLUMNS = list(_all_columns())
 
 
-def _offsets(ends: list[int]) -> bytes:
-    return b"".join(end.to_bytes(4, "little") for end in (0, *ends))
-
-
-def _plain(answer: Any) -> Any:
-    if isinstance(answer, memoryview):
-        return bytes(answer)
-    return [_plain(part) for part in answer] if isinstance(answer, list | tuple) else answer
-
-
-def _decoded(columns: TypedColumns, ends: list[int], content: bytes, skip: int, is_verified: int, limit: int) -> Any:
-    """Decode the values with both kernels."""
-    answers = []
-    for module, hold in ((native, exact), (fallback, bytes)):
-        arguments = (None, hold(_offsets(ends)), hold(content), 0, len(ends), skip, is_verified, limit)
-        answers.append(_plain(outcome(ERRORS, module.decode_protobuf, columns.nodes, columns.wires, *arguments)))
-    assert answers[0] == answers[1], f"native {answers[0]!r:.300}, Python {answers[1]!r:.300}"
-    return answers[1]
-
-
-def _encoded(columns: TypedColumns, sources: list[TypedSource]) -> Any:
-    """Encode the columns with both kernels."""
-    answers = []
-    for module, hold in ((native, exact), (fallback, bytes)):
-        held = [
-            TypedSource(start, length, *(buffer if buffer is None else hold(buffer) for buffer in buffers))  # type: ignore[arg-type]
-            for start, length, *buffers in sources
-        ]
-        answers.append(
-            _plain(outcome(ERRORS, module.encode_protobuf, columns.nodes, columns.wires, held, hold(b"\0\1")))
-        )
-    assert answers[0] == answers[1], f"native {answers[0]!r:.300}, Python {answers[1]!r:.300}"
-    return answers[1]
+PROTOBUF = TypedFormat("protobuf", [(columns.nodes, columns.wires) for columns in COLUMNS])
+TYPES = [MessageTypes(files_of(schema)) for schema in (PROTO3, PROTO2, ONEOFS)]
 
 
 def messages(data: bytes) -> object:
@@ -68,33 +36,32 @@ def messages(data: bytes) -> object:
     choices = Choices(data)
     columns, limit = choices.of(COLUMNS), choices.of((BYTES_MAX, BYTES_MAX, 200, 2000))
     skip, cuts = choices.of((0, 0, 0, 1, 5)), [choices.byte() for _ in range(choices.byte() % 4)]
-    content = choices.rest
-    ends = [*sorted(cut % (len(content) + 1) for cut in cuts), len(content)]
-    answers = [_decoded(columns, ends, content, skip, is_verified, limit) for is_verified in (0, 1)]
+    schema, found = (columns.nodes, columns.wires), cut(choices.rest, cuts)
+    answers = [PROTOBUF.decoded(schema, None, found, skip, is_verified, limit) for is_verified in (0, 1)]
     assert answers[0] == answers[1], f"marks {answers[0]!r:.300}, proof {answers[1]!r:.300}"
-    statuses, slots = answers[1]
-    if isinstance(statuses, type):
-        return statuses.__name__
-    again = _encoded(columns, [TypedSource(0, length, *buffers) for length, _, *buffers in slots])
-    found = [TypedOutcome(status & 255).name for status in memoryview(statuses).cast("i")]
-    return found, type(again[0]).__name__
+    return PROTOBUF.again(schema, answers[1])
 
 
-def hostile_columns(data: bytes) -> object:
-    """Encode columns that a Parquet file holds: the input has their sizes, then their bytes."""
+def checked_messages(data: bytes) -> object:
+    """Check messages of any type of a schema."""
     choices = Choices(data)
-    columns = choices.of(COLUMNS)
-    heads = [(choices.byte() % 3, choices.byte() % 40, [choices.byte() for _ in range(3)]) for _ in columns.nodes]
-    rest, at = choices.rest, 0
-    sources = []
-    for start, length, sizes in heads:
-        buffers: list[bytes | None] = []
-        for size in sizes:
-            buffers.append(None if size == 0xFF else rest[at : at + size])
-            at += 0 if size == 0xFF else size
-        sources.append(TypedSource(start, length, *buffers))
-    answer = _encoded(columns, sources)
-    return answer[1][:30] if isinstance(answer[0], type) else "encoded"
+    types, root = choices.of(TYPES), choices.byte()
+    offsets, content, count = cut(choices.rest, [choices.byte() for _ in range(choices.byte() % 3)])
+    roots = (root % len(types.names)).to_bytes(4, "little") * count
+    tables = bytes(types.starts), bytes(types.parts)
+    statuses = both("check_protobuf", *tables, roots, offsets[:-4], offsets[4:], content)
+    return [(status >> 8, TypedOutcome(status & 255).name) for status in memoryview(statuses).cast("i")]
+
+
+def hostile_types(data: bytes) -> object:
+    """Check messages by tables that nobody made."""
+    choices = Choices(data)
+    starts, parts = choices.byte() % 8, choices.byte() % 8
+    numbers = b"".join((choices.byte() % 9).to_bytes(4, "little") for _ in range(starts + 3 * parts))
+    content = choices.rest
+    places = [bytes(4), bytes(4), len(content).to_bytes(4, "little")]
+    answer = both("check_protobuf", numbers[: 4 * starts], numbers[4 * starts :], *places, content)
+    return str(answer)[:60]
 
 
 def _message_seeds() -> Iterator[bytes]:
@@ -110,20 +77,17 @@ def _message_seeds() -> Iterator[bytes]:
         yield bytes([len(PATHS) - 1, 0, 0, 0]) + bytes.fromhex(text)
 
 
-def _column_seeds() -> Iterator[bytes]:
+def _column_values() -> Iterator[list[bytes]]:
     random = Random(1)
-    for at, columns in enumerate(COLUMNS):
+    for at in range(len(COLUMNS)):
         chosen = [case.value for case in CASES if (case.schema, *case.indexes) == PATHS[at % len(PATHS)]] or [b""]
-        parts = random.choices(chosen, k=2)
-        ends = [len(parts[0]), len(parts[0]) + len(parts[1])]
-        arguments = (None, _offsets(ends), b"".join(parts), 0, 2, 0, 0, BYTES_MAX)
-        _, slots = fallback.decode_protobuf(columns.nodes, columns.wires, *arguments)
-        buffers: list[list[Any]] = [[None if part is None else bytes(part) for part in own[2:]] for own in slots]  # type: ignore[arg-type]
-        heads = [
-            bytes([0, column.length, *(0xFF if part is None else len(part) for part in own)])
-            for column, own in zip(slots, buffers, strict=True)
-        ]
-        yield bytes([at]) + b"".join(heads) + b"".join(part or b"" for own in buffers for part in own)
+        yield random.choices(chosen, k=2)
+
+
+def _checked_seeds() -> Iterator[bytes]:
+    for case in CASES:
+        at = (PROTO3, PROTO2).index(case.schema)
+        yield bytes([at, TYPES[at].roots[case.indexes], 0]) + case.value
 
 
 TARGETS = [
@@ -137,9 +101,26 @@ TARGETS = [
     ),
     Target(
         name="kernel protobuf columns",
-        seeds=lambda: list(_column_seeds()),
-        run=hostile_columns,
+        seeds=lambda: list(PROTOBUF.column_seeds(_column_values())),
+        run=PROTOBUF.hostile_columns,
         memory_bytes=1 << 20,
         short_inputs=2000,
+    ),
+    Target(
+        name="kernel protobuf check",
+        seeds=lambda: list(_checked_seeds()),
+        run=checked_messages,
+        memory_bytes=1 << 20,
+        short_inputs=3000,
+    ),
+    Target(
+        name="kernel protobuf types",
+        seeds=lambda: [
+            bytes([2, 1, 0, 1, 1, 1, 0]) + b"\x0a\2\x0a\0",
+            bytes([3, 2, 0, 1, 2, 1, 2, 1, 2, 1, 0]) + b"\x0b\x0c",
+        ],
+        run=hostile_types,
+        memory_bytes=1 << 20,
+        short_inputs=1000,
     ),
 ]

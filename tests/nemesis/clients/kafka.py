@@ -11,7 +11,8 @@ import confluent_kafka
 
 from fixtures.kafka_bounds import bounds
 from nemesis.recording import digest, now
-from nemesis.script import STREAM, Script
+from nemesis.script import CLEANED_TOPIC, STREAM, Script
+from simulator.history.model import KEY_END
 
 KEY_COUNT = 48
 TIMEOUT_S = 15.0
@@ -70,11 +71,18 @@ def produce_short_lived(script: Script) -> None:
     )
 
 
-def _produce(script: Script, kind: str, settings: dict[str, Any], life_s: float | None = None) -> None:
+def produce_keyed(script: Script) -> None:
+    """Run idempotent producers for the topic with key compaction."""
+    _produce(script, "idempotent", {"enable.idempotence": True, **NO_TIMEOUT}, topic=CLEANED_TOPIC)
+
+
+def _produce(
+    script: Script, kind: str, settings: dict[str, Any], life_s: float | None = None, topic: str = STREAM
+) -> None:
     pace, number, life = script.pace(), 0, 0
     while script.is_running:
         life += 1
-        producer = _Producer(script, f"{script.life}-{life}", kind, settings)
+        producer = _Producer(script, f"{script.life}-{life}", kind, settings, topic)
         number = producer.warm_up(number)
         pace.burst()
         end_s = time.monotonic() + (life_s or script.lifetime_s())
@@ -88,8 +96,8 @@ def _produce(script: Script, kind: str, settings: dict[str, Any], life_s: float 
 class _Producer:
     """One producer of the library; every record is one operation of the history."""
 
-    def __init__(self, script: Script, name: str, kind: str, settings: dict[str, Any]) -> None:
-        self._history, self._random = script.history, script.random
+    def __init__(self, script: Script, name: str, kind: str, settings: dict[str, Any], topic: str) -> None:
+        self._history, self._random, self._topic = script.history, script.random, topic
         self._name, self._kind = name, kind
         self._partition_count = script.partition_count
         self.is_broken = False
@@ -128,9 +136,11 @@ class _Producer:
         key = number % KEY_COUNT
         partition = key % self._partition_count if partition is None else partition
         name, timestamp_ms = f"{self._name}.{number}.{partition}", int(time.time() * 1000)
+        if self._topic == CLEANED_TOPIC:
+            name = f"key-{key}{KEY_END}{name}"
         value = name.encode()
         operation = self._history.invoke(
-            "produce", log=(STREAM, partition), producer=self._name, kind=self._kind,
+            "produce", log=(self._topic, partition), producer=self._name, kind=self._kind,
             sequence=self._sequences[partition],
             records=[[name, digest(b"key-%d" % key, value, (), timestamp_ms)]],
         )  # fmt: skip
@@ -152,7 +162,7 @@ class _Producer:
 
         try:
             self._producer.produce(
-                STREAM, value, b"key-%d" % key, partition, timestamp=timestamp_ms, on_delivery=delivered
+                self._topic, value, b"key-%d" % key, partition, timestamp=timestamp_ms, on_delivery=delivered
             )
         except BufferError:
             self._history.fail(operation, "_QUEUE_FULL")

@@ -1,4 +1,4 @@
-"""Members of a share group (KIP-932), by librdkafka: they accept most records, release some, and leave in between."""
+"""Members of a share group (KIP-932), by librdkafka: they accept most records, release or reject some, and leave in between."""
 
 import time
 from typing import Any
@@ -6,15 +6,19 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import AcknowledgeType
 
-from nemesis.recording import digest
+from nemesis.recording import digest, now
 from nemesis.script import STREAM, Script
 
 GROUP = "sharers"
 COMMIT_S = 15.0
 RELEASED = 0.05
 """The part of records that a member releases."""
+REJECTED = 0.02
+"""The part of the other records that a member rejects: they are done as accepted ones are."""
 SILENT = 0.02
 """The part of polls whose records a member does not acknowledge until their locks have expired."""
+BUFFERED_NS = 30 * 10**9
+"""A poll returns what the servers sent at most this long before: answers that come late wait in the library, or in a connection."""
 LOCK_S = 5.0
 """`streams.groups.share.record_lock_duration_ms` of the run's servers."""
 
@@ -27,7 +31,9 @@ def share(script: Script) -> None:
         try:
             while script.is_running and time.monotonic() < end_s:
                 member.step(
-                    released=lambda: script.random.random() < RELEASED, is_silent=script.random.random() < SILENT
+                    released=lambda: script.random.random() < RELEASED,
+                    rejected=lambda: script.random.random() < REJECTED,
+                    is_silent=script.random.random() < SILENT,
                 )
         except confluent_kafka.KafkaException as error:
             script.history.note(f"share member {error.args[0].name()}")
@@ -53,12 +59,12 @@ class Member:
         )
         self._consumer.subscribe([STREAM])
 
-    def step(self, *, released: Any = lambda: False, is_silent: bool = False) -> int:
+    def step(self, *, released: Any = lambda: False, rejected: Any = lambda: False, is_silent: bool = False) -> int:
         """Poll, and acknowledge what comes; returns the number of records. Raises `KafkaException`.
 
-        `released`: whether the next record is released. `is_silent`: acknowledge late.
+        `released`, `rejected`: whether the next record is released or rejected. `is_silent`: acknowledge late.
         """
-        messages = []
+        messages, sent = [], now() - BUFFERED_NS
         for message in self._consumer.poll(0.5):
             if message.error() is None:
                 messages.append(message)
@@ -74,13 +80,14 @@ class Member:
                 taken.setdefault(message.partition(), []).append(message)
         operations = {
             partition: self._history.invoke(
-                "take", log=(STREAM, partition), group=GROUP, offsets=[message.offset() for message in found]
+                "take", log=(STREAM, partition), group=GROUP, offsets=[message.offset() for message in found], sent=sent
             )
             for partition, found in taken.items()
         }
         for found in taken.values():
             for message in found:
-                self._consumer.acknowledge(message, AcknowledgeType.ACCEPT)
+                kind = AcknowledgeType.REJECT if rejected() else AcknowledgeType.ACCEPT
+                self._consumer.acknowledge(message, kind)
         if messages:
             self._commit(operations, taken)
         return len(messages)

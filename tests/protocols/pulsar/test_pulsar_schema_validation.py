@@ -7,7 +7,8 @@ from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from fixtures.avro_cases import number, record, text
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
-from fixtures.registered import register
+from fixtures.registered import SilentRegistry, register
+from fixtures.waiting import until
 
 ORDER = record("string", "long")
 
@@ -99,3 +100,26 @@ async def test_a_producer_is_closed_while_the_registry_is_away_and_sends_again(p
     await client.receive("send_receipt")
 
     assert await end(node) == 1
+
+
+async def test_a_message_is_checked_again_by_rules_that_changed_while_it_waited(pulsar: PulsarNode) -> None:
+    await pulsar.create("orders", schema_validation="id")
+    schema_id = await register(pulsar.streams.metadata, ORDER)
+    known = pulsar.streams.checks._known  # noqa: SLF001 - the store of the registry alone
+    assert known is not None
+    known._store = silent = SilentRegistry(known._store)  # type: ignore[assignment]  # noqa: SLF001
+    client = await pulsar.client()
+    await client.produce("orders")
+
+    client.send_message(order(schema_id)[:-1], 0)
+    client.send_message(order(schema_id), 1)
+    await silent.asked.wait()
+    view = await pulsar.streams.catalog.find("orders")
+    streams, given = pulsar.streams.metadata.streams, {"schema.validation": "value"}
+    await streams.alter(view.stream.number, set_configs=given, unset_configs=(), version=view.stream.version)
+    await until(lambda: (now := pulsar.streams.catalog.peek("orders")) is not None and now.rules != view.rules)
+    silent.speak()
+    found = await answers(client, 2)
+
+    assert [name for name, _, _ in found] == ["send_error", "send_receipt"]
+    assert await end(pulsar) == 1

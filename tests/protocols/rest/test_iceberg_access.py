@@ -39,7 +39,8 @@ class Switch(Authorizer):
 
 
 class Scene:
-    """A catalog with the table of the stream `orders`, another table `mine`, and the empty namespace `lab`."""
+    """A catalog with the table of the stream `orders`, another table `mine`, a dropped one whose metadata may be registered, and the empty
+    namespace `lab`."""
 
     def __init__(self, server: CatalogNode, rights: Switch, snapshot_id: int, metadata: str) -> None:
         self.server = server
@@ -85,7 +86,9 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with catalog_server(tmp_path, rights) as server:
         stream, work = await server.stream("orders")
         await server.tables.commit(stream, commit_of(await work.append(1, 0, 10)), closed_tasks=[])
-        made = await server.ask("POST", "/v1/namespaces/streams/tables", {"name": "mine", "schema": EMPTY})
+        await server.ask("POST", "/v1/namespaces/streams/tables", {"name": "mine", "schema": EMPTY})
+        made = await server.ask("POST", "/v1/namespaces/streams/tables", {"name": "gone", "schema": EMPTY})
+        await server.ask("DELETE", "/v1/namespaces/streams/tables/gone")
         assert (await server.ask("POST", "/v1/namespaces", {"namespace": ["lab"]})).status == 200
         state = await server.tables.state(stream)
         assert state is not None

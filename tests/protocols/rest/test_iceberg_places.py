@@ -1,5 +1,7 @@
 """Where the catalog has its tables: foreign roots, PostgreSQL, and another REST catalog, which it does not pass on."""
 
+import asyncio
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -35,13 +37,66 @@ async def test_a_table_of_another_engine_may_lie_in_a_foreign_root_and_be_regist
         count = await server.client(make_at(f"file:{foreign}/mine"))
         loaded = await server.ask("GET", "/v1/namespaces/streams/tables/mine")
         body = {"name": "again", "metadata-location": loaded.body["metadata-location"]}
+        early = await server.ask("POST", "/v1/namespaces/streams/register", body)
+        await server.ask("DELETE", "/v1/namespaces/streams/tables/mine")
         registered = await server.ask("POST", "/v1/namespaces/streams/register", body)
         listed = await server.ask("GET", "/v1/namespaces/streams/tables")
 
     assert count == 2
     assert loaded.body["metadata-location"].startswith(f"file:{foreign}/mine/metadata/")
-    assert registered.status == 200
-    assert [found["name"] for found in listed.body["identifiers"]] == ["again", "mine", "orders"]
+    assert (early.status, registered.status) == (403, 200), "one table has one name"
+    assert [found["name"] for found in listed.body["identifiers"]] == ["again", "orders"]
+
+
+async def test_a_table_cannot_lie_in_the_folder_of_another_one_or_around_it(tmp_path: Path) -> None:
+    """Who may create one table would read and write the metadata of another one, by its place, with the rights to the first."""
+    async with catalog_server(tmp_path) as server:
+        await server.client(lambda catalog: (catalog.create_namespace("a"), catalog.create_namespace("b")))
+        body = {"name": "theirs", "schema": {"type": "struct", "schema-id": 0, "fields": []}}
+        theirs = (await server.ask("POST", "/v1/namespaces/a/tables", body)).body
+        place, metadata = theirs["metadata"]["location"], theirs["metadata-location"]
+        answers = [await server.ask("POST", "/v1/namespaces/b/register", {"name": "x", "metadata-location": metadata})]
+        for location in (place, f"{place}/inner", place.rpartition("/")[0], f"file:{place.removeprefix('file://')}"):
+            asked = {**body, "name": "x", "location": location}
+            answers.append(await server.ask("POST", "/v1/namespaces/b/tables", asked))
+            answers.append(await server.ask("POST", "/v1/namespaces/b/tables", {**asked, "stage-create": True}))
+        mine = await server.ask("POST", "/v1/namespaces/b/tables", {**body, "name": "mine"})
+        move = {"requirements": [], "updates": [{"action": "set-location", "location": place}]}
+        answers.append(await server.ask("POST", "/v1/namespaces/b/tables/mine", move))
+        new = {"requirements": [{"type": "assert-create"}], "updates": move["updates"]}
+        answers.append(await server.ask("POST", "/v1/namespaces/b/tables/x", new))
+
+        assert [(answer.status, answer.error) for answer in answers] == [(403, "ForbiddenException")] * len(answers)
+        stay = {
+            "requirements": [],
+            "updates": [{"action": "set-location", "location": mine.body["metadata"]["location"]}],
+        }
+        assert (await server.ask("POST", "/v1/namespaces/b/tables/mine", stay)).status == 200
+
+
+async def test_a_metadata_file_that_its_engine_replaces_by_a_larger_one_is_not_read(tmp_path: Path) -> None:
+    """Engines write to the object store themselves: 1 GiB, or a little that expands to it, would be read by each load."""
+    async with catalog_server(tmp_path, limits={"metadata_bytes_max": 20_000}) as server:
+        await server.client(lambda catalog: catalog.create_namespace("a"))
+        body = {"name": "t", "schema": {"type": "struct", "schema-id": 0, "fields": []}}
+        found = (await server.ask("POST", "/v1/namespaces/a/tables", body)).body
+        text = json.dumps(found["metadata"]).encode()
+        key = "lake/other/metadata/1.gz.metadata.json"
+        place = f"{server.store_url}/{key}"
+        moved = text.replace(found["metadata"]["location"].encode(), f"{server.store_url}/lake/other".encode())
+        await server.store.put(key, [gzip.compress(moved)])
+        asked = {"name": "u", "metadata-location": place}
+        registered = await server.ask("POST", "/v1/namespaces/a/register", asked)
+        bombs = [gzip.compress(b" " * 10_000) + gzip.compress(b" " * 1_000_000 + moved), b" " * 30_000]
+        loads = []
+        for bomb in bombs:
+            await asyncio.to_thread(server.tables.bridge.delete, [key])
+            await server.store.put(key, [bomb])
+            loads.append(await server.ask("GET", "/v1/namespaces/a/tables/u"))
+            loads.append(await server.ask("HEAD", "/v1/namespaces/a/tables/u"))
+
+    assert registered.status == 200, registered
+    assert [answer.status for answer in loads] == [404] * 4
 
 
 @pytest.mark.parametrize("place", ["{folder}/elsewhere", "{folder}/foreign-2/mine", "{folder}/foreign/../elsewhere"])

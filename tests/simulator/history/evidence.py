@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from simulator.history.model import Kind, Log, Operation, Outcome, Produce, Read, Record, Rows, Seen, Take
+from simulator.history.model import Kind, Log, Operation, Outcome, Produce, Read, Record, Rows, Seen, Survey, Take
 from simulator.history.promises import Promise, Violation, broken
 
 
@@ -67,7 +67,7 @@ class Evidence:
             call = operation.call
             if isinstance(call, Produce) and incarnation_of(operation) == self.log.incarnation:
                 yield from self._acknowledged(operation, call)
-            elif isinstance(call, Read | Rows | Take):
+            elif isinstance(call, Read | Rows | Take | Survey):
                 for seen in operation.answer.records:
                     yield from self._seen(operation, seen)
                 if isinstance(call, Read):

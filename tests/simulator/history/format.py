@@ -18,8 +18,9 @@ truncated last line, which is ignored.
     rows       log start end engine                                                          records
     count      log start end engine                                                          count
     complete   log start
-    take       log group offsets                                                             records
+    take       log group offsets sent                                                        records
     drain      log group start                                                               end
+    survey     log                                                                           records
     hold       group member generation partitions=[log…] asked patience                      (ok: given up)
     confirm    group member generation
     commit     group log offset
@@ -62,6 +63,7 @@ from simulator.history.model import (
     Rows,
     Scan,
     Seen,
+    Survey,
     Take,
     Transact,
     Trim,
@@ -88,6 +90,7 @@ CALLS: Mapping[str, type[Call]] = {
     "complete": Complete,
     "take": Take,
     "drain": Drain,
+    "survey": Survey,
     "hold": Hold,
     "confirm": Confirm,
     "commit": Commit,

@@ -26,6 +26,7 @@ from simulator.history.model import (
 from simulator.history.promises import Promise, Violation, broken
 from simulator.history.rows import check_rows
 from simulator.history.shares import check_shares
+from simulator.history.surveys import check_surveys
 
 
 def check_partition(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
@@ -44,6 +45,7 @@ def check_partition(operations: Sequence[Operation], counts: Counter[str]) -> It
         yield from _Order(evidence, mine).check()
         yield from check_rows(evidence, mine)
         yield from check_shares(evidence, mine)
+        yield from check_surveys(evidence, mine)
         counts.update(evidence.counts)
         counts["offsets read back"] += len(evidence.read)
         counts["unknown records stored"] += sum(

@@ -148,11 +148,13 @@ class Complete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Take:
-    """A member of a share group accepts records that it was given, at these offsets. Answer: `records`; `ok`: the acceptance is stored."""
+    """A member of a share group accepts or rejects records that it was given, at these offsets. Answer: `records`; `ok`: that is stored."""
 
     log: Log
     group: str
     offsets: tuple[int, ...]
+    sent: int = -1
+    """The records were sent to the member at this time or later; -1: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,17 @@ class Drain:
     group: str
     start: int = 0
     """Where the group began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Read a partition with key compaction from its start to its end. Answer: `records`, in order of offsets, which may have gaps.
+
+    The id of a record begins with its key, up to `KEY_END`. The client asked for the end when it had read what was there, and then read on
+    up to it.
+    """
+
+    log: Log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,12 +270,15 @@ class Scan:
     is_whole: bool = False
 
 
-OfLog = Produce | Read | Bounds | Trim | Rows | Count | Complete | Take | Drain
+OfLog = Produce | Read | Bounds | Trim | Rows | Count | Complete | Take | Drain | Survey
 OfGroup = Hold | Confirm
 OfOffset = Commit | Committed
 OfTopic = Create | Delete | Describe
 OfTransactions = Transact | Scan
 Call = OfLog | OfGroup | OfOffset | OfTopic | OfTransactions
+
+KEY_END = "|"
+"""Ends the key in the id of a record with which key compaction is checked."""
 
 EXISTS = "exists"
 MISSING = "missing"

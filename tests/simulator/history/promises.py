@@ -24,6 +24,8 @@ class Promise(StrEnum):
     READABLE = "an offset that was committed and not trimmed is in range"
     COMPLETE = "every acknowledged record that was not trimmed is read, once the log was read completely"
     SHARED = "a share group's members were given every record, once the group has no more"
+    ACCEPTED = "a record whose acceptance by a share group is stored is not given to a member again"
+    NEWEST = "the newest record of each key stays in a stream with key compaction"
     ROW_ONCE = "a record is in the table once"
     ROW_THERE = "offsets that the table covers are all in it"
     ROWS_STAY = "the table never covers less than before"

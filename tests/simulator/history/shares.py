@@ -1,8 +1,8 @@
 """Check what members of share groups were given of one partition (KIP-932).
 
 Kafka promises that a record is given to members until one of them accepts or rejects it, or the limit of deliveries is reached. So a
-record that no member was ever given is lost to its group. Records that are given again after they were accepted are counted: a server that
-does not know yet that another one has taken over may do that.
+record that no member was ever given is lost to its group. A record that was sent to a member after its acceptance was stored had been
+forgotten as done. Members may have got a record before then, and say so later: such records are only counted.
 """
 
 from collections import defaultdict
@@ -17,6 +17,8 @@ def check_shares(evidence: Evidence, operations: Sequence[Operation]) -> Iterato
     """Check the operations on one incarnation of a partition, in order of their start; count what was given in `evidence`."""
     taken: defaultdict[str, dict[int, int]] = defaultdict(dict)
     """By group and offset: the earliest end of a stored acceptance; -1: none is known."""
+    first: dict[tuple[str, int], Operation] = {}
+    """The operations that these acceptances are from."""
     for operation in operations:
         call = operation.call
         if isinstance(call, Take):
@@ -24,8 +26,13 @@ def check_shares(evidence: Evidence, operations: Sequence[Operation]) -> Iterato
             for offset in call.offsets:
                 accepted = given.get(offset, -1)
                 evidence.counts["records given again after acceptance"] += -1 < accepted < operation.start
+                if -1 < accepted < call.sent:
+                    detail = f"offset {offset} was sent to a member of {call.group} again"
+                    before = first[call.group, offset]
+                    yield broken(Promise.ACCEPTED, evidence.log, detail, before, operation, focus=offset)
                 if operation.is_ok and (accepted < 0 or operation.returned < accepted):
                     accepted = operation.returned
+                    first[call.group, offset] = operation
                 given[offset] = accepted
     for given in taken.values():
         evidence.counts["records given to share groups"] += len(given)

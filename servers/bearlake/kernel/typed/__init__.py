@@ -5,10 +5,12 @@
     avro_reader   numbers, texts, blocks, and values below OPAQUE nodes
     avro_encode   columns to Avro values (C: also sources, which checks the columns)
     protobuf      how the nodes of a Protobuf message are written (C: protobuf_wires)
-    protobuf_values, protobuf_reader, protobuf_encode   as those of Avro (C: also protobuf_parts, protobuf_wires)
+    protobuf_values, protobuf_reader, protobuf_encode   as those of Avro
+    protobuf_parts   tags, numbers, lengths, and fields that are passed over
+    protobuf_check   whether bytes are messages, without columns
     slots         the growing columns of a decoder (C: also nodes, which reads the schema)
 
-In C, `decode` and `encode` are the calls of all formats, and `map_keys` finds keys that a map has twice.
+`decode` is the call of all formats (C: also encode). In C, `map_keys` finds keys that a map has twice, and `symbols` those of enums.
 
 A schema is a tuple of `TypedNode`s; `table/typed` makes it from the schema's text. Node 0 is a RECORD. The nodes that are reached from it
 are a tree; each has a column, except a NULL that is a branch of a UNION. The columns are in the order of a walk through the tree, parents

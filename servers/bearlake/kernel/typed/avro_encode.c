@@ -67,12 +67,8 @@ static Step put_symbol(Out *out, const Node *node, int64_t slot)
     int64_t size;
     if (!text_cell(node, slot, &bytes, &size))
         return STEP_IMPOSSIBLE;
-    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(node->symbols); at++) {
-        PyObject *symbol = PyTuple_GET_ITEM(node->symbols, at);
-        if (PyBytes_GET_SIZE(symbol) == size && memcmp(PyBytes_AS_STRING(symbol), bytes, (size_t)size) == 0)
-            return put_number(out, at);
-    }
-    return STEP_IMPOSSIBLE;
+    const int64_t place = symbol_place(node, bytes, size);
+    return place < 0 ? STEP_IMPOSSIBLE : put_number(out, place);
 }
 
 /* The shortest big-endian two's complement of a little-endian int128: its size. */

@@ -3,27 +3,19 @@
 Source: Apache Avro 1.12 specification, "Binary Encoding", "Logical Types".
 """
 
-from bearlake.kernel.typed import LEVELS_MAX, OUTCOME_BITS, TypedKind, TypedNode, TypedOutcome, TypedSchema
+from bearlake.kernel.typed import LEVELS_MAX, TypedKind, TypedNode, TypedOutcome, TypedSchema
 from bearlake.kernel.typed.avro_encode import shortest
+from bearlake.kernel.typed.decode import Status, Stop
 
 DAY_MILLIS = 86_400_000
 MILLI = 1000
 INT32 = range(-(2**31), 2**31)
 INT64 = range(-(2**63), 2**63)
-_OUTCOME_MASK = (1 << OUTCOME_BITS) - 1
 _HYPHENS = (8, 13, 18, 23)
 _HEXADECIMAL = frozenset(b"0123456789abcdef")
 
 
-class Stop(Exception):
-    """The value cannot be decoded."""
-
-    def __init__(self, index: int, outcome: TypedOutcome) -> None:
-        super().__init__(index, outcome)
-        self.status = index << OUTCOME_BITS | outcome
-
-
-class AvroReader:
+class AvroReader(Status):
     """Reads one value after the other. Methods take the index of the node that errors name; they raise `Stop`."""
 
     def __init__(self, schema: TypedSchema) -> None:
@@ -32,12 +24,6 @@ class AvroReader:
         self._at = 0
         self._credit = 0
         """Elements that the value may still have."""
-        self._status = 0
-
-    def _found(self, index: int, outcome: TypedOutcome) -> None:
-        """Keep the first outcome; a value that does not fit counts more than its form."""
-        if self._status & _OUTCOME_MASK < outcome:
-            self._status = index << OUTCOME_BITS | outcome
 
     def _is_null(self, index: int, node: TypedNode) -> bool:
         """Read the index of a union with null; return whether null was chosen."""

@@ -3,63 +3,27 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from bearlake.errors import TooLarge
+from typing_extensions import override
+
 from bearlake.kernel.typed import TypedKind, TypedOutcome, TypedSchema
-from bearlake.kernel.typed.avro_reader import AvroReader, Stop
+from bearlake.kernel.typed.avro_reader import AvroReader
+from bearlake.kernel.typed.decode import RowDecoder, Stop
 from bearlake.kernel.typed.slots import Column
 
 
-class _Full(Exception):
-    """The columns would exceed their limit."""
-
-
-class AvroDecoder(AvroReader):
+class AvroDecoder(AvroReader, RowDecoder):
     """Appends one row per value."""
 
     def __init__(self, schema: TypedSchema, root: Column, row_count: int, bytes_max: int) -> None:
-        super().__init__(schema)
-        self._root = root
-        self._row_count = row_count
-        self._bytes_max = bytes_max
-        self._used = row_count * root.slot_bytes
-        if self._used > bytes_max and row_count > 1:
-            raise TooLarge("a set of typed columns", self._used, bytes_max)
+        AvroReader.__init__(self, schema)
+        RowDecoder.__init__(self, root, row_count, bytes_max)
 
-    def append(self, value: bytes | None, skip: int) -> int:
-        """Append the row of a value; return its status."""
-        row, used = self._root.length, self._used
-        try:
-            if value is None:
-                self._root.add_null()
-                return TypedOutcome.NULL
-            self._begin(value, skip)
-            self._value(self._root)
-            if self._at != len(self._data):
-                self._found(0, TypedOutcome.FORM)
-        except Stop as stop:
-            self._status = stop.status
-        except _Full:
-            if self._row_count > 1:
-                raise TooLarge("a set of typed columns", self._used, self._bytes_max) from None
-            self._status = TypedOutcome.SIZE
-        else:
-            return self._status
-        self._used = used
-        self._root.cut(row)
-        self._root.add_null()
-        return self._status
-
-    def _begin(self, value: bytes, skip: int) -> None:
-        self._data, self._at, self._status = value, skip, TypedOutcome.EXACT
-        self._credit = len(value) - skip
-        if self._credit < 0:
-            raise Stop(0, TypedOutcome.TRUNCATED)
-        self._use(0)
-
-    def _use(self, size: int) -> None:
-        self._used += size
-        if self._used > self._bytes_max:
-            raise _Full
+    @override
+    def _append_row(self, value: bytes, skip: int) -> None:
+        self._data, self._at, self._credit = value, skip, len(value) - skip
+        self._value(self._root)
+        if self._at != len(self._data):
+            self._found(0, TypedOutcome.FORM)
 
     def _value(self, column: Column) -> None:
         if self._is_null(column.index, column.node):

@@ -91,7 +91,12 @@ static int read_node(Node *node, PyObject *item, int opaque_children)
         node->limit *= 10;
     node->child_count = (int32_t)child_count;
     node->symbols = symbols;
-    return check_symbols(symbols);
+    if (check_symbols(symbols) < 0)
+        return -1;
+    if (sort_symbols(node))
+        return 0;
+    PyErr_NoMemory();
+    return -1;
 }
 
 static int link_children(Tree *tree, PyObject *schema)
@@ -219,6 +224,7 @@ void tree_close(Tree *tree)
         column_free(&tree->nodes[at].validity);
         column_free(&tree->nodes[at].offsets);
         column_free(&tree->nodes[at].content);
+        PyMem_Free(tree->nodes[at].by_text);
     }
     PyMem_Free(tree->links);
     PyMem_Free(tree->nodes);

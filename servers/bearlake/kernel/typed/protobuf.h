@@ -43,7 +43,7 @@ struct Wire {
     int32_t number, oneof;
     int32_t *numbers; /* of an ENUM's symbols */
     int32_t number_count;
-    int32_t guess;       /* the symbol that was used last */
+    struct Numbered *by_number; /* NULL: they are few */
     int64_t message;     /* of a message or an entry: its number among all that were read */
     int64_t holder;      /* the message that has this field */
     int64_t write_count; /* of a message: how many were written */
@@ -63,6 +63,10 @@ struct Oneof {
 int message_open(Tree *tree, PyObject *schema, PyObject *wires);
 void message_close(Tree *tree);
 WireType wire_type_of(Coding coding); /* of a scalar that is neither packed nor wrapped */
+
+/* symbols.c */
+bool sort_numbers(Wire *wire); /* false: no memory */
+int32_t number_place(const Wire *wire, int32_t number);
 
 /* protobuf_parts.c: parts of a message. Errors name `node`. */
 Step read_long_varint(Decoder *decoder, const Node *node, uint64_t *bits);
@@ -103,10 +107,7 @@ static inline int32_t symbol_of(const Wire *wire, int32_t number)
 {
     if (number >= 0 && number < wire->number_count && wire->numbers[number] == number)
         return number;
-    for (int32_t at = 0; at < wire->number_count; at++)
-        if (wire->numbers[at] == number)
-            return at;
-    return -1;
+    return number_place(wire, number);
 }
 
 #endif

@@ -256,8 +256,9 @@ class _Checks:
 
     def _has_fields(self, index: int) -> bool:
         children = self._schema[index].children
-        if index == 0 and len(children) == 1 and self._schema[children[0]].kind == TypedKind.PRESENT:
-            only = self._wires[children[0]]
+        only = self._wires[children[0]]
+        is_present = len(children) == 1 and self._schema[children[0]].kind == TypedKind.PRESENT
+        if index == 0 and is_present and only.number == 0:
             return only._replace(is_wrapped=False, is_closed=False) == ProtoWire()
         numbers = [0, *(self._wires[child].number for child in children)]
         is_ascending = all(before < after for before, after in pairwise(numbers))

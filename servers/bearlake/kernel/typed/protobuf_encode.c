@@ -70,20 +70,16 @@ static bool to_number(const uint8_t *text, int64_t size, int32_t *number)
 
 static Step enum_number(const Node *node, int64_t slot, uint64_t *bits)
 {
-    Wire *wire = node->wire;
+    const Wire *wire = node->wire;
     const uint8_t *text;
     int64_t size;
     int32_t number;
     if (!text_cell(node, slot, &text, &size))
         return STEP_IMPOSSIBLE;
-    for (int32_t step = 0; step < wire->number_count; step++) {
-        const int32_t at = step + wire->guess < wire->number_count ? step + wire->guess : step + wire->guess - wire->number_count;
-        PyObject *symbol = PyTuple_GET_ITEM(node->symbols, at);
-        if (PyBytes_GET_SIZE(symbol) == size && memcmp(PyBytes_AS_STRING(symbol), text, (size_t)size) == 0) {
-            wire->guess = at;
-            *bits = (uint64_t)(int64_t)wire->numbers[at];
-            return STEP_OK;
-        }
+    const int64_t place = symbol_place(node, text, size);
+    if (place >= 0) {
+        *bits = (uint64_t)(int64_t)wire->numbers[place];
+        return STEP_OK;
     }
     if (wire->is_closed || !to_number(text, size, &number) || symbol_of(wire, number) >= 0)
         return STEP_IMPOSSIBLE;

@@ -1,4 +1,4 @@
-"""Reads Protobuf messages: tags, numbers, texts, and fields that the message does not have.
+"""Reads Protobuf messages field by field.
 
 A message is read into a dict by node index before its columns grow, because its fields may come in any order, in pieces, and more than
 once. Elements of lists and entries of maps are never changed later, so they become slots as soon as they are read. As Protobuf's parsers
@@ -9,28 +9,25 @@ Source: Protocol Buffers, "Encoding".
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any, Final
 
-from bearlake.kernel.typed import OUTCOME_BITS, TypedKind, TypedOutcome
+from bearlake.kernel.typed import TypedKind, TypedOutcome
 from bearlake.kernel.typed.protobuf import (
-    FIELD_NUMBER_MAX,
     MESSAGES,
     PACKABLE,
-    SKIPPED_LEVELS_MAX,
     ProtoCoding,
     ProtoLabel,
     ProtoWire,
     WireType,
     wire_type_of,
 )
+from bearlake.kernel.typed.protobuf_parts import ProtobufParts, is_text
 from bearlake.kernel.typed.slots import Column
 
 Message = dict[int, Any]
 """What was read of a message, by node index: the content of a column's slot, None if it does not fit; a `Message`; pieces of an OPAQUE; the
 keys of a map's entries, None where one does not fit. Of a wrapper or timestamp: contents by field number. Any: it depends on the node."""
 
-_OUTCOME_MASK: Final = (1 << OUTCOME_BITS) - 1
 _UNKNOWN: Final = -1
 """In a `Message`: a field of it has an unknown number of a closed enum."""
 _SIGNED: Final = frozenset({ProtoCoding.SFIXED32, ProtoCoding.SFIXED64, ProtoCoding.FLOAT, ProtoCoding.DOUBLE})
@@ -40,19 +37,11 @@ _TIMESTAMP_PARTS: Final = {
 }
 
 
-class Stop(Exception):
-    """The value cannot be decoded."""
-
-    def __init__(self, index: int, outcome: TypedOutcome) -> None:
-        super().__init__(index, outcome)
-        self.status = index << OUTCOME_BITS | outcome
-
-
 class _UnknownNumber(Exception):
     """A closed enum does not have the number."""
 
 
-class ProtobufReader(ABC):
+class ProtobufReader(ProtobufParts, ABC):
     """Reads one message after the other. Methods take the index of the node that errors name; they raise `Stop`."""
 
     @abstractmethod
@@ -64,21 +53,11 @@ class ProtobufReader(ABC):
         """Append an entry of a map to the columns of key and value; return the key, None if it does not fit."""
 
     def __init__(self, wires: tuple[ProtoWire, ...]) -> None:
+        super().__init__()
         self._wires = wires
         self._columns: dict[int, Column] = {}
         """Fields of the messages in `_tables`, by node index."""
         self._tables: dict[int, dict[int, Column]] = {}
-        self._data = b""
-        self._at = 0
-        self._end = 0
-        self._status = 0
-        self._tag_at = 0
-        """Where the last tag began."""
-
-    def _found(self, index: int, outcome: TypedOutcome) -> None:
-        """Keep the first outcome; a value that does not fit counts more than its form."""
-        if self._status & _OUTCOME_MASK < outcome:
-            self._status = index << OUTCOME_BITS | outcome
 
     def _message(self, column: Column, message: Message, group: int = 0) -> None:
         """Read the fields of a message up to the end, or up to the end of the group with this number."""
@@ -237,7 +216,7 @@ class ProtobufReader(ABC):
             self._at, self._end = self._end, before
             is_zero = not text
             content = text
-            if coding == ProtoCoding.STRING and not _is_text(text):
+            if coding == ProtoCoding.STRING and not is_text(text):
                 self._found(index, TypedOutcome.DOMAIN)
                 content = None
         elif kind in (WireType.I32, WireType.I64):
@@ -280,71 +259,3 @@ class ProtobufReader(ABC):
         if wire.is_closed:
             raise _UnknownNumber
         return str(number).encode()
-
-    def _tags(self, index: int, group: int) -> Iterator[tuple[int, int]]:
-        """Yield number and wire type of each field; the caller moves past the value before it goes on."""
-        while group or self._at < self._end:
-            self._tag_at = self._at
-            bits = self._varint(index)
-            number, wire_type = bits >> 3, bits & 7
-            if not 0 < number <= FIELD_NUMBER_MAX or wire_type > WireType.I32:
-                raise Stop(index, TypedOutcome.TAG)
-            if wire_type == WireType.END:
-                if number != group:
-                    raise Stop(index, TypedOutcome.TAG)
-                return
-            yield number, wire_type
-
-    def _skip(self, index: int, number: int, wire_type: int, level: int) -> None:
-        """Move past the value of an unknown field."""
-        if wire_type == WireType.VARINT:
-            self._varint(index)
-        elif wire_type in (WireType.I32, WireType.I64):
-            self._take(index, 4 if wire_type == WireType.I32 else 8)
-        elif wire_type == WireType.LEN:
-            before = self._open(index)
-            self._at, self._end = self._end, before
-        else:
-            if level >= SKIPPED_LEVELS_MAX:
-                raise Stop(index, TypedOutcome.DEPTH)
-            for inner, inner_type in self._tags(index, number):
-                self._skip(index, inner, inner_type, level + 1)
-
-    def _open(self, index: int) -> int:
-        """Read a length, and end at it; return the end before."""
-        size = self._varint(index)
-        if size > self._end - self._at:
-            raise Stop(index, TypedOutcome.COUNT)
-        before, self._end = self._end, self._at + size
-        return before
-
-    def _take(self, index: int, size: int) -> bytes:
-        if size > self._end - self._at:
-            raise Stop(index, TypedOutcome.TRUNCATED)
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def _varint(self, index: int) -> int:
-        """Read a number; parsers drop bits beyond 64."""
-        number = shift = 0
-        while True:
-            if self._at >= self._end:
-                raise Stop(index, TypedOutcome.TRUNCATED)
-            octet = self._data[self._at]
-            self._at += 1
-            if shift == 63 and octet > 0x7F:
-                raise Stop(index, TypedOutcome.VARINT)
-            number |= (octet & 0x7F) << shift
-            if octet < 0x80:
-                if shift and (octet == 0 or (shift == 63 and octet > 1)):
-                    self._found(index, TypedOutcome.FORM)
-                return number % 2**64
-            shift += 7
-
-
-def _is_text(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

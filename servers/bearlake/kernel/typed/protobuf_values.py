@@ -6,19 +6,19 @@ at least. Columns with many fields multiply nulls and defaults, so that `bytes_m
 Source: Protocol Buffers, "Encoding", "Field Presence".
 """
 
-from array import array
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from typing_extensions import override
 
-from bearlake.errors import TooLarge
 from bearlake.kernel.buffers import Buffer
-from bearlake.kernel.typed import BYTES_MAX, TEXTS, TypedKind, TypedOutcome, TypedSchema, TypedSlots, TypedSource
-from bearlake.kernel.typed.avro_decode import values_of
+from bearlake.kernel.typed import TEXTS, TypedKind, TypedOutcome, TypedSchema, TypedSlots, TypedSource
 from bearlake.kernel.typed.avro_encode import Impossible, Source
+from bearlake.kernel.typed.decode import RowDecoder, decode_values
 from bearlake.kernel.typed.protobuf import MESSAGES, ProtoCoding, ProtoLabel, ProtoWire, message_columns
 from bearlake.kernel.typed.protobuf_encode import SECOND_MICROS, TIMESTAMP_SECONDS, encode_message, message_sources
-from bearlake.kernel.typed.protobuf_reader import Message, ProtobufReader, Stop
+from bearlake.kernel.typed.protobuf_reader import Message, ProtobufReader
 from bearlake.kernel.typed.slots import Column
 
 _SECOND_NANOS = 1_000_000_000
@@ -48,24 +48,12 @@ def decode_protobuf(
         TooLarge: the columns would have more than `bytes_max` bytes: decode fewer values at once. One value never raises it.
     """
     root = message_columns(schema, wires)
-    if not 0 <= start <= end:
-        raise ValueError(f"[{start}, {end}) are no rows")
-    if not 0 <= bytes_max <= BYTES_MAX:
-        raise ValueError(f"{bytes_max} bytes are no limit of columns")
-    if skip < 0:
-        raise ValueError(f"{skip} bytes cannot be skipped")
-    values = values_of(validity, offsets, content, start, end)
-    decoder = _Decoder(wires, root, len(values), bytes_max)
-    statuses = [decoder.append(value, skip) for value in values]
-    taken = list(root.take())
-    if is_verified:
-        columns = [TypedSource(0, slots.length, slots.validity, slots.offsets, slots.content) for slots in taken]
-        source = message_sources(schema, wires, columns)
-        for row, value in enumerate(values):
-            is_exact = statuses[row] == TypedOutcome.EXACT and value is not None
-            if is_exact and value is not None and not _is_same(wires, source, row, value[skip:]):
-                statuses[row] = TypedOutcome.FORM
-    return array("i", statuses).tobytes(), taken
+
+    def encoded(columns: list[TypedSource]) -> Callable[[int, bytes], bool]:
+        return partial(_is_same, wires, message_sources(schema, wires, columns))
+
+    values = validity, offsets, content, start, end
+    return decode_values(root, partial(_Decoder, wires, root), encoded, values, skip, is_verified, bytes_max)
 
 
 def _is_same(wires: tuple[ProtoWire, ...], source: Source, row: int, value: bytes) -> bool:
@@ -76,53 +64,19 @@ def _is_same(wires: tuple[ProtoWire, ...], source: Source, row: int, value: byte
         return False
 
 
-class _Full(Exception):
-    """The columns would exceed their limit."""
-
-
-class _Decoder(ProtobufReader):
+class _Decoder(ProtobufReader, RowDecoder):
     """Appends one row per message."""
 
     def __init__(self, wires: tuple[ProtoWire, ...], root: Column, row_count: int, bytes_max: int) -> None:
-        super().__init__(wires)
-        self._root = root
-        self._row_count = row_count
-        self._bytes_max = bytes_max
-        self._used = row_count * root.slot_bytes
-        if self._used > bytes_max and row_count > 1:
-            raise TooLarge("a set of typed columns", self._used, bytes_max)
+        ProtobufReader.__init__(self, wires)
+        RowDecoder.__init__(self, root, row_count, bytes_max)
 
-    def append(self, value: bytes | None, skip: int) -> int:
-        """Append the row of a value; return its status."""
-        if value is None:
-            self._root.add_null()
-            return TypedOutcome.NULL
-        row, used = self._root.length, self._used
-        try:
-            self._data, self._at, self._end, self._status = value, skip, len(value), TypedOutcome.EXACT
-            if skip > len(value):
-                raise Stop(0, TypedOutcome.TRUNCATED)
-            self._use(0)
-            message: Message = {}
-            self._message(self._root, message)
-            self._add(self._root, message)
-        except Stop as stop:
-            self._status = stop.status
-        except _Full:
-            if self._row_count > 1:
-                raise TooLarge("a set of typed columns", self._used, self._bytes_max) from None
-            self._status = TypedOutcome.SIZE
-        else:
-            return self._status
-        self._used = used
-        self._root.cut(row)
-        self._root.add_null()
-        return self._status
-
-    def _use(self, size: int) -> None:
-        self._used += size
-        if self._used > self._bytes_max:
-            raise _Full
+    @override
+    def _append_row(self, value: bytes, skip: int) -> None:
+        self._data, self._at, self._end = value, skip, len(value)
+        message: Message = {}
+        self._message(self._root, message)
+        self._add(self._root, message)
 
     @override
     def _append_element(self, column: Column, value: Any) -> None:

@@ -56,7 +56,10 @@ static int read_numbers(Wire *wire, const Node *node, PyObject *numbers)
             return malformed(node);
         wire->numbers[at] = (int32_t)number;
     }
-    return 0;
+    if (sort_numbers(wire))
+        return 0;
+    PyErr_NoMemory();
+    return -1;
 }
 
 static int read_wire(Wire *wire, const Node *node, PyObject *item)
@@ -112,9 +115,9 @@ static bool is_field(const Node *message, const Node *node, int32_t least)
 
 static bool has_fields(const Node *node)
 {
-    if (node->index == 0 && node->child_count == 1 && node->children[0]->kind == KIND_PRESENT) {
+    if (node->index == 0 && node->child_count == 1 && node->children[0]->kind == KIND_PRESENT && node->children[0]->wire->number == 0) {
         const Wire *only = node->children[0]->wire;
-        return only->number == 0 && only->coding == CODING_NONE && only->label == LABEL_ALWAYS && only->oneof < 0;
+        return only->coding == CODING_NONE && only->label == LABEL_ALWAYS && only->oneof < 0;
     }
     for (int32_t at = 0; at < node->child_count; at++)
         if (!is_field(node, node->children[at], at == 0 ? 0 : node->children[at - 1]->wire->number))
@@ -209,6 +212,7 @@ void message_close(Tree *tree)
 {
     for (int32_t at = 0; tree->wires != NULL && at < tree->node_count; at++) {
         PyMem_Free(tree->wires[at].numbers);
+        PyMem_Free(tree->wires[at].by_number);
         column_free(&tree->wires[at].joined);
     }
     PyMem_Free(tree->wires);

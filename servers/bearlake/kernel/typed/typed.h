@@ -67,6 +67,7 @@ struct Node {
     Node **children;
     Wire *wire;        /* how the node is written (Protobuf); protobuf.h */
     PyObject *symbols; /* a borrowed tuple of bytes, which the caller of the function holds */
+    struct Symbol *by_text; /* NULL: they are few */
     int64_t slot_bytes;
     unsigned __int128 limit; /* of a decimal: 10 to the power of `precision` */
     /* the column that grows */
@@ -92,6 +93,12 @@ int tree_read(Tree *tree, PyObject *schema, int opaque_children); /* nodes witho
 void place_column(Tree *tree, Node *node, bool is_nullable); /* without those below it */
 void tree_close(Tree *tree);
 
+#define SYMBOLS_SCANNED 16 /* more symbols are sorted */
+
+/* symbols.c; false: no memory */
+bool sort_symbols(Node *node);
+int64_t symbol_place(const Node *node, const uint8_t *text, int64_t size); /* the first symbol with this text; -1: none */
+
 /* slots.c; none of these needs the GIL, except for the last */
 bool reserve_slots(Node *node, int64_t count); /* room for `count` more slots, except for the content of texts; false: no memory */
 void add_null(Node *node);                     /* there is room */
@@ -106,6 +113,7 @@ KERNEL_FUNCTION(kernel_decode_avro);
 KERNEL_FUNCTION(kernel_encode_avro);
 KERNEL_FUNCTION(kernel_decode_protobuf);
 KERNEL_FUNCTION(kernel_encode_protobuf);
+KERNEL_FUNCTION(kernel_check_protobuf);
 
 static inline int32_t offset_at(const uint8_t *offsets, int64_t at)
 {

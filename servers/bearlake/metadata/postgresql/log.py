@@ -38,7 +38,7 @@ from bearlake.metadata.postgresql.commit import (
     transactional_of,
 )
 from bearlake.metadata.postgresql.database import Database
-from bearlake.metadata.postgresql.turns import keyed
+from bearlake.metadata.postgresql.turns import keyed, listed
 from bearlake.metadata.postgresql.watch import Watch
 from bearlake.metadata.transactions import CHANGE_WIDTH, changes_of, last_stable_offset
 
@@ -187,18 +187,16 @@ class PostgresqlLog(CommitLog):
         return {row[0] for row in rows}
 
     @override
-    async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+    async def slices(self, ranges: Collection[OffsetRange], *, count_max: int | None = None) -> list[LocatedSlice]:
         """The result is as of one moment."""
-        rows = await self._database.rows(
-            *call(
-                "slices_of",
-                partitions=[range_.partition for range_ in ranges],
-                starts=[range_.start for range_ in ranges],
-                ends=[range_.end for range_ in ranges],
-            ),
-            is_read=True,
+        statement, *values = call(
+            "slices_of",
+            partitions=[range_.partition for range_ in ranges],
+            starts=[range_.start for range_ in ranges],
+            ends=[range_.end for range_ in ranges],
         )
-        return [LocatedSlice(Slice._make(row[:6]), row[6], row[7], ObjectKind(row[8])) for row in rows]
+        rows = await self._database.rows(f"{statement} limit ${len(values) + 1}", *values, count_max, is_read=True)
+        return await listed(rows, lambda row: LocatedSlice(Slice._make(row[:6]), row[6], row[7], ObjectKind(row[8])))
 
     @override
     async def swap(self, swap: Swap) -> int:

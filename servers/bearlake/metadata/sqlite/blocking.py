@@ -23,5 +23,5 @@ class CommitHere(BlockingCommit):
         return self._database.run_here(self._step, commit)
 
     @override
-    def announce(self, position: int) -> None:
-        self._waiting.notify(position)
+    def announce(self, position: int, *, is_applied: bool) -> None:
+        self._waiting.note(position) if is_applied else self._waiting.notify(position)

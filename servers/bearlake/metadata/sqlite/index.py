@@ -66,8 +66,11 @@ def max_timestamp(connection: sqlite3.Connection, partition: PartitionKey, start
     return newest if later is None else max(newest, later)
 
 
-def slices_between(connection: sqlite3.Connection, partition: PartitionKey, start: int, end: int) -> list[LocatedSlice]:
-    """Return rolled-up slices that overlap `[start, end)`, with their objects, in offset order."""
+def slices_between(
+    connection: sqlite3.Connection, partition: PartitionKey, start: int, end: int, count_max: int | None = None
+) -> list[LocatedSlice]:
+    """Return rolled-up slices that overlap `[start, end)`, with their objects, in offset order: all, or the first pages of them with at
+    least `count_max`."""
     objects = Objects(connection)
     found = []
     new = tuple.__new__  # a third of the cost of calling the class: a task has 100,000 slices
@@ -79,6 +82,8 @@ def slices_between(connection: sqlite3.Connection, partition: PartitionKey, star
             if base < end and base + count > start:
                 slice_ = new(Slice, (partition, base, count, at, length, timestamp))
                 found.append(new(LocatedSlice, (slice_, *objects[position])))
+        if count_max is not None and len(found) >= count_max:
+            break
     return found
 
 

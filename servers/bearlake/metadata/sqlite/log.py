@@ -141,12 +141,15 @@ class SqliteLog(CommitLog):
         return await self._database.run(self._forbid, tokens)
 
     @override
-    async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+    async def slices(self, ranges: Collection[OffsetRange], *, count_max: int | None = None) -> list[LocatedSlice]:
         """The result is true for each partition as of some moment, not for all partitions as of the same moment."""
         ordered = sorted(ranges)
         found: list[LocatedSlice] = []
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
-            found += await self._database.run(self._slices, ordered[at : at + PARTITIONS_PER_STEP])
+            left = None if count_max is None else count_max - len(found)
+            if left == 0:
+                break
+            found += await self._database.run(self._slices, ordered[at : at + PARTITIONS_PER_STEP], left)
         return found
 
     @override
@@ -297,16 +300,10 @@ class SqliteLog(CommitLog):
                     starts[key] = (state, start)
         return starts
 
-    def _slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+    def _slices(self, ranges: Collection[OffsetRange], count_max: int | None) -> list[LocatedSlice]:
         with self._database.looking() as connection:
             self._follower.catch_up()
-            existing = self._follower.ledger.existing
-            return [
-                located
-                for partition, start, end in ranges
-                if (state := existing(partition)) is not None
-                for located in lookup.between(connection, partition, state, start, end)
-            ]
+            return lookup.between_all(connection, self._follower.ledger.existing, ranges, count_max)
 
     def _is_unrolled(self, swap: Swap) -> bool:
         with self._database.looking() as connection:

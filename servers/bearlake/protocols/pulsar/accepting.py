@@ -63,7 +63,6 @@ def attributes_of(entry: StoredEntry) -> int:
 
 class _Waiting(NamedTuple):
     send: Sends
-    view: StreamView
     entry: StoredEntry
     sequence_id: int
 
@@ -73,6 +72,9 @@ class Validated(Protocol):
 
     def validated(self, send: Sends, entry: StoredEntry, sequence_id: int, error: BearlakeError | None) -> None:
         """Called in the order of the SENDs: the records of one are good, or `error` says why they are not stored."""
+
+    def view(self) -> StreamView | None:
+        """Return the stream as it is now; None if the producer may not write to it any more."""
 
 
 class ValidationLine:
@@ -106,7 +108,7 @@ class ValidationLine:
             if outcome is not False:
                 self._producer.validated(send, entry, sequence_id, None if isinstance(outcome, bool) else outcome)
                 return
-        self._line.append(_Waiting(send, view, entry, sequence_id))
+        self._line.append(_Waiting(send, entry, sequence_id))
         if len(self._line) == 1:
             self._start(self._run())
 
@@ -117,9 +119,15 @@ class ValidationLine:
     async def _run(self) -> None:
         while self._line:
             waiting = self._line[0]
-            send, view, entry, sequence_id = waiting
-            error = await self._checks.check(entry.batch, attributes_of(entry), view.rules, Checked.RECORDS)
-            if not self._line or self._line[0] is not waiting:
-                return  # dropped meanwhile
+            send, entry, sequence_id = waiting
+            error, view = None, self._producer.view()
+            while view is not None:
+                rules = view.rules
+                error = await self._checks.check(entry.batch, attributes_of(entry), rules, Checked.RECORDS)
+                if not self._line or self._line[0] is not waiting:
+                    return  # dropped meanwhile
+                view = self._producer.view()
+                if view is None or view.rules == rules:
+                    break  # otherwise the rules changed meanwhile, and those that admit the entry count
             self._line.popleft()
             self._producer.validated(send, entry, sequence_id, error)

@@ -200,7 +200,7 @@ class Producer:
     def take(self, command: CommandSend, message: memoryview, prepared: entries.Prepared | None = None) -> None:
         """Handle a SEND: append its entry, or queue its error."""
         highest_id = command.highest_sequence_id if command.HasField("highest_sequence_id") else None
-        send, view = self._queue([(command.sequence_id, highest_id)]), self._view()
+        send, view = self._queue([(command.sequence_id, highest_id)]), self.view()
         if view is None:
             send.fail(Verdict.NOT_FOUND)
             return
@@ -224,7 +224,7 @@ class Producer:
 
     def validated(self, send: Sends, entry: StoredEntry, sequence_id: int, error: BearlakeError | None) -> None:
         """Append the entry of a SEND whose records were validated, or answer it with the error."""
-        view = self._view()
+        view = self.view()
         if view is None or isinstance(error, Unavailable | Overloaded):
             send.fail(Verdict.NOT_FOUND if view is None else Verdict.UNAVAILABLE)
         elif error is not None:
@@ -239,7 +239,7 @@ class Producer:
 
     def take_parsed(self, parsed: Sequence[SendEntry]) -> None:
         """Handle SENDs that the kernel has converted to batches. A rejected SEND splits the SENDs that are appended together."""
-        view = self._view()
+        view = self.view()
         if view is None:
             self._queue([(entry[1], entry[2]) for entry in parsed]).fail(Verdict.NOT_FOUND)
             return
@@ -284,7 +284,7 @@ class Producer:
         self.connection.send_count += len(ids)
         return sends
 
-    def _view(self) -> StreamView | None:
+    def view(self) -> StreamView | None:
         """The stream; None if it was deleted, or if the client may no longer write to it: a new producer gets the reason."""
         streams = self.connection.context.streams
         view = streams.catalog.peek_number(self.topic.view.stream.number)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +72,16 @@ class Compiled:
             references=dict(zip(head["references"], references, strict=True)),
             files=tuple(parts[count : count + head["files"]]),
         )
+
+
+class SchemaCompiler(Protocol):
+    """Compiles schemas; `confined/pool.py` is one."""
+
+    async def compiled(self, type_name: str, text: str, references: Mapping[str, str]) -> Compiled:
+        """Compile a schema. `references`: texts by name, each after those that it references.
+
+        Raises:
+            InvalidSchema: the text or a reference is invalid.
+            SchemaTooLarge: it needs more time or memory than allowed.
+            Unavailable: nothing was compiled; try again.
+        """

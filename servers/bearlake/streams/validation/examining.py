@@ -91,9 +91,13 @@ class Examination:
         Raises:
             Missing: not all schemas are known. The records may be good.
         """
-        key_ids, value_ids = (part.end() if part else frozenset[int]() for part in (self._key, self._value))
-        if key_ids or value_ids:
-            raise Missing(key_ids, value_ids)
+        parts = self._key, self._value
+        if not self.is_over and any(part is not None and part.is_incomplete for part in parts):
+            # The ids of both parts: a schema that is known now may be forgotten before the next examination.
+            raise Missing(*(frozenset(part.ids) if part else frozenset() for part in parts))
+        for part in parts:
+            if part is not None:
+                part.decode()
         return dict(sorted(self._found.by_place.items()))
 
 
@@ -151,8 +155,10 @@ class _Part:
         self._skip = HEAD_BYTES if rules.schema_id is None else 0
         self._groups: dict[bytes, _Group] = {}
         self._headless = _Group(f"{name}: expected a schema id in front (0 and four bytes)")
-        self._ids: set[int] = set()
-        self._is_incomplete = False
+        self.ids: set[int] = set()
+        """The ids that were named so far."""
+        self.is_incomplete = False
+        """Whether a schema must be looked up."""
         self._bytes = 0
 
     def add(self, start: int, values: Sequence[bytes | None]) -> None:
@@ -170,12 +176,12 @@ class _Part:
         if group.refusal is not None:
             for place in places:
                 self._problems.note(place, group.refusal)
-        elif group.found is not None and not self._is_incomplete:
+        elif group.found is not None and not self.is_incomplete:
             group.places += places
             group.values += values  # type: ignore[arg-type]  # there is no null among them
             self._bytes += sum(map(len, values)) + _VALUE_BYTES * len(values)  # type: ignore[arg-type]
             if self._bytes > _GATHERED_BYTES_MAX:
-                self._decode()
+                self.decode()
 
     def _group(self, head: bytes) -> _Group:
         found = self._groups.get(head)
@@ -188,7 +194,7 @@ class _Part:
                 schema_id = int.from_bytes(head[1:], "big")
             if len(self._groups) >= self._schema_count_max:
                 raise TooManySchemas(self._schema_count_max)
-            self._ids.add(schema_id)
+            self.ids.add(schema_id)
             found = self._groups[head] = self._judged(schema_id)
         return found
 
@@ -199,17 +205,18 @@ class _Part:
                 return _Group(
                     f"{self._name}: schema {schema_id} is not registered under {', '.join(self._rules.subjects)[:200]}"
                 )
-            self._is_incomplete = True
+            self.is_incomplete = True
             return _Group(None)
         if self._rules.validation is Validation.ID:
             return _Group(None)
         found = self._view.found(schema_id)
-        self._is_incomplete = self._is_incomplete or found is None
+        self.is_incomplete = self.is_incomplete or found is None
         if isinstance(found, str):
             return _Group(f"{self._name}: schema {schema_id} cannot be checked: {found}")
         return _Group(None, found)
 
-    def _decode(self) -> None:
+    def decode(self) -> None:
+        """Decode what was held back."""
         for group in self._groups.values():
             validator = group.found
             if group.values and validator is not None and not isinstance(validator, str):
@@ -219,10 +226,3 @@ class _Part:
                     self._problems.note(group.places[at], f"{self._name}: {reason}")
             group.places, group.values = [], []
         self._bytes = 0
-
-    def end(self) -> frozenset[int]:
-        """Decode what was held back; returns the ids that must be looked up: none, or all."""
-        if self._is_incomplete:
-            return frozenset(self._ids)
-        self._decode()
-        return frozenset()

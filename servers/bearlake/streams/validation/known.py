@@ -18,9 +18,10 @@ from bearlake.errors import Invalid, Unavailable, Unsupported
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.streams.schema_rules import PartRules, Validation
 from bearlake.streams.schemas import names
+from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.streams.schemas.library import schema_of
 from bearlake.streams.schemas.model import Schema, SchemaType
-from bearlake.streams.schemas.references import referenced_texts
+from bearlake.streams.schemas.references import named_texts, referenced_texts
 from bearlake.streams.validation.settings import ValidationSettings
 from bearlake.telemetry import metrics
 
@@ -35,11 +36,22 @@ class Validator(Protocol):
         """Return why a value cannot be decoded."""
 
 
+REASON_LENGTH_MAX = 256
+"""Characters of a reason why values of a schema cannot be checked."""
+
 Found: TypeAlias = Validator | str
 """How values of a schema are checked; a text says why they cannot be."""
 
 OffLoop: TypeAlias = Callable[[Callable[[], Found]], Awaitable[Found]]
 """Runs work in a thread."""
+
+
+RequestedIds: TypeAlias = tuple[PartRules, Collection[int]]
+"""The ids that the keys, or the values, of a batch name."""
+
+
+_Key: TypeAlias = tuple[str, int, bytes]
+"""A schema: context, id, and what tells it from another one that had the id before."""
 
 
 class SchemaView(NamedTuple):
@@ -68,8 +80,13 @@ class _Kept(NamedTuple):
 class KnownSchemas:
     """The schemas that one server knows. Use it from the event loop's thread only."""
 
-    def __init__(self, store: SchemaStore, settings: ValidationSettings, off_loop: OffLoop) -> None:
+    def __init__(
+        self, store: SchemaStore, settings: ValidationSettings, off_loop: OffLoop, compiler: SchemaCompiler | None
+    ) -> None:
+        """`compiler`: for Protobuf; None: values of Protobuf schemas cannot be checked."""
         self._store = store
+        self._compiler = compiler
+        self._making: dict[_Key, asyncio.Task[Found]] = {}
         self._settings = settings
         self._off_loop = off_loop
         self._ids: dict[PartRules, _Ids] = {}
@@ -83,6 +100,11 @@ class KnownSchemas:
         metrics.APPEND_SCHEMAS_MAX.labels("ids").set(settings.id_count_max)
         metrics.APPEND_SCHEMAS_MAX.labels("bytes").set(settings.cache_bytes_max)
 
+    def close(self) -> None:
+        """Give up validators that are being made."""
+        for task in self._making.values():
+            task.cancel()
+
     def view(self, part: PartRules) -> SchemaView:
         """Return what is known now; never waits. Ids that it lacks may exist."""
         now = self._now()
@@ -91,20 +113,26 @@ class KnownSchemas:
         is_current = known is not None and now < known.began + self._settings.cached_ms / 1000
         return self._view(part, known.ids if known is not None and is_current else frozenset(), {})
 
-    async def find(self, part: PartRules, ids: Collection[int], since: float) -> SchemaView:
-        """Return a view that is complete for `ids`: what it lacks was not registered at `since`, a time of the event loop.
+    async def find(self, parts: Sequence[RequestedIds], since: float) -> list[SchemaView]:
+        """Return a view for each part that is complete for its ids: what it lacks was not registered at `since`, a time of the event loop.
 
         Raises:
             Unavailable, Overloaded: the registry did not answer in time. Nothing is wrong with the records.
         """
         wait_s = self._settings.wait_ms_max / 1000
         try:
-            async with asyncio.timeout(wait_s), self._locks.setdefault(part, asyncio.Lock()):
-                known = await self._known(part, ids, since)
-                wanted = known.ids.intersection(ids) if part.validation is Validation.VALUE else ()
-                return self._view(part, known.ids, await self._validators(_context(part), wanted))
+            async with asyncio.timeout(wait_s):
+                return [await self._find(part, ids, since) for part, ids in parts]
         except TimeoutError as error:
             raise Unavailable(f"the schema registry did not answer within {wait_s:g} s; nothing was stored") from error
+
+    async def _find(self, part: PartRules, ids: Collection[int], since: float) -> SchemaView:
+        if not ids:
+            return self._view(part, frozenset(), {})
+        async with self._locks.setdefault(part, asyncio.Lock()):
+            known = await self._known(part, ids, since)
+        wanted = known.ids.intersection(ids) if part.validation is Validation.VALUE else ()
+        return self._view(part, known.ids, await self._validators(_context(part), wanted))
 
     def _view(self, part: PartRules, ids: frozenset[int], found: Mapping[int, Found]) -> SchemaView:
         context, kept = _context(part), self._kept
@@ -155,18 +183,44 @@ class KnownSchemas:
         self._forget_expired(self._now())
         found = {schema_id: kept.found for schema_id in ids if (kept := self._kept.get((context, schema_id)))}
         missing = [schema_id for schema_id in ids if schema_id not in found]
-        expires = self._now() + self._settings.cached_ms / 1000
         for row in await self._store.schemas(context, missing) if missing else ():
-            schema = schema_of(row)
-            try:
-                references = await referenced_texts(self._store, schema)
-            except Invalid as error:
-                found[schema.id] = str(error)
-                continue
-            made = found[schema.id] = await self._off_loop(partial(_made, schema, references))
-            size_bytes = len(schema.text) + sum(map(len, references))
-            self._keep((context, schema.id), _Kept(made, size_bytes, expires))
+            found[row.id] = await self._validator(schema_of(row))
         return found | {schema_id: "the registry has no such schema" for schema_id in missing if schema_id not in found}
+
+    async def _validator(self, schema: Schema) -> Found:
+        """Make a validator once for all who wait. It is made to the end, and kept, even if they give up: a retry finds it."""
+        key = (schema.context, schema.id, schema.guid.bytes)
+        task = self._making.get(key)
+        if task is None:
+            task = self._making[key] = asyncio.create_task(self._make(schema))
+            task.add_done_callback(partial(self._end, key))
+        return await asyncio.shield(task)
+
+    def _end(self, key: _Key, task: asyncio.Task[Found]) -> None:
+        del self._making[key]
+        if not task.cancelled():
+            task.exception()  # those who wait get it; there may be none
+
+    async def _make(self, schema: Schema) -> Found:
+        """Make a validator, and keep it. Raises `Unavailable`, `Overloaded`."""
+        compiler = self._compiler if schema.type is SchemaType.PROTOBUF else None
+        size_bytes = len(schema.text)
+        made: Found
+        try:
+            if compiler is not None:
+                texts = await named_texts(self._store, schema)
+                files = (await compiler.compiled(schema.type.value, schema.text, texts)).files
+                size_bytes += sum(map(len, files))
+                made = await self._off_loop(partial(_protobuf, files))
+            else:
+                references = await referenced_texts(self._store, schema)
+                size_bytes += sum(map(len, references))
+                made = await self._off_loop(partial(_made, schema, references))
+        except Invalid as error:
+            made = str(error)[:REASON_LENGTH_MAX]
+        expires = self._now() + self._settings.cached_ms / 1000
+        self._keep((schema.context, schema.id), _Kept(made, size_bytes, expires))
+        return made
 
     def _keep(self, key: tuple[str, int], kept: _Kept) -> None:
         self._forget(key)
@@ -196,10 +250,20 @@ def _context(part: PartRules) -> str:
 def _made(schema: Schema, references: Sequence[str]) -> Found:
     """Make the validator of a schema; in a thread: Arrow's library may have to be loaded first."""
     if schema.type is not SchemaType.AVRO:
-        return f"it is of type {schema.type.value}, and only values of type AVRO can be decoded here: use id instead of value"
+        return f"it is of type {schema.type.value}, whose values cannot be decoded here: use id instead of value"
     from bearlake.table.typed.validity import AvroValidity
 
     try:
         return AvroValidity(schema.text, references)
     except Unsupported as error:
-        return str(error)
+        return str(error)[:REASON_LENGTH_MAX]
+
+
+def _protobuf(files: Sequence[bytes]) -> Found:
+    """Make the validator of a compiled Protobuf schema; in a thread."""
+    from bearlake.table.typed.protobuf_validity import ProtobufValidity
+
+    try:
+        return ProtobufValidity(files)
+    except Unsupported as error:
+        return str(error)[:REASON_LENGTH_MAX]

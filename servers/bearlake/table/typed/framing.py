@@ -25,7 +25,7 @@ _HEAD = struct.Struct(">BI")
 INDEX_COUNT_MAX = 100
 """Deepest nesting of messages; protoc has the same limit."""
 _INDEX_BYTES_MAX = 5
-_PREFIX_BYTES_MAX = _HEAD.size + _INDEX_BYTES_MAX * (INDEX_COUNT_MAX + 1)
+PREFIX_BYTES_MAX = _HEAD.size + _INDEX_BYTES_MAX * (INDEX_COUNT_MAX + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def _by_value(values: pa.BinaryArray, schema_type: SchemaType) -> pa.DictionaryA
     """Return the prefixes when some are longer than usual."""
     codes: dict[bytes, int] = {}
     places: list[int | None] = []
-    for octets in pc.binary_slice(values, 0, _PREFIX_BYTES_MAX).to_pylist():
+    for octets in pc.binary_slice(values, 0, PREFIX_BYTES_MAX).to_pylist():
         if octets is None:
             places.append(None)
             continue

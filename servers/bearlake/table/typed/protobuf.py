@@ -111,8 +111,8 @@ def columns_of(
     return columns
 
 
-def _message(files: Sequence[bytes], indexes: Sequence[int]) -> Descriptor:
-    """Return the message at a path. The types of maps' entries, which the compiler makes, have no index."""
+def opened(files: Sequence[bytes]) -> tuple[str, list[Descriptor]]:
+    """Return the name of the last file, and its messages. Raises `SchemaError`: the files are malformed."""
     pool = DescriptorPool()
     try:
         for file in files:
@@ -121,7 +121,12 @@ def _message(files: Sequence[bytes], indexes: Sequence[int]) -> Descriptor:
         found = pool.FindFileByName(own.name)
     except (DecodeError, TypeError, KeyError, IndexError) as error:
         raise SchemaError("the schema's descriptors are malformed") from error
-    inner = [found.message_types_by_name[message.name] for message in own.message_type]
+    return own.name, [found.message_types_by_name[message.name] for message in own.message_type]
+
+
+def _message(files: Sequence[bytes], indexes: Sequence[int]) -> Descriptor:
+    """Return the message at a path. The types of maps' entries, which the compiler makes, have no index."""
+    _, inner = opened(files)
     message: Descriptor | None = None
     for index in indexes:
         if not 0 <= index < len(inner):

@@ -20,6 +20,8 @@ from bearlake.table.typed.model import SchemaError, SchemaType, TypedColumns
 
 NODE_COUNT_MAX = 10_000
 """Types of a schema: the kernel reads all of them in each call."""
+REASON_BYTES_MAX = 16 * 1024 * 1024
+"""Columns that are made to find where a value is bad: a few bytes can stand for gigabytes of nulls."""
 _GOOD = bytes(range(TypedOutcome.TRUNCATED))
 _LOW_BYTE = 0 if sys.byteorder == "little" else 3
 """Where a status, an int32, has its outcome."""
@@ -58,10 +60,11 @@ class AvroValidity:
         what = "not a value of the schema that it names"
         try:
             columns = self._columns
-            problems = codec.decode(columns, pa.array([value], pa.binary()), skip=skip).problems
+            column = pa.array([value], pa.binary())
+            problem = codec.decode(columns, column, skip=skip, bytes_max=REASON_BYTES_MAX).problems.get(0)
         except BearlakeError:
             return what
-        return f"{what}: {problems[0]}" if problems else what
+        return what if problem is None or problem.outcome is TypedOutcome.SIZE else f"{what}: {problem}"
 
     @cached_property
     def _columns(self) -> TypedColumns:

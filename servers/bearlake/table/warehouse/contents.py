@@ -18,12 +18,14 @@ from pyiceberg.manifest import (
     ManifestFile,
     read_manifest_list,
 )
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from typing_extensions import override
 
 from bearlake.table import schema
 from bearlake.table.io import Locations
 from bearlake.table.warehouse.avro import Budget, plain
+from bearlake.table.warehouse.entries import EntryRules
 from bearlake.table.warehouse.model import forbidden
 from bearlake.table.warehouse.settings import WarehouseSettings
 
@@ -45,11 +47,18 @@ class Difference:
 
 
 class Comparison:
-    """Compares snapshots of one table. `check_path` raises `Refused` for a manifest that the table may not name."""
+    """Compares snapshots of one table, whose newest version is `metadata`. `check_path` raises `Refused` for a manifest that the table may
+    not name."""
 
     def __init__(
-        self, files: FileIO, locations: Locations, check_path: Callable[[str], None], settings: WarehouseSettings
+        self,
+        metadata: TableMetadata,
+        files: FileIO,
+        locations: Locations,
+        check_path: Callable[[str], None],
+        settings: WarehouseSettings,
     ) -> None:
+        self._rules = EntryRules(metadata)
         self._files = _PlainFiles(files, settings)
         self._locations = locations
         self._check_path = check_path
@@ -60,7 +69,7 @@ class Comparison:
 
         Raises:
             Refused: a new manifest is in a wrong place, or names a file twice, or describes a file otherwise than the parent does;
-                the manifests to read are too large.
+                the manifests to read are too large; readers could not read what they say, or would see other rows of later commits.
         """
         ids = snapshot.snapshot_id, None if parent is None else parent.snapshot_id
         if ids not in self._known:
@@ -76,7 +85,8 @@ class Comparison:
         removed_manifests = [before[key] for key in before.keys() - after.keys()]
         for manifest in added_manifests:
             self._check_path(manifest.manifest_path)
-        new, old = self._live(added_manifests, is_new=True), self._live(removed_manifests, is_new=False)
+            self._rules.check_manifest(manifest, snapshot)
+        new, old = self._live(added_manifests, snapshot), self._live(removed_manifests, None)
         for key in new.keys() & old.keys():
             if _claims(new[key]) != _claims(old[key]):
                 path = new[key].data_file.file_path
@@ -99,19 +109,23 @@ class Comparison:
             raise forbidden(f"{path} lists a manifest twice")
         return found
 
-    def _live(self, manifests: Iterable[ManifestFile], *, is_new: bool) -> Mapping[str, ManifestEntry]:
-        """Return the entries of manifests by their file's object key."""
+    def _live(self, manifests: Iterable[ManifestFile], adding: Snapshot | None) -> Mapping[str, ManifestEntry]:
+        """Return the entries of manifests by their file's object key. `adding`: the snapshot that adds the manifests; None: it had them."""
         found: dict[str, ManifestEntry] = {}
         for manifest in manifests:
             is_of_data = manifest.content == ManifestContent.DATA
             with _decoding(manifest.manifest_path):
                 entries = manifest.fetch_manifest_entry(self._files, discard_deleted=True)
+            if adding is not None:
+                self._rules.check_length(manifest, self._files.size(manifest.manifest_path))
             for entry in entries:
                 path = entry.data_file.file_path
                 key = self._key(path)
-                if is_new and key in found:
+                if adding is not None:
+                    self._rules.check_entry(entry, adding)
+                if adding is not None and key in found:
                     raise forbidden(f"the commit names the file {path} twice")
-                if is_new and (entry.data_file.content == DataFileContent.DATA) != is_of_data:
+                if adding is not None and (entry.data_file.content == DataFileContent.DATA) != is_of_data:
                     raise forbidden(
                         f"{manifest.manifest_path} has {path} as data, and is listed as one of deletes, or reversed"
                     )
@@ -130,12 +144,18 @@ class _PlainFiles(FileIO):
         self._files = files
         self._bytes_left = self._bytes_max = settings.manifest_bytes_max
         self._budget = Budget(settings.manifest_expanded_bytes_max, settings.manifest_value_count_max)
+        self._sizes: dict[str, int] = {}
+
+    def size(self, location: str) -> int:
+        """Return the size of a file that was read."""
+        return self._sizes[location]
 
     @override
     def new_input(self, location: str) -> InputFile:
         found = self._files.new_input(location)
         try:
-            self._bytes_left -= len(found)
+            self._sizes[location] = size = len(found)
+            self._bytes_left -= size
         except FileNotFoundError as error:
             raise forbidden(f"the file {location} does not exist") from error
         if self._bytes_left < 0:
@@ -181,8 +201,8 @@ def _decoding(path: str) -> Iterator[None]:
 
 
 def _role(manifest: ManifestFile) -> tuple[object, ...]:
-    """What a list says about a manifest that decides which rows readers see."""
-    return manifest.content, manifest.sequence_number, manifest.partition_spec_id
+    """What a list says about a manifest that decides which rows readers see, and whether they can read it."""
+    return manifest.content, manifest.sequence_number, manifest.partition_spec_id, manifest.manifest_length
 
 
 def _claims(entry: ManifestEntry) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 Source: Apache Iceberg REST specification, `ErrorModel`; Java's `CatalogHandlers` and `UpdateRequirement`.
 """
 
+import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 import pydantic
 import pyiceberg.exceptions as iceberg
 
+from bearlake.errors import TooLarge
 from bearlake.table.io import Outside
 from bearlake.table.warehouse.model import Refused, forbidden, invalid
 
@@ -21,6 +23,21 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (iceberg.NamespaceNotEmptyError, 409, "NamespaceNotEmptyException"),
     (iceberg.CommitFailedException, 409, "CommitFailedException"),
 )
+_WRONG = (
+    *(iceberg.ValidationError, iceberg.ValidationException),
+    *(
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        AssertionError,
+        zlib.error,
+        struct.error,
+        EOFError,
+    ),
+)
+"""What the libraries raise for requests and metadata files that they do not expect."""
 _TEXTS = (
     ("Table UUID does not match", "UUID does not match"),
     ("last assigned field id has changed", "last assigned field id changed"),
@@ -38,6 +55,8 @@ def in_words_of_the_specification() -> Iterator[None]:
         yield
     except Outside as error:
         raise forbidden(str(error)) from error
+    except TooLarge as error:
+        raise forbidden(f"{error} (catalog.warehouse.metadata_bytes_max)") from error
     except pydantic.ValidationError as error:
         raise invalid(_first(error)) from error
     except FileNotFoundError as error:
@@ -49,7 +68,7 @@ def in_words_of_the_specification() -> Iterator[None]:
         raise Refused(status, name, _text(error)) from error
     except RecursionError as error:
         raise invalid("types are nested too deeply") from error
-    except (iceberg.ValidationError, iceberg.ValidationException, ValueError, KeyError, TypeError, zlib.error) as error:
+    except _WRONG as error:
         raise invalid(str(error)[:300]) from error
 
 

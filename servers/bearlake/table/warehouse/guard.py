@@ -9,7 +9,8 @@ engines may delete and rewrite rows, add columns and branches, and set propertie
 - say about a file what its footer does not say, or place manifests or files outside of the table's folder;
 - move the branch `main` to a version that is not a successor of the current one: the offsets in the properties say what it has;
 - move the table, partition it, change its format's version, or change the properties that Bearlake and the object store rely on;
-- name code in properties, or give snapshots numbers and times after which others could not commit or read.
+- name code in properties, or give snapshots numbers and times after which others could not commit or read;
+- give names, ids and statistics that other engines cannot read, or that compaction cannot go on with (`readability.py`, `entries.py`).
 
 Other tables may do all of this, inside their own folder. Pure, except for reading manifests and footers. Source: decisions 221, 222.
 """
@@ -34,6 +35,7 @@ from bearlake.table.warehouse.columns import check_columns
 from bearlake.table.warehouse.contents import Comparison, Difference
 from bearlake.table.warehouse.footers import Contents, Footers
 from bearlake.table.warehouse.model import Refused, forbidden
+from bearlake.table.warehouse.readability import check_readable
 from bearlake.table.warehouse.settings import WarehouseSettings
 
 OWN_PREFIX: Final = "bearlake."
@@ -125,12 +127,13 @@ class StreamGuard:
         self._after = after
         self._locations = locations
         self._footers = footers
-        self._comparison = Comparison(files, locations, self._check_path, settings)
+        self._comparison = Comparison(after, files, locations, self._check_path, settings)
         self._folder = f"{locations.key(before.location)}/"
         self._ends = read_applied_tasks(before.properties).ends
 
     def check(self, updates: Sequence[Any]) -> None:
         """Raise `Refused` if the updates (Any: PyIceberg's closed union), after `check_stream_properties`, are not allowed."""
+        check_readable(self._before, self._after)
         for change in updates:
             self._check_one(change)
         check_columns(self._before, self._after)

@@ -18,6 +18,13 @@ FIELD_ID_MAX = 2_147_483_447
 """Larger field ids are Iceberg's own. Source: Iceberg table spec, "Reserved Field IDs"."""
 NEW_FIELD_COUNT_MAX = 10_000
 """Fields that one commit may add to a stream's table, nested ones included."""
+NAME_LENGTH_MAX = 255
+"""Characters of a name: as in SQL catalogs."""
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name is not empty, not too long, and can be written in one line of SQL, a log, or a terminal."""
+    return 0 < len(name) <= NAME_LENGTH_MAX and name.isprintable()
 
 
 def new_ids_end(last_id: int) -> int:

@@ -1,19 +1,15 @@
-"""What clients of the catalog ask for: the parts of a new table, files to register, and a check of what a commit replaces."""
+"""What clients of the catalog ask for: the parts of a new table, a check of what a commit replaces, and repeats of commits."""
 
-import zlib
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
-from pyiceberg.io import InputFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import ValidatableTableRequirement
+from pyiceberg.table.update import AddSnapshotUpdate, ValidatableTableRequirement
 
 from bearlake.table.warehouse.model import Body
-
-_GZIP: Final = 31
-"""zlib's number for streams with gzip's header."""
 
 
 class NewTable(NamedTuple):
@@ -49,9 +45,12 @@ class Verified(ValidatableTableRequirement):
         self.verify(base_metadata)
 
 
-def expanded_size(file: InputFile, bytes_max: int) -> int:
-    """Return the size of a metadata file, uncompressed; any size above `bytes_max` if it is larger than that."""
-    if (size := len(file)) > bytes_max or not file.location.endswith((".gz.metadata.json", ".metadata.json.gz")):
-        return size
-    with file.open() as stream:
-        return len(zlib.decompressobj(_GZIP).decompress(stream.read(), bytes_max + 1))
+def is_done(updates: Sequence[Any], metadata: TableMetadata) -> bool:
+    """Return whether a commit with these updates (Any: PyIceberg's closed union) has happened already: the table has all of its snapshots.
+
+    A client, or a proxy in front of it, repeats a commit whose answer was lost. If the repeat was refused as a conflict, the client would
+    delete the manifests that the first one has committed.
+    """
+    known = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in metadata.snapshots}
+    added = [change.snapshot for change in updates if isinstance(change, AddSnapshotUpdate)]
+    return bool(added) and all(known.get(snapshot.snapshot_id) == snapshot.manifest_list for snapshot in added)

@@ -7,8 +7,8 @@ Every method raises `Refused` for what the catalog refuses, and `Unavailable` if
 Source: Apache Iceberg REST specification; PyIceberg 0.12, `catalog/sql.py`.
 """
 
+import logging
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
 from bearlake.clock import Clock, SystemClock
-from bearlake.errors import Invalid, Overloaded
+from bearlake.errors import Invalid, Overloaded, TooLarge
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.iceberg import IcebergTables
@@ -50,8 +50,11 @@ from bearlake.table.warehouse.model import (
     forbidden,
     invalid,
 )
-from bearlake.table.warehouse.requests import NewTable, Verified, expanded_size
+from bearlake.table.warehouse.places import Places
+from bearlake.table.warehouse.requests import NewTable, Verified, is_done
 from bearlake.table.warehouse.settings import WarehouseSettings
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -69,6 +72,8 @@ class Warehouse:
         self._clock = clock or SystemClock()
         self.checks = threading.BoundedSemaphore(self.settings.check_count_max)
         self._roots = [Locations(root) for root in self.settings.foreign_roots]
+        self._places = Places(tables.locations, self._roots)
+        tables.limit_metadata_of_others(self.settings.metadata_bytes_max)
 
     async def namespaces(self, parent: Namespace) -> list[Namespace]:
         """Return the namespaces directly under `parent`; `()`: the top ones."""
@@ -164,9 +169,9 @@ class Warehouse:
             name = (*namespace, str(body["name"]))
             if catalog.table_exists(name):
                 raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
-            properties = {key: str(value) for key, value in (body.get("properties") or {}).items()}
+            properties = _texts(body.get("properties"))
             guard.check_properties(properties)
-            parts = NewTable.of(body, self._location(name, body.get("location")), properties)
+            parts = NewTable.of(body, self._places.place_for(catalog, name, body.get("location")), properties)
             if not body.get("stage-create"):
                 return answer_of(catalog.create_table(name, **parts._asdict()))
             staged = new_table_metadata(**parts._asdict())
@@ -184,13 +189,13 @@ class Warehouse:
                 raise invalid("overwrite is not supported: drop the table first")
             if catalog.table_exists(name):
                 raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
+            self._places.check_free(catalog, location.rpartition("/metadata/")[0] or location)
             guard.check_folder(location, self._tables.locations, self._roots)
             files = StoreFileIO(dict(catalog.properties)).new_input(location)
             if not files.exists():
                 raise invalid(f"the metadata file {location} does not exist")
-            self._check_size(expanded_size(files, self.settings.metadata_bytes_max))
             metadata = FromInputFile.table_metadata(files)
-            guard.check_folder(metadata.location, self._tables.locations, self._roots)
+            self._places.check_free(catalog, metadata.location)
             guard.check_properties(metadata.properties)
             return answer_of(catalog.register_table(name, location))
 
@@ -210,6 +215,9 @@ class Warehouse:
                 if not is_new:
                     raise
                 return self._commit_new(catalog, name, asked, check)
+            if is_done(asked.updates, table.metadata):
+                check(owner_of(table.metadata))
+                return answer_of(table)
             if is_new:
                 raise CommitFailedException("Requirement failed: table already exists")
 
@@ -222,6 +230,9 @@ class Warehouse:
                     guard.check_stream_properties(asked.updates)
                 else:
                     guard.check_other(asked.updates, self._tables.locations, self._roots)
+                    for place in _places(asked.updates):
+                        if place.rstrip("/") != before.location.rstrip("/"):
+                            self._places.check_free(catalog, place)
                 after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
                 if is_stream:
                     self._check(before, after, catalog, asked.updates)
@@ -264,10 +275,11 @@ class Warehouse:
         _require_namespace(catalog, name[:-1])
         check(None)
         guard.check_other(asked.updates, self._tables.locations, self._roots)
-        places = [change.location for change in asked.updates if isinstance(change, SetLocationUpdate)]
         updates = asked.updates
+        for place in (places := _places(updates)):
+            self._places.check_free(catalog, place)
         if not places:
-            updates = (*updates, SetLocationUpdate(location=self._location(name, None)))
+            updates = (*updates, SetLocationUpdate(location=self._places.place_for(catalog, name, None)))
         staged = StagedTable(
             identifier=name,
             metadata=None,  # type: ignore[arg-type]  # as PyIceberg's own staged tables
@@ -280,13 +292,6 @@ class Warehouse:
         except TableAlreadyExistsError as error:
             raise CommitFailedException("Requirement failed: table already exists") from error
         return answer_of(_load_version(catalog, name, done.metadata, done.metadata_location))
-
-    def _location(self, name: Name, asked: str | None) -> str:
-        if asked:
-            guard.check_folder(asked, self._tables.locations, self._roots)
-            return asked.rstrip("/")
-        parts = ["".join(c if c.isalnum() or c in "_-" else "_" for c in part) for part in name]
-        return self._tables.locations.location(f"{guard.FOLDER}{'/'.join(parts)}-{uuid.uuid4().hex[:8]}")
 
     def _check(
         self, before: TableMetadata, after: TableMetadata, catalog: ConditionalCatalog, updates: Sequence[Any]
@@ -330,6 +335,19 @@ def _load(catalog: ConditionalCatalog, name: Name) -> Table:
         return catalog.load_table(name)
     except NoSuchTableError as error:
         raise NoSuchTableError(str(absent(name))) from error
+    except TooLarge as error:  # before the rights are checked: nobody may learn that there is a table
+        log.warning("a table is not served: its metadata is larger than its limit", extra={"table": ".".join(name)})
+        raise NoSuchTableError(str(absent(name))) from error
+
+
+def _texts(value: object) -> dict[str, str]:
+    if value is not None and not isinstance(value, dict):
+        raise invalid("expected properties: an object of texts")
+    return {str(key): str(text) for key, text in (value or {}).items()}
+
+
+def _places(updates: Sequence[Any]) -> list[str]:
+    return [change.location for change in updates if isinstance(change, SetLocationUpdate)]
 
 
 def _load_version(catalog: ConditionalCatalog, name: Name, metadata: TableMetadata, location: str) -> Table:

@@ -11,6 +11,9 @@ class WarehouseSettings:
     """Folders outside of the object store in which tables that are no stream's may lie too, as URLs (`s3://other/folder`). The server reads
     and writes metadata files there with the settings of the object store. None by default: such tables lie under `lake/` in the object
     store."""
+    update_count_max: int = 10_000
+    """Updates and requirements of one commit. The server applies one after the other to a copy of the table's metadata, so the time grows
+    with the square of their number: 10,000 take a few seconds."""
     file_count_max: int = 1_000
     """Files that one commit may add to a stream's table; the server reads the footer of each. Commits with more are refused."""
     footer_bytes_max: int = 8 * 1024 * 1024

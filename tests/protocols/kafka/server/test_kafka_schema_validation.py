@@ -21,9 +21,9 @@ from bearlake.streams.service import StreamsSettings
 from bearlake.streams.validation.settings import ValidationSettings
 from fixtures.avro_cases import number, record, text
 from fixtures.kafka_server import Make, Node, batch_of, produce_request, values_of
-from fixtures.registered import register
+from fixtures.registered import SilentRegistry, register
 from fixtures.schema_registry import started
-from fixtures.waiting import WAIT_S
+from fixtures.waiting import WAIT_S, until
 
 ORDER = record("string", "long") | {"name": "Order"}
 NO_PAUSE = StreamsSettings(checks=CheckSettings(schemas=ValidationSettings(pause_ms=0)))
@@ -161,6 +161,31 @@ async def test_a_registry_that_is_away_is_a_retriable_error(kafka_cluster: Make)
 
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert (await client.produce("orders", batch_of(order(schema_id)))).error_code == 0
+
+
+async def test_a_batch_is_checked_again_by_rules_that_changed_while_its_request_waited(kafka: Node) -> None:
+    await kafka.create("orders", schema_validation="id")
+    await kafka.create("plain")
+    schema_id = await register(kafka.streams.metadata, ORDER)
+    known = kafka.streams.checks._known  # noqa: SLF001 - the store of the registry alone
+    assert known is not None
+    known._store = silent = SilentRegistry(known._store)  # type: ignore[assignment]  # noqa: SLF001
+    client = await kafka.client()
+    request = produce_request("plain", batch_of(b"none"))
+    request.topic_data += produce_request("orders", batch_of(order(schema_id))).topic_data
+
+    client.send(request, 9)
+    await silent.asked.wait()
+    view = await kafka.streams.catalog.find("plain")
+    given = {"schema.validation": "id", "table.value.subjects": "orders-value"}
+    metadata = kafka.streams.metadata
+    await metadata.streams.alter(view.stream.number, set_configs=given, unset_configs=(), version=view.stream.version)
+    await until(lambda: kafka.streams.catalog.peek("plain").rules.schemas is not None)
+    silent.speak()
+    answers = {topic.name: topic.partition_responses[0] for topic in (await client.receive()).responses}
+
+    assert (answers["plain"].error_code, answers["orders"].error_code) == (ErrorCode.INVALID_RECORD, 0)
+    assert await stored(kafka, "plain") == []
 
 
 @pytest.mark.integration

@@ -8,6 +8,7 @@ from bearlake.errors import Invalid
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from fixtures.kafka_server import batch_of, produce_request
+from fixtures.late_follower import delay, wait_for_question
 from fixtures.share_groups import ACCEPT, REJECT, RELEASE, RENEW, member_of, share_settings
 from fixtures.waiting import WAIT_S, until
 
@@ -264,6 +265,22 @@ async def test_members_get_records_by_the_isolation_level_and_never_markers(clus
     await a.client.produce("t", batch_of(b"d"))
 
     assert (await a.take())[0] == expected
+
+
+async def test_a_member_that_does_not_wait_gets_a_transaction_whose_end_is_acknowledged(kafka_cluster):
+    node = (await kafka_cluster(1, streams=share_settings(isolation_level="read_committed")))[0]
+    topic_id = await node.create("t")
+    a = await member_of(node, topic_id)
+    await transaction(a.client, b"a")
+    assert (await a.take())[0] == [(0, 0, 1)]
+    log = delay(node.streams)
+    await transaction(a.client, b"b")
+
+    taking = asyncio.create_task(a.take())
+    await wait_for_question(node.streams)
+    log.opened.set()
+
+    assert await taking == ([(2, 2, 1)], [b"b"])
 
 
 async def test_the_delivery_of_locked_records_counts_after_their_dispatcher_died(cluster_of_each_store):

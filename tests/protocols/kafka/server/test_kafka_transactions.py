@@ -12,6 +12,7 @@ from bearlake.errors import Unavailable
 from bearlake.protocols.kafka import messages
 from bearlake.protocols.kafka.errors import ErrorCode
 from fixtures.kafka_server import batch_of, fetch_request, produce_request, values_of
+from fixtures.late_follower import delay, wait_for_question
 from fixtures.waiting import until
 
 m = messages
@@ -124,6 +125,23 @@ async def test_a_consumer_of_committed_records_waits_for_the_end(kafka):
 
     assert is_waiting
     assert (await waiting)[1] == [b"a", b"b"]
+
+
+async def test_a_fetch_without_a_wait_sees_a_transaction_whose_end_is_acknowledged(kafka):
+    await kafka.create("t")
+    client = await kafka.client()
+    producer = Producer(client)
+    await producer.init()
+    await producer.send(b"a", b"b")
+    assert (await read(await kafka.client(), is_committed=False))[1] == [b"a", b"b"]
+    log = delay(kafka.streams)
+    assert await producer.end() == 0
+
+    reading = asyncio.create_task(read(await kafka.client()))
+    await wait_for_question(kafka.streams)
+    log.opened.set()
+
+    assert await reading == (3, [b"a", b"b"])
 
 
 async def test_any_server_serves_any_step(kafka_cluster):

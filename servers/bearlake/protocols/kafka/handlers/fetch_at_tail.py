@@ -85,8 +85,11 @@ class TailFetch:
         bytes_max = min(bytes_max, room(self._connection.context))
         bytes_min = streams.at_tail.bytes_min(bytes_min, bytes_max)
         results = streams.at_tail.read(ranges, bytes_max, is_committed=is_committed)
-        if results is None or wait_ms <= 0 or has_enough(results, bytes_min):
+        if results is None or has_enough(results, bytes_min):
             self._done(results)
+            return
+        if wait_ms <= 0:
+            self._done(None if streams.own_writes.are_hidden else results)
             return
         self._poll = Poll(
             streams.at_tail,

@@ -168,18 +168,20 @@ async def _check(call: ProduceCall, frame: memoryview) -> None:
     for place, (topic, index, start, end, status, attributes, *_) in enumerate(call.entries):
         if turns.is_over(1 + (end - start) * AT_ONCE // AT_ONCE_BYTES_MAX):
             await asyncio.sleep(0)
-        if call.outcomes[place] is not None or place in call.checked or status:
+        if call.outcomes[place] is not None or status:
             continue
         found = resolve(context, call.caller, topic)
         if isinstance(found, Refusal) or not 0 <= index < found.partition_count:
             continue  # `_submit` rejects it
+        if call.checked.get(place) == found.rules:
+            continue
         if end - start <= found.rules.batch_bytes_max:
             error = await context.streams.checks.check(
                 frame[start:end], attributes, found.rules, Checked.NOTHING, since
             )
             if error is not None:
                 call.outcomes[place] = _refusal(error)
-        call.checked.add(place)
+        call.checked[place] = found.rules
 
 
 def _submit(call: ProduceCall, frame: memoryview, slab: Slab) -> bool:
@@ -289,7 +291,7 @@ def _admit_one(
         call.outcomes[place] = NOT_ITS_PRODUCER if owner or begins else NO_TRANSACTION
     else:
         fields = Header(*header)
-        if place not in call.checked and end - start <= found.rules.batch_bytes_max:
+        if call.checked.get(place) != found.rules and end - start <= found.rules.batch_bytes_max:
             checks = call.connection.context.streams.checks
             checked = checks.at_once(frame[start:end], fields.attributes, found.rules, Checked.NOTHING)
             if checked is False:
@@ -297,7 +299,7 @@ def _admit_one(
             if checked is not True:
                 call.outcomes[place] = _refusal(checked)
                 return True
-            call.checked.add(place)
+            call.checked[place] = found.rules
         admitted = admit(found, index, frame[start:end], slab, fields, call.now_ms, Checked.ALL)
         if isinstance(admitted, Append):
             if admitted.flags & BATCH_TRANSACTIONAL and call.caller.version >= BEGINS_FROM:

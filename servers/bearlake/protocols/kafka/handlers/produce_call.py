@@ -13,6 +13,7 @@ from bearlake.protocols.kafka.errors import VERDICT_CODES, ErrorCode
 from bearlake.protocols.kafka.messages import ProduceResponse
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.streams.append import AppendCall, Result, Verdict
+from bearlake.streams.configs import StreamRules
 from bearlake.telemetry import metrics
 
 MESSAGES_MAX = 1_000
@@ -102,8 +103,8 @@ class ProduceCall:
         self.owners: dict[int, str] = {}
         """Transactional ids of the producer ids that were looked up; "": none, or the look-up failed."""
         self.outcomes: list[Refusal | None] = [None] * len(entries)
-        self.checked: set[int] = set()
-        """Indexes in `entries` of the batches whose records are known to be good."""
+        self.checked: dict[int, StreamRules] = {}
+        """Rules by which the records of batches are known to be good, by index in `entries`. Other rules ask for another check."""
         self.stamped: set[int] = set()
         """Indexes in `entries` of the batches that got the log append time `now_ms`."""
 

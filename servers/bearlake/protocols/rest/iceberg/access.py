@@ -1,21 +1,24 @@
 """Who may use a table: who may use its stream."""
 
+import asyncio
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from bearlake.errors import Denied
 from bearlake.metadata.model import Stream
-from bearlake.streams import configs as stream_configs
+from bearlake.protocols.rest.iceberg.planned import Planned, PlannedTables
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.principal import CLUSTER_NAME, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.turns import in_turns
-from bearlake.table.naming import stream_suffix, table_identifiers
+from bearlake.table.naming import stream_suffix
 from bearlake.table.warehouse.model import Listed, Name, Owner, absent, forbidden
 
 _DATA_ACTIONS = frozenset({"add-snapshot", "set-snapshot-ref", "remove-snapshot-ref", "remove-snapshots"})
 """Actions of updates that need WRITE; all others need ALTER."""
 _SILENT_ACTIONS = frozenset({"assign-uuid", "set-statistics", "remove-statistics"})
 """Actions that an engine sends beside others, and that need WRITE."""
+AT_ONCE: Final = 100
+"""Tables of one turn of the event loop: with 1,000 access rules, a check takes up to 0.1 ms."""
 
 
 class TableAccess:
@@ -24,6 +27,7 @@ class TableAccess:
     def __init__(self, streams: Catalog, authorizer: Authorizer) -> None:
         self._streams = streams
         self._authorizer = authorizer
+        self._planned = PlannedTables(streams)
 
     def require_cluster(self, who: Principal, operation: Operation) -> None:
         """Raise `Denied` unless `who` may do `operation` to namespaces."""
@@ -54,20 +58,15 @@ class TableAccess:
         view = None if owner.stream_id is None else self._streams.peek_id(owner.stream_id.bytes)
         return None if view is None else view.stream
 
-    def planned(self) -> dict[Name, Stream]:
-        """Return the streams that should have a table, by the table's name."""
-        found = {}
-        for view in self._streams.views():
-            if stream_configs.table_rules(view.name, view.stream.configs).is_enabled:
-                namespace, name = table_identifiers(view.stream)[0]
-                found[(*namespace.split("."), name)] = view.stream
-        return found
+    async def planned(self) -> Planned:
+        """Return the tables that streams should have."""
+        return await self._planned.find()
 
     async def planned_as(self, name: Name) -> Stream | None:
         """Return the stream that should have the table of this name, or None. Raises `Unavailable`."""
-        if (found := self.planned().get(name)) is None:
+        if (found := (await self.planned()).by_name.get(name)) is None:
             await self._streams.catch_up()
-            found = self.planned().get(name)
+            found = (await self.planned()).by_name.get(name)
         return found
 
     async def readable(self, who: Principal, statement: str) -> list[str]:
@@ -123,23 +122,19 @@ class TableAccess:
         The folder has 8 digits of the stream's id. If several streams have the same digits, `who` must see all of them.
         """
         suffixes = {table.name: suffix for table in tables if (suffix := stream_suffix(table.folder or ""))}
-        streams = self._names_by_suffix()
-        if set(suffixes.values()) - streams.keys():  # streams that this server has not heard of, or deleted ones
+        streams = (await self.planned()).by_suffix
+        if any(
+            suffix not in streams for suffix in suffixes.values()
+        ):  # streams that this server has not heard of, or deleted ones
             await self._streams.catch_up()
-            streams = self._names_by_suffix()
-        return [
-            table.name
-            for table in tables
-            if all(
-                self._authorizer.sees(who, Operation.DESCRIBE, Resource.STREAM, subject)
-                for subject in streams.get(suffixes.get(table.name, ""), (".".join(table.name),))
-            )
-        ]
-
-    def _names_by_suffix(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for view in self._streams.views():
-            found.setdefault(view.stream.id.hex[:8], []).append(view.stream.name)
+            streams = (await self.planned()).by_suffix
+        found = []
+        for at, table in enumerate(tables, 1):
+            if at % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            subjects = streams.get(suffixes.get(table.name, ""), (".".join(table.name),))
+            if all(self.sees(who, subject) for subject in subjects):
+                found.append(table.name)
         return found
 
 

@@ -1,19 +1,42 @@
 """Reads requests of Iceberg's REST specification, and answers them."""
 
+import asyncio
 import hashlib
 import json
+from collections.abc import Sequence
 
 from aiohttp import hdrs, web
 
-from bearlake.table.warehouse.model import Answer, Name, Namespace, invalid
+from bearlake.table.warehouse.model import NAME_LENGTH_MAX, Answer, Name, Namespace, invalid, is_plain_name
 
 _SEPARATOR = "\x1f"
 """Separates the parts of a namespace in a path."""
+_AT_ONCE = 2_000
+"""Elements of a list that are written in one turn of the event loop: about 5 ms."""
+REPORT_BYTES_MAX = 1024 * 1024
+"""Largest report of an engine about a scan or commit, which is read and not looked at."""
+_EXPECTED = f"expected at most {NAME_LENGTH_MAX} printable characters"
 
 
 def json_answer(value: object) -> web.Response:
     """Answer with JSON."""
     return web.Response(body=json.dumps(value).encode(), content_type="application/json")
+
+
+async def list_answer(name: str, values: Sequence[object]) -> web.Response:
+    """Answer with an object that has only this list, which may be long: other tasks run in between."""
+    parts = []
+    for start in range(0, len(values), _AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
+        parts.append(json.dumps(values[start : start + _AT_ONCE])[1:-1])
+    body = f'{{"{name}": [{", ".join(parts)}]}}'
+    return web.Response(body=body.encode(), content_type="application/json")
+
+
+async def tables_answer(tables: Sequence[Name]) -> web.Response:
+    """Answer with a list of tables."""
+    return await list_answer("identifiers", [{"namespace": name[:-1], "name": name[-1]} for name in tables])
 
 
 def loaded_answer(request: web.Request, answer: Answer) -> web.Response:
@@ -35,9 +58,9 @@ def _tag(answer: Answer) -> str:
 
 
 def parent_of(request: web.Request) -> Namespace:
-    """Return the namespace whose children a request lists; `()`: the top ones."""
+    """Return the namespace whose children a request lists; `()`: the top ones. Raises `Refused`."""
     parent = request.query.get("parent")
-    return tuple(parent.split(_SEPARATOR)) if parent else ()
+    return namespace_in(parent.split(_SEPARATOR)) if parent else ()
 
 
 def namespace_of(request: web.Request) -> Namespace:
@@ -47,21 +70,32 @@ def namespace_of(request: web.Request) -> Namespace:
 
 def name_of(request: web.Request) -> Name:
     """Return the table in a request's path. Raises `Refused`."""
-    return (*namespace_of(request), request.match_info["table"])
+    return table_in(namespace_of(request), request.match_info["table"])
 
 
 def namespace_in(parts: object) -> Namespace:
     """Return the namespace in a body. Raises `Refused`."""
     if not isinstance(parts, list) or not parts or not all(isinstance(part, str) and part for part in parts):
         raise invalid("expected a namespace: a list of names")
+    if not all(map(is_plain_name, parts)) or len(".".join(parts)) > NAME_LENGTH_MAX:
+        raise invalid(f"the name of a namespace: {_EXPECTED}")
     return tuple(parts)
+
+
+def table_in(namespace: Namespace, name: object) -> Name:
+    """Return the table with the name in a path or body. Raises `Refused`."""
+    if not isinstance(name, str) or not name:
+        raise invalid("expected the name of a table")
+    if not is_plain_name(name):
+        raise invalid(f"the name of a table: {_EXPECTED}")
+    return (*namespace, name)
 
 
 def identifier_in(value: object) -> Name:
     """Return the table in a body. Raises `Refused`."""
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+    if not isinstance(value, dict):
         raise invalid("expected a table: its namespace and name")
-    return (*namespace_in(value.get("namespace")), value["name"])
+    return table_in(namespace_in(value.get("namespace")), value.get("name"))
 
 
 def texts_in(value: object) -> dict[str, str]:
@@ -70,4 +104,13 @@ def texts_in(value: object) -> dict[str, str]:
         return {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise invalid("expected properties: an object of texts")
+    return value
+
+
+def names_in(value: object) -> list[str]:
+    """Return the names in a body. Raises `Refused`."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise invalid("expected a list of names")
     return value

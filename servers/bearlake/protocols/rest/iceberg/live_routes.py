@@ -12,7 +12,16 @@ from aiohttp import web
 from bearlake.metadata.model import Stream
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.iceberg.access import TableAccess
-from bearlake.protocols.rest.iceberg.answers import json_answer, loaded_answer, name_of, namespace_of, parent_of
+from bearlake.protocols.rest.iceberg.answers import (
+    REPORT_BYTES_MAX,
+    json_answer,
+    list_answer,
+    loaded_answer,
+    name_of,
+    namespace_of,
+    parent_of,
+    tables_answer,
+)
 from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, live
 from bearlake.protocols.rest.iceberg.tables import LiveTables, Tables
 from bearlake.serving.http.login import principal_of
@@ -33,7 +42,6 @@ ADVERTISED = [
     )
 ]
 """The operations that clients may use."""
-_METRICS_BYTES_MAX = 1024 * 1024
 
 
 class LiveRoutes:
@@ -73,7 +81,7 @@ class LiveRoutes:
         found = {*real, *(name for name in planned if name[: len(parent)] == parent)}
         if parent and not found:
             await self._properties(request, parent)
-        return json_answer({"namespaces": sorted(found)})
+        return await list_answer("namespaces", sorted(found))
 
     async def namespace(self, request: web.Request) -> web.Response:
         """Get the properties of a namespace."""
@@ -88,21 +96,26 @@ class LiveRoutes:
     async def tables(self, request: web.Request) -> web.Response:
         """List the tables of a namespace that the client may see, and those that streams will have in it."""
         namespace, who = namespace_of(request), principal_of(request)
-        found = set[Name]()
+        found = dict[Name, None]()
         if await self._is_real(namespace):
-            found.update(await self._access.visible(who, await (await self._tables()).tables(namespace)))
+            found.update(dict.fromkeys(await self._access.visible(who, await (await self._tables()).tables(namespace))))
         else:
             await self._properties(request, namespace)
-        planned = self._access.planned()
-        found.update(name for name, stream in planned.items() if name[:-1] == namespace and self._sees(who, stream))
-        return json_answer({"identifiers": [{"namespace": name[:-1], "name": name[-1]} for name in sorted(found)]})
+        async for part in in_turns(list((await self._access.planned()).by_name.items())):
+            for name, stream in part:
+                if name[:-1] == namespace and self._sees(who, stream):
+                    found[name] = None
+        return await tables_answer(list(found))
 
     async def load(self, request: web.Request) -> web.Response:
         """Get a table with every record that was acknowledged before the request; 304 if the client has this version."""
         name = name_of(request)
         stream = await self._stream(request, name, Operation.READ)
         if stream is None:
-            return loaded_answer(request, await (await self._tables()).load(name, SNAPSHOTS_ALL))
+            answer = await (await self._tables()).load(name, SNAPSHOTS_ALL)
+            subject = await self._access.subject(name, answer.owner)  # another table may have the name by now
+            self._access.require(principal_of(request), [Operation.READ], subject, name)
+            return loaded_answer(request, answer)
         answer = await (await self._views()).load(stream.number)
         if answer.owner.stream_id != stream.id:
             raise absent(name)
@@ -123,7 +136,7 @@ class LiveRoutes:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Take an engine's report about a scan; it is not stored."""
-        await bodies.read(request, _METRICS_BYTES_MAX)
+        await bodies.read(request, REPORT_BYTES_MAX)
         return web.Response(status=204)
 
     async def _stream(self, request: web.Request, name: Name, operation: Operation) -> Stream | None:
@@ -170,7 +183,7 @@ class LiveRoutes:
     async def _namespaces(self, who: Principal) -> set[Namespace]:
         """The namespaces of the tables that streams should have and `who` may see."""
         found = set[Namespace]()
-        async for part in in_turns(list(self._access.planned().items())):
+        async for part in in_turns(list((await self._access.planned()).by_name.items())):
             found.update(name[:-1] for name, stream in part if self._sees(who, stream))
         return found
 

@@ -9,18 +9,24 @@ from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.iceberg import live_routes
 from bearlake.protocols.rest.iceberg.access import TableAccess, operations_of, unchanged
 from bearlake.protocols.rest.iceberg.answers import (
+    REPORT_BYTES_MAX,
     identifier_in,
     json_answer,
+    list_answer,
     loaded_answer,
     name_of,
+    names_in,
     namespace_in,
     namespace_of,
     parent_of,
     table_answer,
+    table_in,
+    tables_answer,
     texts_in,
 )
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations, new_ids
 from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES
+from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.iceberg.tables import Tables
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import ANY
@@ -63,17 +69,17 @@ class CatalogRoutes:
         access: TableAccess,
         columns: ColumnReservations,
         warehouse: str,
-        bytes_max: int,
+        limits: CatalogSettings,
     ) -> None:
         """`tables`: loads and opens them once; raises `Unavailable`.
 
-        `warehouse`: the name of the only warehouse. `bytes_max`: the largest body.
+        `warehouse`: the name of the warehouse that engines may write. `limits`: those of bodies.
         """
         self._columns = columns
         self._tables = tables
         self._access = access
         self._warehouse = warehouse
-        self._bytes_max = bytes_max
+        self._limits = limits
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
@@ -109,7 +115,7 @@ class CatalogRoutes:
 
     async def namespaces(self, request: web.Request) -> web.Response:
         """List namespaces."""
-        return json_answer({"namespaces": await (await self._tables()).namespaces(parent_of(request))})
+        return await list_answer("namespaces", await (await self._tables()).namespaces(parent_of(request)))
 
     async def create_namespace(self, request: web.Request) -> web.Response:
         """Create a namespace."""
@@ -139,7 +145,7 @@ class CatalogRoutes:
         """Change properties of a namespace."""
         body = await self._body(request)
         self._access.require_cluster(principal_of(request), Operation.ALTER)
-        removals, updates = [str(name) for name in body.get("removals") or ()], texts_in(body.get("updates"))
+        removals, updates = names_in(body.get("removals")), texts_in(body.get("updates"))
         if both := set(removals) & set(updates):
             raise Refused(
                 422, "UnprocessableEntityException", f"Invalid namespace update: both set and removed: {sorted(both)}"
@@ -150,7 +156,7 @@ class CatalogRoutes:
         """List the tables of a namespace that the client may see."""
         listed = await (await self._tables()).tables(namespace_of(request))
         found = await self._access.visible(principal_of(request), listed)
-        return json_answer({"identifiers": [{"namespace": name[:-1], "name": name[-1]} for name in found]})
+        return await tables_answer(found)
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a table, or stage its creation."""
@@ -181,6 +187,10 @@ class CatalogRoutes:
         updates, requirements = body.get("updates"), body.get("requirements")
         if not isinstance(updates, list) or not isinstance(requirements, list):
             raise invalid("expected the lists requirements and updates")
+        if (count := len(updates) + len(requirements)) > (count_max := self._limits.warehouse.update_count_max):
+            raise forbidden(
+                f"{count} updates and requirements; the limit is {count_max} (catalog.warehouse.update_count_max)"
+            )
         owner = await (await self._tables()).owner(name)
         if owner is not None:
             await self._require(request, name, owner, *operations_of(updates))
@@ -203,7 +213,7 @@ class CatalogRoutes:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Take an engine's report about a scan or commit; it is not stored."""
-        await self._body(request)
+        await bodies.read(request, REPORT_BYTES_MAX)
         return web.Response(status=204)
 
     async def rename(self, request: web.Request) -> web.Response:
@@ -217,9 +227,7 @@ class CatalogRoutes:
 
     async def _created(self, request: web.Request, create: Callable[[Namespace, Body], Any]) -> web.Response:
         namespace, body = namespace_of(request), await self._body(request)
-        if not isinstance(body.get("name"), str) or not body["name"]:
-            raise invalid("expected the name of a table")
-        self._access.require_new(principal_of(request), (*namespace, body["name"]))
+        self._access.require_new(principal_of(request), table_in(namespace, body.get("name")))
         return table_answer(await create(namespace, body))
 
     async def _owned(self, request: web.Request, name: Name, *operations: Operation) -> Owner:
@@ -235,7 +243,8 @@ class CatalogRoutes:
         self._access.require(principal_of(request), operations, subject, name)
 
     async def _body(self, request: web.Request) -> Body:
-        body: Any = ANY.read(await bodies.read(request, self._bytes_max))  # JSON
+        octets = await bodies.read(request, self._limits.request_bytes_max)
+        body: Any = await bodies.parse_many(ANY, octets, self._limits.request_value_count_max)  # JSON
         if not isinstance(body, dict):
             raise invalid("expected a JSON object")
         return body

@@ -12,6 +12,9 @@ class CatalogSettings:
 
     request_bytes_max: int = 8 * 1024 * 1024
     """Largest request body, uncompressed: the updates of a commit, as JSON; a larger body is answered with 413."""
+    request_value_count_max: int = 200_000
+    """JSON values in a request body: objects, lists and what they contain. Each takes up to 100 bytes of memory once it is parsed. A schema
+    of 10,000 columns has about 60,000."""
     request_count_max: int = 64
     """Concurrent requests; further requests are answered with 503. Each may have a body of the size above."""
     address_request_count_max: int = 32

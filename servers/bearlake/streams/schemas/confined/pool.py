@@ -40,7 +40,10 @@ class Pool:
         Overloaded, Unavailable: nothing was processed; try again.
     """
 
-    def __init__(self, settings: SchemasSettings, *, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+    def __init__(
+        self, settings: SchemasSettings, *, answer_bytes_max: int = ANSWER_BYTES_MAX, label: str = "schemas"
+    ) -> None:
+        """`label`: the kind of the schemas' work in metrics."""
         self._settings = settings
         self._limits = Limits(
             memory_bytes_max=settings.compile_memory_bytes_max,
@@ -61,7 +64,8 @@ class Pool:
         )
         self._compiling = Lane(frames.COMPILE, self._limits, compiling)
         self._evaluating = Lane(frames.EVALUATE, self._limits, evaluating)
-        for name, lane, room in (("schemas", self._compiling, compiling), ("values", self._evaluating, evaluating)):
+        values = "values" if label == "schemas" else f"{label} of values"
+        for name, lane, room in ((label, self._compiling, compiling), (values, self._evaluating, evaluating)):
             metrics.REGISTRY_WORK.labels(name).set_function(partial(getattr, lane, "request_count"))
             metrics.REGISTRY_WORK_MAX.labels(name).set(room.helper_count + room.queue_count)
             metrics.REGISTRY_WORK_BYTES.labels(name).set_function(partial(getattr, lane, "size_bytes"))

@@ -72,7 +72,7 @@ def acknowledged(piece: Run, kind: AckType, delivery_count_max: int, renewed_unt
         assert renewed_until is not None, "renewing is allowed"
         return replace(piece, deadline=renewed_until)
     if kind is AckType.RELEASE and piece.delivery_count < delivery_count_max:
-        return Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count)
+        return Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count, unit=piece.unit)
     return Run(piece.start, piece.end, RecordState.DONE)
 
 

@@ -28,7 +28,7 @@ from bearlake.streams.subscriptions.share.acknowledgements import (
     acknowledged,
     pieces,
 )
-from bearlake.streams.subscriptions.share.acquiring import Acquired, Batch, is_near_limit, skip_gap, take_all, take_few
+from bearlake.streams.subscriptions.share.acquiring import Acquired, Batch, Few, is_near_limit, skip_gap, take_all
 from bearlake.streams.subscriptions.share.runs import Edit, RecordState, Run, index_of
 
 
@@ -47,6 +47,8 @@ class InFlight:
         self._runs: list[Run] = []
         self._available_from = start
         """No smaller offset is AVAILABLE."""
+        self._unit_ends: dict[int, int] = {}
+        """The ends of units, by their first offsets, ascending."""
 
     # -- what there is -------------------------------------------------------------------------------------------
 
@@ -107,8 +109,10 @@ class InFlight:
         """
         found: list[Acquired] = []
         left = record_count_max
+        few: Few | None = None
+        unit = self.end
         limit = max(self.end, self.mark_delete + count_max)
-        lock = Run(0, 0, RecordState.ACQUIRED, 1, member, deadline, via=via)
+        lock = Run(0, 0, RecordState.ACQUIRED, 1, member, deadline, via=via, unit=unit)
         edit = Edit(self._runs, max(offset, self.mark_delete), self.end)
         for batch in batches:
             skip_gap(edit, batch.start)
@@ -116,17 +120,22 @@ class InFlight:
                 skip_gap(edit, batch.end)
                 continue
             end, count = min(batch.end, limit), left if is_strict else batch.end - batch.start
-            is_apart = is_near_limit(self._runs, edit.at, min(end, self.end), delivery_count_max)
-            if is_apart and found:
-                break
-            take = take_few if is_apart else take_all
-            taken = take(edit, batch, end, lock, count, delivery_count_max)
+            if few is None and is_near_limit(self._runs, edit.at, min(end, self.end), delivery_count_max):
+                if found:
+                    break
+                few = Few(self._unit_size, delivery_count_max)
+            taken = few.take(edit, end, lock, count) if few else take_all(edit, end, lock, count, delivery_count_max)
             found += taken
             left -= sum(item.end - item.start for item in taken)
-            if left <= 0 or edit.at < batch.end or (is_apart and taken):
+            if left <= 0 or edit.at < batch.end or (few is not None and few.is_over):
                 break
         self._apply(edit)
+        if self.end > unit:
+            self._unit_ends[unit] = self.end
         return found
+
+    def _unit_size(self, unit: int) -> int:
+        return self._unit_ends.get(unit, unit) - unit
 
     # -- giving back ---------------------------------------------------------------------------------------------
 
@@ -202,7 +211,9 @@ class InFlight:
             edit.skip_to(start)
             while (piece := edit.piece(end)) is not None:
                 if piece.is_locked and piece.member == member:
-                    edit.put(Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count - 1))
+                    edit.put(
+                        Run(piece.start, piece.end, RecordState.AVAILABLE, piece.delivery_count - 1, unit=piece.unit)
+                    )
                 else:
                     edit.skip_to(piece.end)
         return self._apply(edit)
@@ -242,6 +253,7 @@ class InFlight:
         """Continue at `offset`, whatever was in flight."""
         self.mark_delete = self.end = self._available_from = offset
         self._runs.clear()
+        self._unit_ends.clear()
         self.reset_count += 1
         self.version += 1
 
@@ -261,7 +273,11 @@ class InFlight:
         edit = Edit(found._runs, start, start)
         for first, end, count in packing.unpack(start, packed):
             is_done = count == packing.DONE
-            edit.add(Run(first, end, RecordState.DONE) if is_done else Run(first, end, RecordState.AVAILABLE, count))
+            if is_done:
+                edit.add(Run(first, end, RecordState.DONE))
+            else:
+                edit.add(Run(first, end, RecordState.AVAILABLE, count, unit=first))
+                found._unit_ends[first] = end
         found._apply(edit)
         found.version = int(found.mark_delete != start)
         return found
@@ -289,3 +305,8 @@ class InFlight:
         if self._runs and self._runs[0].state is RecordState.DONE:
             del self._runs[0]
         self.mark_delete = self._runs[0].start if self._runs else self.end
+        while self._unit_ends:
+            first, end = next(iter(self._unit_ends.items()))
+            if end > self.mark_delete:
+                break
+            del self._unit_ends[first]

@@ -40,6 +40,8 @@ class Run:
     """ACQUIRED: the member has accepted or rejected the records, which is not saved yet. The lock stays until the result is known."""
     via: str = ""
     """The server that the member asked."""
+    unit: int = -1
+    """Offsets that one request acquired for the first time are a unit: its first offset. -1: DONE."""
 
     @property
     def is_locked(self) -> bool:
@@ -55,6 +57,7 @@ class Run:
             and self.deadline == other.deadline
             and self.is_ending is other.is_ending
             and self.via == other.via
+            and self.unit == other.unit
         )
 
     def part(self, start: int, end: int) -> "Run":
@@ -63,7 +66,9 @@ class Run:
 
     def at(self, start: int, end: int) -> "Run":
         """Return a run of other offsets in the same state."""
-        return Run(start, end, self.state, self.delivery_count, self.member, self.deadline, self.is_ending, self.via)
+        return Run(
+            start, end, self.state, self.delivery_count, self.member, self.deadline, self.is_ending, self.via, self.unit
+        )
 
 
 class Edit:
