@@ -39,7 +39,7 @@ from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
 from bearlake.streams.committed import CommittedViews
 from bearlake.streams.fetch import Reader, ReaderSettings
-from bearlake.streams.fetched import Fetched, FetchRange
+from bearlake.streams.fetched import Fetched, FetchRange, ending_at_last_stable
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.groups.configs import GroupConfigs
 from bearlake.streams.groups.coordinator import Coordinator
@@ -350,15 +350,11 @@ class Streams(Management):
         `is_committed` is for Kafka's clients, which choose between committed records and all. For all others (None), only committed
         records exist: a partition ends at its last stable offset. A fetch that does not wait sees what this server has acknowledged.
         """
-        if wait_ms <= 0:
-            await self.own_writes.shown()
+        await self.own_writes.shown(wait_ms)
         found = await self._reader.fetch(
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
         )
-        if is_committed is None:
-            for fetched in found:
-                fetched.end = min(fetched.end, fetched.last_stable)
-        return found
+        return found if is_committed is not None else ending_at_last_stable(found)
 
     async def offsets(self, questions: Sequence[OffsetQuestion], *, is_committed: bool = False) -> list[OffsetAnswer]:
         """Answer offset questions; see `streams/offsets.py`."""
@@ -373,8 +369,7 @@ class Streams(Management):
     def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
         # Cache the bytes before the index points at them, so that a woken reader finds both.
         self._cache.add(ref, buffer, result.slices)
-        self.own_writes.committed(result.position)
-        return self._follower.committed(ref, result)
+        return self.own_writes.committed(result.position, is_applied=self._follower.committed(ref, result))
 
     def _knows(self, partition: PartitionKey) -> bool:
         return self.catalog.peek_number(stream_number(partition)) is not None
