@@ -46,10 +46,3 @@ def has_enough(results: Sequence[Fetched], bytes_min: int) -> bool:
 def least(bytes_min: int, bytes_max: int) -> int:
     """Return the bytes for which a read waits: at most as many as its answer may have. The first batch is never too large."""
     return min(bytes_min, max(bytes_max, 1))
-
-
-def ending_at_last_stable(found: Sequence[Fetched]) -> list[Fetched]:
-    """Return answers for readers to whom a partition ends at its last stable offset."""
-    for fetched in found:
-        fetched.end = min(fetched.end, fetched.last_stable)
-    return list(found)

@@ -39,7 +39,7 @@ from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
 from bearlake.streams.committed import CommittedViews
 from bearlake.streams.fetch import Reader, ReaderSettings
-from bearlake.streams.fetched import Fetched, FetchRange, ending_at_last_stable
+from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.groups.configs import GroupConfigs
 from bearlake.streams.groups.coordinator import Coordinator
@@ -138,12 +138,9 @@ class Streams(Management):
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
         `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules. `audit`: its log.
-        `server_count`: the live servers that clients use, among which quotas are divided.
-        `peers`: the servers that coordinate groups; None: this server coordinates all groups.
-        `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
-        servers declare count.
-        `compiler`: compiles Protobuf schemas by which records are validated; the caller closes it. None: `schema.validation=value` refuses
-        values of Protobuf schemas.
+        `server_count`: live servers, among which quotas are divided. `peers`: those that coordinate groups; None: this server alone.
+        `tenure`: tracks this server's own lapses; the caller closes it. None: no heartbeats, and only lapses that others declare count.
+        `compiler`: compiles Protobuf schemas for validation; the caller closes it. None: `schema.validation=value` refuses such values.
         """
         settings = self.settings = settings or StreamsSettings()
         self.server = server
@@ -347,14 +344,17 @@ class Streams(Management):
     ) -> list[Fetched]:
         """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first.
 
-        `is_committed` is for Kafka's clients, which choose between committed records and all. For all others (None), only committed
-        records exist: a partition ends at its last stable offset. A fetch that does not wait sees what this server has acknowledged.
+        `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, the fetch sees what
+        this server has acknowledged.
         """
         await self.own_writes.shown(wait_ms)
         found = await self._reader.fetch(
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
         )
-        return found if is_committed is not None else ending_at_last_stable(found)
+        if is_committed is None:
+            for fetched in found:
+                fetched.end = min(fetched.end, fetched.last_stable)
+        return found
 
     async def offsets(self, questions: Sequence[OffsetQuestion], *, is_committed: bool = False) -> list[OffsetAnswer]:
         """Answer offset questions; see `streams/offsets.py`."""
@@ -367,8 +367,7 @@ class Streams(Management):
     # -- internals -----------------------------------------------------------------------------------------------
 
     def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
-        # Cache the bytes before the index points at them, so that a woken reader finds both.
-        self._cache.add(ref, buffer, result.slices)
+        self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
         return self.own_writes.committed(result.position, is_applied=self._follower.committed(ref, result))
 
     def _knows(self, partition: PartitionKey) -> bool:

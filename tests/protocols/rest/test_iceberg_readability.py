@@ -114,7 +114,7 @@ def column(number: int, name: str = "note", kind: Any = "string", **more: Any) -
 )
 async def test_a_schema_that_engines_cannot_read_is_refused(scene: Scene, change: dict[str, Any], why: str) -> None:
     metadata = (await scene.server.ask("GET", TABLE)).body["metadata"]
-    (found,) = (each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"])
+    (found,) = (schema for schema in metadata["schemas"] if schema["schema-id"] == metadata["current-schema-id"])
     new = {**json.loads(json.dumps(found)), "schema-id": change.get("schema-id", 9)}
     new["fields"].append(change.get("added", column(16)))
 

@@ -7,7 +7,6 @@ Steps that use the ledger run on the writer's thread, each in one transaction th
 import sqlite3
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from itertools import islice
 from typing import TypeVar
 
 from typing_extensions import override
@@ -304,14 +303,7 @@ class SqliteLog(CommitLog):
     def _slices(self, ranges: Collection[OffsetRange], count_max: int | None) -> list[LocatedSlice]:
         with self._database.looking() as connection:
             self._follower.catch_up()
-            existing = self._follower.ledger.existing
-            found = (
-                located
-                for partition, start, end in ranges
-                if (state := existing(partition)) is not None
-                for located in lookup.between(connection, partition, state, start, end, count_max)
-            )
-            return list(islice(found, count_max))
+            return lookup.between_all(connection, self._follower.ledger.existing, ranges, count_max)
 
     def _is_unrolled(self, swap: Swap) -> bool:
         with self._database.looking() as connection:

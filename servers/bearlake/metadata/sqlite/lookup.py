@@ -7,9 +7,10 @@ the ledger remembers their positions (`PartitionState.tail`).
 
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice, takewhile
 
+from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import Located, LocatedSlice, PartitionKey
 from bearlake.metadata.packing import slices_of
@@ -46,6 +47,22 @@ def between(
         return found
     unrolled = unrolled_from(connection, key, state, _end(found, start))
     return found + list(takewhile(lambda located: located.slice.base_offset < end, unrolled))
+
+
+def between_all(
+    connection: sqlite3.Connection,
+    existing: Callable[[PartitionKey], PartitionState | None],
+    ranges: Collection[OffsetRange],
+    count_max: int | None,
+) -> list[LocatedSlice]:
+    """Return the slices of all ranges whose partitions exist, as `between`; at most `count_max`."""
+    found = (
+        located
+        for partition, start, end in ranges
+        if (state := existing(partition)) is not None
+        for located in between(connection, partition, state, start, end, count_max)
+    )
+    return list(islice(found, count_max))
 
 
 def locate_timestamp(

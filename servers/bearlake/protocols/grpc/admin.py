@@ -45,9 +45,10 @@ async def list_streams(node: Node, who: Principal, request: pb.ListStreamsReques
         raise BadField("page_size", f"expected 0 to {PAGE_SIZE_MAX}")
     size = request.page_size or PAGE_SIZE_MAX
     names: list[str] = []
-    every = node.streams.catalog.names()
-    async for part in in_turns(_candidates(every, request)):
-        names += [every[at] for at in part if node.streams.sees(who, Operation.DESCRIBE, every[at])]
+    sorted_names = node.streams.catalog.names()
+    async for part in in_turns(_candidates(sorted_names, request)):
+        candidates = [sorted_names[at] for at in part]
+        names += [name for name in candidates if node.streams.sees(who, Operation.DESCRIBE, name)]
         if len(names) > size:
             break
     page = [view for name in names[:size] if (view := node.streams.catalog.peek(name)) is not None]

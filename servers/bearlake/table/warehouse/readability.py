@@ -34,7 +34,7 @@ _COUNTS: Final = frozenset({"added-data-files", "added-records", "deleted-data-f
 def check_readable(before: TableMetadata, after: TableMetadata) -> None:
     """Raise `Refused` if a commit that makes `after` of `before` would keep engines from reading the table, or compaction from going on."""
     for what, found, known in (
-        ("schema", [each.schema_id for each in after.schemas], [each.schema_id for each in before.schemas]),
+        ("schema", [schema.schema_id for schema in after.schemas], [schema.schema_id for schema in before.schemas]),
         ("partition spec", [s.spec_id for s in after.partition_specs], [s.spec_id for s in before.partition_specs]),
         (
             "sort order",

@@ -1,17 +1,15 @@
-"""Topics: create, delete, add partitions, delete records, describe sizes.
+"""Topics: create, delete, add partitions, delete records.
 
 A topic is a stream, or one of Kafka's internal topics, which nobody can change. The object store replicates the data, so any positive
 replication factor is accepted and 1 is returned.
-Source: KIP-4, KIP-107 (DeleteRecords), KIP-113 (log directories), KIP-195 (CreatePartitions), KIP-516 (topic ids), KIP-525.
+Source: KIP-4, KIP-107 (DeleteRecords), KIP-195 (CreatePartitions), KIP-516 (topic ids), KIP-525.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, OutOfRange
-from bearlake.metadata.model import PartitionKey, PartitionUsage
-from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
@@ -25,11 +23,7 @@ from bearlake.protocols.kafka.messages import (
     DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
 )
-from bearlake.protocols.kafka.rendered import Rendered, render
-from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import config_changes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView, check_name
@@ -330,77 +324,3 @@ async def _delete_records(
     except BearlakeError as error:
         answer.error_code = code_of(error)
     return answer
-
-
-async def describe_log_dirs(
-    context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse | Rendered:
-    """Return one "directory", the object store, with the size in bytes of each partition."""
-    if not on_cluster(context, caller, Operation.DESCRIBE):
-        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
-    async with context.streams.catalog.listing(caller.who):
-        return await _log_dirs(context, caller, request)
-
-
-async def _log_dirs(
-    context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse | Rendered:
-    requested = await _requested(context, caller, request)
-    keys: list[PartitionKey] = []
-    for view, indexes in requested:
-        async for part in in_turns(indexes):
-            keys += [view.partition(index) for index in part]
-    answer = DescribeLogDirsResponse.LogDir(log_dir="object-store", topics=[], total_bytes=-1, usable_bytes=-1)
-    try:
-        usage = await context.streams.metadata.log.usage(keys)
-    except BearlakeError:
-        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        return DescribeLogDirsResponse(results=[answer])
-
-    def response() -> DescribeLogDirsResponse:
-        answer.topics = [_sizes(view, indexes, usage) for view, indexes in requested]
-        return DescribeLogDirsResponse(results=[answer])
-
-    return await render(context.workers, codec.ApiKey.DESCRIBE_LOG_DIRS, caller.version, len(keys), response)
-
-
-async def _requested(
-    context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
-) -> list[tuple[StreamView, Sequence[int]]]:
-    """The requested partitions, by stream; a right on the cluster shows no topic that the caller may not describe."""
-    found: list[tuple[StreamView, Sequence[int]]] = []
-    names: Sequence[tuple[str, Sequence[int] | None]]
-    if request.topics is None:
-        names = [(name, None) for name in context.topics.names()]
-    else:
-        names = [(topic.topic, topic.partitions) for topic in request.topics]
-    async for part in in_turns(names):
-        for name, chosen in part:
-            view = context.topics.peek(name)
-            if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
-                indexes = range(view.partition_count)
-                found.append((view, indexes if chosen is None else await _among(indexes, chosen)))
-    return found
-
-
-async def _among(indexes: range, chosen: Sequence[int]) -> Sequence[int]:
-    """The chosen partitions that exist, each once."""
-    found: set[int] = set()
-    async for part in in_turns(chosen):
-        found.update(index for index in part if index in indexes)
-    return sorted(found)
-
-
-def _sizes(
-    view: StreamView, indexes: Sequence[int], usage: Mapping[PartitionKey, PartitionUsage]
-) -> DescribeLogDirsResponse.Topic:
-    partitions = [
-        DescribeLogDirsResponse.Partition(
-            partition_index=index,
-            partition_size=usage[key].size_bytes if (key := view.partition(index)) in usage else 0,
-            offset_lag=0,
-            is_future_key=False,
-        )
-        for index in indexes
-    ]
-    return DescribeLogDirsResponse.Topic(name=view.name, partitions=partitions)
