@@ -335,4 +335,4 @@ async def test_a_stream_that_is_deleted_during_a_load_stays_deleted(
 
     await catalog.load(0)
 
-    assert catalog.names() == ["a", "c"]
+    assert list(catalog.names()) == ["a", "c"]
