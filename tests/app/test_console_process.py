@@ -40,7 +40,8 @@ def test_the_first_line_of_up_is_the_address_of_the_console(up: ServerProcess) -
 def test_the_console_of_up_uses_the_apis_of_its_process(up: ServerProcess) -> None:
     console = up.ready["console"]
 
-    assert get(f"{console}/api/console")["urls"] == {name: up.ready[name] for name in ("admin", "rest", "registry")}
+    names = {"admin": "admin", "rest": "rest", "registry": "registry", "catalog": "catalog", "pulsar": "pulsar_http"}
+    assert get(f"{console}/api/console")["urls"] == {name: up.ready[listener] for name, listener in names.items()}
     assert get(f"{console}/api/admin/v1/servers")["servers"][0]["endpoints"]["console"] in console
     assert get(f"{console}/api/rest/v3/clusters")["data"][0]["cluster_id"]
     assert get(f"{console}/api/registry/subjects") == []

@@ -4,7 +4,6 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +29,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     config = folder / "settings.yaml"
     config.write_text(yaml.safe_dump(SETTINGS))
     words = ("up", "--data-dir", folder / "data", "--config", config, "--no-tour")
-    with started(*words, ready_file=folder / "ready.json") as process:
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    with started(*words, ready_file=folder / "ready.json", environ={"TMPDIR": str(temporary)}) as process:
         stores = ("--data-dir", folder / "data", "--config", config)
         for name, password in PASSWORDS.items():
             done = finished("user", "create", name, "--password-file", "-", *stores, stdin=password.encode())
@@ -123,10 +124,9 @@ def test_no_statement_reaches_files(lake: ServerProcess, statement: str, reason:
     assert (status, reason in answer["error"]["message"]) == (400, True), answer
 
 
-def test_a_process_leaves_no_files_behind(lake: ServerProcess, tmp_path: Path) -> None:
-    import glob
-    import tempfile
-
+def test_a_process_leaves_no_files_behind(lake: ServerProcess) -> None:
     run(lake, "select * from hers")
+    temporary = lake.output.parent / "temporary"
 
-    assert glob.glob(f"{tempfile.gettempdir()}/bearlake-sql-*") == []
+    assert temporary.is_dir()
+    assert list(temporary.glob("bearlake-sql-*")) == []

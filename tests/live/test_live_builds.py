@@ -118,7 +118,9 @@ async def test_offsets_that_compaction_has_reached_meanwhile_are_not_sliced(tmp_
         stores = lake.lake.stores
 
         with pytest.raises(Moved):
-            await tail_slices(stores.metadata, stores.store, [OffsetRange(view.stream.partition(0), 0, 2)])
+            await tail_slices(
+                stores.metadata, stores.store, [OffsetRange(view.stream.partition(0), 0, 2)], count_max=10
+            )
 
 
 async def test_a_slice_is_cut_between_batches(tmp_path: Path) -> None:
@@ -129,7 +131,8 @@ async def test_a_slice_is_cut_between_batches(tmp_path: Path) -> None:
         stores, key = lake.lake.stores, view.stream.partition(0)
 
         async def cut(start: int, end: int) -> list[tuple[int, int]]:
-            found = await tail_slices(stores.metadata, stores.store, [OffsetRange(key, start, end)])
+            found = await tail_slices(stores.metadata, stores.store, [OffsetRange(key, start, end)], count_max=10)
+            assert found is not None
             return [(located.slice.base_offset, located.slice.end_offset) for located in found]
 
         assert await cut(0, 6) == [(0, 6)]

@@ -39,7 +39,7 @@ async def test_a_change_whose_client_has_half_closed_is_not_executed_and_not_ans
     )
 
     assert answer == b""
-    assert rest.streams.catalog.names() == []
+    assert list(rest.streams.catalog.names()) == []
 
 
 async def test_a_read_whose_client_has_half_closed_is_not_answered(rest: RestNode) -> None:

@@ -306,7 +306,7 @@ async def test_the_catalog_is_loaded_and_refreshed_in_turns(rest: RestNode, monk
     monkeypatch.setattr(Catalog, "_put", counted)
 
     await catalog.load(1_000_000)
-    names = catalog.names()
+    names = list(catalog.names())
     refreshed = await catalog.refresh([view.stream.number for view in catalog.views()])
 
     assert names == [f"t{number:03}" for number in range(1000)]
@@ -335,4 +335,4 @@ async def test_a_stream_that_is_deleted_during_a_load_stays_deleted(
 
     await catalog.load(0)
 
-    assert catalog.names() == ["a", "c"]
+    assert list(catalog.names()) == ["a", "c"]

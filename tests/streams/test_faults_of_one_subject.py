@@ -275,7 +275,7 @@ async def test_a_stream_whose_configs_cannot_be_parsed_stops_no_server() -> None
         before = fault_count("read a stream")
         streams = await stores.serve(settings())
 
-        assert streams.catalog.names() == ["a", "c"]
+        assert list(streams.catalog.names()) == ["a", "c"]
         assert verdicts_of(await append(streams, good, batch_of(b"a"))) == ["ACCEPTED"]
         assert fault_count("read a stream") == before + 1
         stores.metadata.streams = inner

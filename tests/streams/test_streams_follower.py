@@ -189,8 +189,8 @@ async def test_starting_over_is_retried_until_the_store_answers() -> None:
 
         await asyncio.sleep(3)
 
-        assert names_meanwhile == ["orders"]
-        assert second.catalog.names() == ["new", "orders"]
+        assert list(names_meanwhile) == ["orders"]
+        assert list(second.catalog.names()) == ["new", "orders"]
         assert len(values_of(await fetch(second, view))) == 20
 
 

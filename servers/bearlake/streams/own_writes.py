@@ -45,17 +45,19 @@ class OwnWrites:
         """Whether readers may not see all of them yet."""
         return self._committed > self._followed.position or self._ended_count > self._shown_count
 
-    def committed(self, position: int) -> None:
-        """Note a commit of this server at a log position."""
-        self._committed = max(self._committed, position)
+    def committed(self, position: int, *, is_applied: bool) -> bool:
+        """Note a commit of this server at a log position; returns `is_applied`: whether its readers see it already."""
+        if not is_applied:
+            self._committed = max(self._committed, position)
+        return is_applied
 
     def ended(self) -> None:
         """Note that this server has ended a transaction, somewhere in the log."""
         self._ended_count += 1
 
-    async def shown(self) -> None:
-        """Return when readers see all of them, or after `WAIT_MS`. Raises nothing."""
-        if not self.are_hidden:
+    async def shown(self, wait_ms: int) -> None:
+        """Return when readers see all of them, or after `WAIT_MS`; at once for a read that waits up to `wait_ms`. Raises nothing."""
+        if wait_ms > 0 or not self.are_hidden:
             return
         committed, ended_count = self._committed, self._ended_count
         try:

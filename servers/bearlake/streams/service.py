@@ -347,8 +347,7 @@ class Streams(Management):
         `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, the fetch sees what
         this server has acknowledged.
         """
-        if wait_ms <= 0:
-            await self.own_writes.shown()
+        await self.own_writes.shown(wait_ms)
         found = await self._reader.fetch(
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
         )
@@ -369,8 +368,7 @@ class Streams(Management):
 
     def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
         self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
-        self.own_writes.committed(result.position)
-        return self._follower.committed(ref, result)
+        return self.own_writes.committed(result.position, is_applied=self._follower.committed(ref, result))
 
     def _knows(self, partition: PartitionKey) -> bool:
         return self.catalog.peek_number(stream_number(partition)) is not None

@@ -213,7 +213,7 @@ async def test_topics_of_other_namespaces(client: Any, pulsar: PulsarNode) -> No
 
     await asyncio.to_thread(work)
 
-    assert pulsar.streams.catalog.names() == ["acme..prod..my...20topic"]
+    assert list(pulsar.streams.catalog.names()) == ["acme..prod..my...20topic"]
 
 
 async def test_a_table_view_has_the_latest_value_of_each_key(client: Any) -> None:

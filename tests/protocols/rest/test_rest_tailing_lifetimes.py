@@ -169,10 +169,10 @@ async def test_the_sweep_deletes_expired_streams_and_sources_without_forks(scene
     sweep = asyncio.create_task(server.lives.run())
     try:
         scene.advance(2_000)
-        while server.streams.catalog.names() != ["half", "plain", "ttl"]:  # noqa: ASYNC110 - until the sweep did it
+        while list(server.streams.catalog.names()) != ["half", "plain", "ttl"]:  # noqa: ASYNC110 - until the sweep did it
             await asyncio.sleep(0)
         scene.advance(200_000)
-        while server.streams.catalog.names() != ["plain"]:  # noqa: ASYNC110 - until the sweep did it
+        while list(server.streams.catalog.names()) != ["plain"]:  # noqa: ASYNC110 - until the sweep did it
             await asyncio.sleep(0)
     finally:
         sweep.cancel()
@@ -197,7 +197,7 @@ async def test_a_failed_deletion_of_one_expired_stream_does_not_stop_the_sweep(
     sweep = asyncio.create_task(server.lives.run())
     try:
         scene.advance(2_000)
-        while server.streams.catalog.names() != ["a"]:
+        while list(server.streams.catalog.names()) != ["a"]:
             assert not sweep.done()
             await asyncio.sleep(0)
     finally:

@@ -136,7 +136,7 @@ async def test_internal_topics_that_do_not_exist_here_are_not_created_on_demand(
     answer = await metadata(client, *sorted(NEVER_CREATED), may_create=True)
 
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert kafka.streams.catalog.names() == []
+    assert list(kafka.streams.catalog.names()) == []
 
 
 async def test_internal_topics_are_no_streams(kafka):
@@ -144,7 +144,7 @@ async def test_internal_topics_are_no_streams(kafka):
     await use_transactions(client)
     await metadata(client, *NAMES, may_create=True)
 
-    assert kafka.streams.catalog.names() == []
+    assert list(kafka.streams.catalog.names()) == []
     assert await kafka.streams.metadata.streams.list() == []
     assert kafka.streams.catalog.partition_count == 0
 
