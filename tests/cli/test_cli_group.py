@@ -201,5 +201,5 @@ def test_groups_are_listed_described_and_reset(
             assert described["lag"] == 2
             assert described["lag_s"] > 86_400
         assert as_json(*reset[:1], "billing", *reset[2:], "shift:1")["moves"][0]["new_offset"] == 2
-        assert bearlake("describe", "billing").split("\n")[0].split() == ["GROUP", "TYPE", "STATE", "MEMBERS", "LAG", "LAG", "S"]
+        assert bearlake("describe", "billing").startswith("GROUP    TYPE     STATE")
         assert "absent" in bearlake("describe", "absent", code=1)
