@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from bearlake.cli import group_positions
+from bearlake.cli import completion, group_positions
 from bearlake.cli.main import run
 from bearlake.cli.rest_client import RestClient
 from bearlake.errors import Denied, Invalid, NotFound, Unavailable
@@ -78,6 +78,15 @@ def test_names_are_encoded_in_paths() -> None:
 
     assert group_positions.find(Rest(answer), "a/b?c").path == "/consumer-groups/a%2Fb%3Fc"
     assert asked == ["/share-groups/a%2Fb%3Fc", "/consumer-groups/a%2Fb%3Fc"]
+
+
+def test_names_of_groups_complete_from_both_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = {"/share-groups": [share("packers")], "/consumer-groups": [consumer("payers"), consumer("p$(reboot)")]}
+    monkeypatch.setattr(RestClient, "ask", lambda _, __, path: {"data": lists[path]})
+    context = click.Context(click.Command("describe"))
+
+    assert completion.rest_group_names(context, click.Argument(["name"]), "pa") == ["packers", "payers"]
+    assert completion.rest_group_names(context, click.Argument(["name"]), "p$") == []
 
 
 def position(partition: int, lag: int) -> dict[str, Any]:

@@ -6,15 +6,16 @@ answer quickly: a shell that waits is worse than one that does not complete.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bearlake.cli import group_positions
 from bearlake.cli.admin_client import URL_DEFAULT, AdminClient
 from bearlake.cli.http_client import Tls
-from bearlake.cli.rest_client import client_of
+from bearlake.cli.rest_client import RestClient, client_of
 from bearlake.errors import BearlakeError
 
 COMPLETION_VARIABLE = "_BEARLAKE_COMPLETE"
@@ -57,19 +58,18 @@ def group_names(context: click.Context, parameter: click.Parameter, incomplete: 
 
 def rest_group_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a consumer group or share group, by the REST API."""
-    return _rest_names(context, "/consumer-groups", "consumer_group_id", incomplete)
+    return _rest_names(context, lambda rest: [group.name for group in group_positions.all_groups(rest)], incomplete)
 
 
 def rest_stream_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a stream, by the REST API."""
-    return _rest_names(context, "/topics", "topic_name", incomplete)
+    return _rest_names(context, lambda rest: [topic["topic_name"] for topic in rest.all("/topics")], incomplete)
 
 
-def _rest_names(context: click.Context, path: str, field: str, incomplete: str) -> list[str]:
+def _rest_names(context: click.Context, read: Callable[[RestClient], list[str]], incomplete: str) -> list[str]:
     """Return the plain names that begin as the word does; none if the REST API does not answer in time."""
     try:
-        found = client_of(context.params, timeout_s=TIMEOUT_S).all(path)
-        names = [str(row[field]) for row in found]
+        names = read(client_of(context.params, timeout_s=TIMEOUT_S))
     except (BearlakeError, KeyError, TypeError):
         return []
     return [name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)][:NAME_COUNT_MAX]
