@@ -36,7 +36,7 @@ def group() -> None:
 @json_option
 def list_groups(rest: RestClient, as_json: bool) -> int:
     """List consumer groups and share groups."""
-    found = [one.shown for one in group_positions.all_groups(rest)]
+    found = [listed.shown for listed in group_positions.all_groups(rest)]
     if as_json:
         print_json(found)
     else:

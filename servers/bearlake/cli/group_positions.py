@@ -128,8 +128,8 @@ def reset(
 
     Raises as `RestClient.call`; `Conflict`: the group has members.
     """
-    some = {"partition_ids": list(partitions)} if partitions else {}
-    asked = {"topic_name": stream, **to, **some, "validate_only": not is_real}
+    chosen = {"partition_ids": list(partitions)} if partitions else {}
+    asked = {"topic_name": stream, **to, **chosen, "validate_only": not is_real}
     return [
         {
             "stream": found["topic_name"],
