@@ -207,7 +207,7 @@ def test_groups_show_their_lag_and_a_reset_is_previewed_before_it_is_done(page: 
     dialog.get_by_label("Offset").fill("2")
     dialog.get_by_role("button", name="Show what would move").click()
     expect(dialog.get_by_role("row").last).to_contain_text("2")
-    expect(dialog.get_by_text("--reset-offsets --to-offset 2 --execute")).to_be_visible()
+    expect(dialog.get_by_text("--to offset:2 --execute")).to_be_visible()
     dialog.get_by_role("button", name="Reset the offsets").click()
     expect(dialog.get_by_text("The offsets of 1 partition were reset.")).to_be_visible()
 
