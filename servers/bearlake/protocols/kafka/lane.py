@@ -75,11 +75,11 @@ class Lane:
             if is_waiting and not self._owner.is_open:
                 continue
             self._is_working = True
-            self._owner.start(self._answer(work()), is_cancelled_on_close=is_waiting).add_done_callback(self._worked)
+            self._owner.start(self._answer(work), is_cancelled_on_close=is_waiting).add_done_callback(self._worked)
 
-    async def _answer(self, work: Coroutine[None, None, None]) -> None:
+    async def _answer(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
-            await work
+            await work()
         except Overloaded as error:  # some answers have no place for an error; clients connect again
             self._owner.close(str(error), "overloaded")
 
