@@ -15,7 +15,7 @@ from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, PartitionKey, Slice
 from bearlake.table.column_book import MessageKey, decode_book
 from bearlake.table.model import DataFile
-from bearlake.table.value_plan import FileColumns, PartPlan, ValuePlan, WriterSchema
+from bearlake.table.value_plan import FileColumns, PartPlan, ValuePlan, WriterSchema, encode_schemas
 
 VERSION = 1
 
@@ -168,9 +168,9 @@ def _values_fields(plan: ValuePlan) -> dict[str, object]:
         **_part_fields(plan),
         "book": book.encoded(),
         "book_version": book.version,
-        "schemas": _schema_fields(plan.columns.schemas),
+        "schemas": encode_schemas(plan.columns.schemas),
         **({} if plan.types_values else {"types_values": False}),
-        **({} if not plan.columns.key_schemas else {"key_schemas": _schema_fields(plan.columns.key_schemas)}),
+        **({} if not plan.columns.key_schemas else {"key_schemas": encode_schemas(plan.columns.key_schemas)}),
         **({} if plan.key is None else {"key": _part_fields(plan.key)}),
     }
 
@@ -181,13 +181,9 @@ def _part_fields(plan: PartPlan) -> dict[str, object]:
         "known": list(plan.known),
         "refused": {str(id_): why for id_, why in plan.refused.items()},
         "schema_id": plan.schema_id,
-        "protobuf": _schema_fields(plan.protobuf),
+        "protobuf": encode_schemas(plan.protobuf),
         "refused_messages": [[list(message), why] for message, why in plan.refused_messages.items()],
     }
-
-
-def _schema_fields(schemas: Mapping[int, WriterSchema]) -> dict[str, list[Any]]:
-    return {str(id_): list(schema) for id_, schema in schemas.items()}
 
 
 def _values(fields: _Json) -> ValuePlan:

@@ -1,4 +1,6 @@
-"""Reads the compacted part of a stream's index."""
+"""Reads the compacted part of a stream's index, and bounds of its partitions."""
+
+from collections.abc import Sequence
 
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange
@@ -6,6 +8,14 @@ from bearlake.metadata.model import LocatedSlice, PartitionBounds, PartitionKey,
 
 PARTITIONS_PER_CALL = 1_000
 """Partitions that are read at once."""
+
+
+async def read_bounds(metadata: Metadata, keys: Sequence[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
+    """Return the bounds of any number of partitions; those that do not exist are left out. Raises `Unavailable`."""
+    found: dict[PartitionKey, PartitionBounds] = {}
+    for first in range(0, len(keys), PARTITIONS_PER_CALL):
+        found |= await metadata.log.bounds(keys[first : first + PARTITIONS_PER_CALL])
+    return found
 
 
 async def read_index(

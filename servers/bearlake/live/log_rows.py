@@ -20,6 +20,8 @@ from bearlake.compaction.converter import Converter
 from bearlake.compaction.kept_batches import KeepReason, KeptBatches
 from bearlake.compaction.model import AbortedRange, WrittenFile, missing_schemas
 from bearlake.compaction.output import Output, Upload
+from bearlake.compaction.row_passes import Group, load
+from bearlake.compaction.stream_index import read_bounds
 from bearlake.compaction.value_schemas import NO_PARTS, RequestedParts, ValueSchemas
 from bearlake.compaction.windows import read_window, windows
 from bearlake.compaction.workbench import MIB
@@ -42,7 +44,6 @@ from bearlake.table.footer import Footer
 from bearlake.table.model import DataFile
 from bearlake.table.projection import Bounds, Columns, ranges_of, read_group
 from bearlake.table.reader import DataFileReader, DataFileSettings
-from bearlake.table.sparse import SparseFile
 from bearlake.table.value_plan import FileColumns, ValuePlan
 from bearlake.table.value_typing import MissingSchemas, ValueTyping
 from bearlake.table.writer import Rows
@@ -114,9 +115,7 @@ class LogRows:
                     at = max(at, end)
                     continue
                 try:
-                    async for next_offset, batches in self._group(
-                        stream, group, part, at, aborted, columns, plan, is_typed=is_typed
-                    ):
+                    async for next_offset, batches in self._group(stream, group, part, at, aborted, columns, plan):
                         for batch in batches:
                             yield batch
                         at, failed_count = next_offset, 0
@@ -132,9 +131,10 @@ class LogRows:
 
         Raises as `read`.
         """
-        for index in range(stream.partition_count):
-            key = stream.partition(index)
-            bounds = (await self._metadata.log.bounds([key])).get(key)
+        keys = [stream.partition(index) for index in range(stream.partition_count)]
+        known = await read_bounds(self._metadata, keys)
+        for key in keys:
+            bounds = known.get(key)
             if bounds is None or bounds.start >= bounds.last_stable:
                 continue
             found = (await self._metadata.log.locate(key, bounds.last_stable - 1, limit=1)).slices
@@ -142,7 +142,7 @@ class LogRows:
             if plan is None or not found or found[0].kind is not ObjectKind.WAL:
                 continue
             with suppress(NotFound):  # compacted meanwhile, so its schemas have their columns
-                await self._decoded(stream, found[:1], [], plan, is_typed=True)
+                await self._decoded(stream, found[:1], [], plan)
 
     async def _located(self, part: Part, at: int, *, skips_lost: bool) -> tuple[int, Sequence[LocatedSlice]]:
         """Return where the part goes on, and slices from there."""
@@ -174,19 +174,16 @@ class LogRows:
         group: Sequence[LocatedSlice],
         part: Part,
         at: int,
-        aborted: Mapping[PartitionKey, Sequence[AbortedRange]],
+        aborted: dict[PartitionKey, list[AbortedRange]],
         columns: Columns,
         plan: ValuePlan | None,
-        *,
-        is_typed: bool,
     ) -> AsyncIterator[tuple[int, list[Any]]]:
         """Yield the rows of a data file's segment or of some record batches, with the offset after them."""
         if group[0].kind is ObjectKind.PARQUET:
             async for found in self._segment(group[0], part, at, columns):
                 yield found
             return
-        ranges = of_slices({key: list(found) for key, found in aborted.items()}, group)
-        plan, found_rows = await self._decoded(stream, group, ranges, plan, is_typed=is_typed)
+        plan, found_rows = await self._decoded(stream, group, of_slices(aborted, group), plan)
         bounds, book = part.bounds(at), None if plan is None else plan.columns.book
         batches = [batch for rows in found_rows for batch in columns.of(rows, bounds, book).batches]
         yield min(part.end, group[-1].slice.end_offset), batches
@@ -205,11 +202,8 @@ class LogRows:
             if part.since_us is not None and found.timestamp_max < part.since_us:
                 continue
             ranges = ranges_of(footer, group, columns, bounds)
-            try:
-                parts = await self._store.read(ref.key, ranges)
-            except OutOfRange as error:
-                raise Corrupt(f"data file {ref.key} is shorter than its committed size") from error
-            batches, at = read_group(SparseFile(ref.size, ranges, parts), footer, group, columns, bounds)
+            file = await load(Group(ref, footer, group), ranges, self._store)
+            batches, at = read_group(file, footer, group, columns, bounds)
             yield at, batches
 
     async def _footer(self, ref: ObjectRef) -> Footer:
@@ -234,8 +228,6 @@ class LogRows:
         group: Sequence[LocatedSlice],
         aborted: Sequence[AbortedRange],
         plan: ValuePlan | None,
-        *,
-        is_typed: bool,
     ) -> tuple[ValuePlan | None, list[Rows]]:
         """Return the rows of record batches, and the plan by which they were decoded."""
         loaded = await read_window(group, self._store, self._settings.read_concurrent_count)
@@ -255,7 +247,7 @@ class LogRows:
                 for _ in (*converter.feed(loaded), *converter.finish()):
                     pass
             except MissingSchemas as missing:
-                assert is_typed
+                assert plan is not None
                 asked = missing_schemas(missing.ids, missing.messages, missing.key_ids, missing.key_messages)
                 self._requested[stream.number] = self._requested.get(stream.number, NO_PARTS).and_missing(asked)
                 plan = await self._plan(stream)

@@ -54,7 +54,7 @@ def push(filters: Iterable[Filter], columns: FilterColumns) -> tuple[Pushed, lis
     """Return what the filters leave, all of which hold, and those that Spark must apply."""
     pushed, left = Pushed(), []
     for found in filters:
-        path = found.attribute if hasattr(found, "attribute") else ()
+        path = getattr(found, "attribute", ())
         if path == (columns.partition,):
             pushed, is_done = _partition(pushed, found)
         elif path == (columns.offset,):

@@ -9,7 +9,7 @@ Source: Spark, "Structured Streaming + Kafka Integration Guide".
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -50,7 +50,7 @@ class Bound:
     """Where reading begins or ends: by partition, else `default` (`EARLIEST`, `LATEST`). `is_time`: values are times (ms), not offsets."""
 
     default: int
-    given: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    given: Given = field(default_factory=dict)
     is_time: bool = False
     time_ms: int | None = None
     """The time of all partitions."""
@@ -59,7 +59,7 @@ class Bound:
         """Return the offset, `EARLIEST` or `LATEST`; with `is_time`, the time (ms), or `LATEST`."""
         if self.time_ms is not None:
             return self.time_ms
-        return dict(dict(self.given).get(stream, ())).get(partition, self.default)
+        return self.given.get(stream, {}).get(partition, self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +107,8 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
         assigned=_assigned(found.get("assign")),
         columns="typed" if columns == "typed" else "raw",
         has_headers=_boolean(found, "includeHeaders", default=False),
-        starting=_bound(found, "starting", "earliest"),
-        ending=_bound(found, "ending", "latest") or Bound(LATEST),
+        starting=_bound(found, "starting"),
+        ending=_bound(found, "ending") or Bound(LATEST),
         is_latest_if_late=_strategy(found),
         fails_on_data_loss=_boolean(found, "failOnDataLoss", default=True),
         offsets_max=_count(found, "maxOffsetsPerTrigger"),
@@ -148,11 +148,11 @@ def _assigned(text: str | None) -> tuple[tuple[str, tuple[int, ...]], ...]:
         raise Invalid('option assign: expected JSON such as {"orders": [0, 1]}') from error
 
 
-def _bound(found: Mapping[str, str], side: str, only: str) -> Bound | None:
+def _bound(found: Mapping[str, str], side: Literal["starting", "ending"]) -> Bound | None:
     """Return where reading begins or ends; the most particular option wins, as in Spark: a time, then times, then offsets."""
-    default = EARLIEST if only == "earliest" else LATEST
+    default = EARLIEST if side == "starting" else LATEST
     if f"{side}timestamp" in found:
-        return Bound(default, (), is_time=True, time_ms=_number(found, f"{side}Timestamp"))
+        return Bound(default, is_time=True, time_ms=_number(found, f"{side}Timestamp"))
     if (text := found.get(f"{side}offsetsbytimestamp")) is not None:
         return Bound(LATEST, _by_partition(text, f"{side}OffsetsByTimestamp"), is_time=True)
     text = found.get(f"{side}offsets")
@@ -165,13 +165,13 @@ def _bound(found: Mapping[str, str], side: str, only: str) -> Bound | None:
     return Bound(default, _by_partition(text, f"{side}Offsets"))
 
 
-def _by_partition(text: str, name: str) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
+def _by_partition(text: str, name: str) -> Given:
     try:
         fields: dict[str, dict[str, int]] = json.loads(text)
-        return tuple(
-            (str(stream), tuple(sorted((int(index), int(value)) for index, value in of.items())))
+        return {
+            str(stream): dict(sorted((int(index), int(value)) for index, value in of.items()))
             for stream, of in fields.items()
-        )
+        }
     except (ValueError, TypeError, AttributeError) as error:
         raise Invalid(f'option {name}: expected JSON such as {{"orders": {{"0": 23}}}}') from error
 

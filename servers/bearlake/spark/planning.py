@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bearlake.compaction.stream_index import PARTITIONS_PER_CALL
+from bearlake.compaction.stream_index import read_bounds
 from bearlake.errors import Invalid, NotFound
 from bearlake.live.log_rows import LogRows, Part
 from bearlake.metadata import Metadata
@@ -151,9 +151,7 @@ class Planner:
 
     async def _bounds(self, streams: Sequence[Stream]) -> dict[PartitionKey, PartitionBounds]:
         keys = [stream.partition(index) for stream in streams for index in range(stream.partition_count)]
-        found: dict[PartitionKey, PartitionBounds] = {}
-        for first in range(0, len(keys), PARTITIONS_PER_CALL):
-            found |= await self._metadata.log.bounds(keys[first : first + PARTITIONS_PER_CALL])
+        found = await read_bounds(self._metadata, keys)
         if missing := [stream.name for stream in streams if stream.partition(0) not in found]:
             raise NotFound(f"streams were deleted just now: {', '.join(missing)}")
         return found
@@ -203,7 +201,7 @@ class Planner:
 
     async def _resolved(self, bound: Bound, *, is_start: bool) -> Offsets:
         streams = await self.streams()
-        if unknown := {name for name, _ in bound.given}.difference(stream.name for stream in streams):
+        if unknown := set(bound.given).difference(stream.name for stream in streams):
             raise Invalid(f"the query gives offsets of streams that it does not read: {', '.join(sorted(unknown))}")
         bounds = await self._bounds(streams)
         ends: dict[_Place, int] = {}

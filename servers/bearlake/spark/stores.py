@@ -8,9 +8,10 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import AsyncExitStack, suppress
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from bearlake.app.lake_settings import LakeOptions, lake_settings
@@ -80,9 +81,8 @@ class Stores:
 
     async def _open(self, settings: Settings) -> None:
         self.metadata, store = await open_stores(settings, self._closing)
-        self.rows = LogRows(
-            self.metadata, store, settings.live.rows, values=_once(lambda: self._values(settings, store))
-        )
+        values = cache(lambda: self._values(settings, store))
+        self.rows = LogRows(self.metadata, store, settings.live.rows, values=values)
 
     def _values(self, settings: Settings, store: Any) -> Any:
         """Open what typed columns need. The libraries take a second to load."""
@@ -112,17 +112,6 @@ def stores_of(options: StoreOptions) -> Stores:
     if key not in _opened:
         _opened[key] = Stores(options)
     return _opened[key]
-
-
-def _once(make: Callable[[], T]) -> Callable[[], T]:
-    made: list[T] = []
-
-    def get() -> T:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return get
 
 
 async def _closed(found: AsyncIterator[Any]) -> None:

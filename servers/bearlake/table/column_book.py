@@ -100,10 +100,8 @@ class ColumnBook:
     @property
     def ids(self) -> frozenset[int]:
         """All field ids of the book."""
-        own = (
-            [self.schema_id, self.error_id] if self.key is None else [self.schema_id, self.error_id, self.key.schema_id]
-        )
-        return frozenset([*own, *ids_of(self.all_columns)])
+        of_keys = [] if self.key is None else [self.key.schema_id]
+        return frozenset([self.schema_id, self.error_id, *of_keys, *ids_of(self.all_columns)])
 
     @property
     def format_version(self) -> int:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from bearlake.errors import Corrupt
 from bearlake.objects import ByteRange
+from bearlake.table.key_chunk import COLUMNS as KEYED_COLUMNS
 from bearlake.table.leaves import leaves
 from bearlake.table.schema import ARROW_SCHEMA, KEY, OFFSET, PARTITION_ID, SCHEMA_ID, TIMESTAMP, VALUE
 from bearlake.table.typed_footer import FOOTER_NAME, TypedFooter, decode_footer
@@ -99,21 +100,10 @@ class Footer:
         """Return the byte ranges of a row group's `TIME_COLUMNS`."""
         return self.ranges_of(group, TIME_COLUMNS)
 
-    def ranges_of(self, group: int, columns: Collection[str]) -> Sequence[ByteRange]:
-        """Return the byte ranges of a row group's columns, with what is nested in them."""
-        found = []
-        for column in self._columns(group, columns):
-            start = _start_of(column)
-            found.append(ByteRange(start, start + column.total_compressed_size))
-        return found
-
-    def ranges_under(self, group: int, columns: Collection[str]) -> list[ByteRange]:
-        """Return the byte ranges of a row group's columns with all that is nested in them; adjacent ranges are joined."""
-        row_group = self.metadata.row_group(group)
+    def ranges_of(self, group: int, columns: Collection[str]) -> list[ByteRange]:
+        """Return the byte ranges of a row group's columns, with what is nested in them; adjacent ranges are joined."""
         found: list[ByteRange] = []
-        for column in (row_group.column(at) for at in range(row_group.num_columns)):
-            if column.path_in_schema.partition(".")[0] not in columns:
-                continue
+        for column in self._columns(group, columns):
             start = _start_of(column)
             end = start + column.total_compressed_size
             if found and found[-1].end == start:
@@ -135,7 +125,7 @@ class Footer:
     def key_columns(self) -> Sequence[str]:
         """The columns that `rows.read_keyed` needs."""
         typed = () if self.typed is None else self.typed.key_columns
-        return list(dict.fromkeys([PARTITION_ID, OFFSET, KEY, *typed]))
+        return list(dict.fromkeys([*KEYED_COLUMNS, *typed]))
 
     def key_bytes(self, group: int) -> int:
         """Return the bytes of a row group's keys, uncompressed."""

@@ -240,7 +240,7 @@ def ranges_of(footer: Footer, group: int, columns: Columns, bounds: Bounds) -> l
     if _is_restored(footer, group, columns):
         found = footer.groups[group]
         return [ByteRange(found.start, found.end)]
-    return footer.ranges_under(group, _names(footer, columns, bounds))
+    return footer.ranges_of(group, _names(footer, columns, bounds))
 
 
 def read_group(file: SparseFile, footer: Footer, group: int, columns: Columns, bounds: Bounds) -> Selected:

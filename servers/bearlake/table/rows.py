@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from bearlake.errors import Corrupt
 from bearlake.table.footer import UNREADABLE, Footer
+from bearlake.table.key_chunk import COLUMNS as KEYED_COLUMNS
 from bearlake.table.schema import ARROW_SCHEMA, BATCH, KEY, OFFSET, PARTITION_ID, TIMESTAMP, VALUE
 from bearlake.table.sparse import SparseFile
 from bearlake.table.typed_rows import conformed, file_schema, restored, restored_keys
@@ -94,11 +95,13 @@ def read_keyed(file: SparseFile, footer: Footer, group: int) -> pa.Table:
         Corrupt: the rows cannot be decoded.
     """
     rows = _read(file, footer, group, footer.key_columns)
-    own = rows.select([PARTITION_ID, OFFSET, KEY])
+    own = rows.select(KEYED_COLUMNS)
     if footer.typed is None or footer.typed.has_keys(group):
         return own
     try:
-        return own.set_column(2, ARROW_SCHEMA.field(KEY), restored_keys(rows, footer.typed, group))
+        return own.set_column(
+            KEYED_COLUMNS.index(KEY), ARROW_SCHEMA.field(KEY), restored_keys(rows, footer.typed, group)
+        )
     except UNREADABLE as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error
 

@@ -10,14 +10,14 @@ Source: decisions 213 and 248.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.table.column_book import decode_book
 from bearlake.table.schema import KEY, KEY_SCHEMA_ID
-from bearlake.table.value_plan import FileColumns, WriterSchema
+from bearlake.table.value_plan import FileColumns, WriterSchema, encode_schemas
 
 FOOTER_NAME: Final = b"bearlake.typed"
 FORMAT_VERSION: Final = 1
@@ -66,13 +66,13 @@ def footer_text(footer: TypedFooter) -> dict[str, str]:
         "version": FORMAT_VERSION if book.key is None else KEYS_VERSION,
         "book_version": book.version,
         "book": book.encoded(),
-        "schemas": _encode_schemas(columns.schemas),
+        "schemas": encode_schemas(columns.schemas),
         "crcs": _encode_crcs(footer.crcs),
         "sizes": list(footer.sizes),
     }
     if book.key is not None:
         fields |= {
-            "key_schemas": _encode_schemas(columns.key_schemas),
+            "key_schemas": encode_schemas(columns.key_schemas),
             "key_crcs": _encode_crcs(footer.key_crcs),
             "key_bytes": list(footer.key_bytes),
         }
@@ -120,10 +120,6 @@ def _decode_schemas(fields: Any) -> dict[int, WriterSchema]:  # Any: what `json.
 
 def _decode_crcs(fields: Any) -> list[tuple[int, int] | None]:  # Any: what `json.loads` returns
     return [None if crc is None else (int(crc[0]), int(crc[1])) for crc in fields]
-
-
-def _encode_schemas(schemas: Mapping[int, WriterSchema]) -> dict[str, list[Any]]:
-    return {str(id_): list(schema) for id_, schema in schemas.items()}
 
 
 def _encode_crcs(crcs: Sequence[tuple[int, int] | None]) -> list[list[int] | None]:

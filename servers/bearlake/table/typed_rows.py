@@ -112,7 +112,7 @@ def typed_rows(
 def untyped_part(columns: Sequence[Column], count: int) -> TypedPart:
     """Return the typed columns of `count` rows that have none."""
     nulls = [pa.nulls(count, arrow_field(column).type) for column in columns]
-    return TypedPart(pa.nulls(count, pa.int32()), nulls, pa.array([False] * count, pa.bool_()))
+    return TypedPart(pa.nulls(count, pa.int32()), nulls, pa.repeat(pa.scalar(False), count))
 
 
 class TypedFileRows:
@@ -250,7 +250,7 @@ def conformed(rows: pa.Table, columns: FileColumns | None, target: FileColumns) 
     target_parts = _parts(book)
     parts = [] if columns is None else _parts(columns.book)
     known = [] if columns is None else _schemas(columns)
-    found = [untyped_part(part.columns, count) for part in target_parts]
+    found: list[TypedPart] = []
     for at, (part, schemas) in enumerate(zip(parts, known, strict=True)):
         typed = TypedPart(
             _piece(rows.column(part.id_at)),
@@ -258,7 +258,8 @@ def conformed(rows: pa.Table, columns: FileColumns | None, target: FileColumns) 
             _piece(rows.column(rows.num_columns - len(parts) + at)),
         )
         goal = target_parts[at].columns
-        found[at] = _conformed(typed, own[part.at], part.columns, schemas, goal, _schemas(target)[at])
+        found.append(_conformed(typed, own[part.at], part.columns, schemas, goal, _schemas(target)[at]))
+    found += [untyped_part(part.columns, count) for part in target_parts[len(found) :]]
     errors = pa.nulls(count, pa.string()) if columns is None else _piece(rows.column(_ERROR_AT))
     return typed_rows(base, book, errors, found[0], found[1] if book.key is not None else None)
 

@@ -28,6 +28,11 @@ class WriterSchema(NamedTuple):
     columns_max: int
 
 
+def encode_schemas(schemas: Mapping[int, WriterSchema]) -> dict[str, list[object]]:
+    """Return schemas by id as types of JSON."""
+    return {str(id_): list(schema) for id_, schema in schemas.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileColumns:
     """The typed columns of data files, and the schemas of their values and keys by id.

@@ -97,14 +97,14 @@ class ValueTyping:
         self, typing: "_PartTyping | None", values: pa.BinaryArray, columns: Sequence[Column], prefix: str = ""
     ) -> tuple[TypedPart, pa.StringArray, MissingSchemas | None]:
         """Return typed columns, errors after `prefix`, and what the plan lacks; counts the errors."""
-        none = untyped_part(columns, len(values))
-        errors = pa.nulls(len(values), pa.string())
-        if typing is None:
-            return none, errors, None
-        try:
-            part, errors = typing.typed(values)
-        except MissingSchemas as missing:
-            return none, errors, missing
+        lacking: MissingSchemas | None = None
+        if typing is not None:
+            try:
+                part, errors = typing.typed(values)
+            except MissingSchemas as missing:
+                lacking = missing
+        if typing is None or lacking is not None:
+            return untyped_part(columns, len(values)), pa.nulls(len(values), pa.string()), lacking
         if errors.null_count < len(errors):
             if prefix:
                 errors = pc.binary_join_element_wise(prefix, errors, "")

@@ -24,18 +24,17 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (iceberg.CommitFailedException, 409, "CommitFailedException"),
 )
 _WRONG = (
-    *(iceberg.ValidationError, iceberg.ValidationException),
-    *(
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        AssertionError,
-        zlib.error,
-        struct.error,
-        EOFError,
-    ),
+    iceberg.ValidationError,
+    iceberg.ValidationException,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    AssertionError,
+    zlib.error,
+    struct.error,
+    EOFError,
 )
 """What the libraries raise for requests and metadata files that they do not expect."""
 _TEXTS = (
