@@ -42,8 +42,12 @@ const FIELD_COLUMNS = [
   { title: "Meaning", show: (row) => row.doc || "–" },
 ];
 
-const ERRORS = (stream) => `select split_part(_error, ':', 1) as code, count(*) as records, max(_timestamp) as newest, arg_max(_error, _timestamp) as example
-from ${quoted(stream)} where _error is not null group by 1 order by 2 desc`;
+/** As `bearlake table errors`: of a row whose value and key both have no columns, `_error` names both. */
+const ERRORS = (stream) => `select code, count(*) as records, max(_timestamp) as newest, arg_max(_error, _timestamp) as example from (
+select split_part(_error, ':', 1) as code, _timestamp, _error from ${quoted(stream)} where _error is not null
+union all
+select regexp_extract(_error, '; (KEY_[A-Z_]+):', 1) as code, _timestamp, _error from ${quoted(stream)} where regexp_matches(_error, '; KEY_[A-Z_]+:')
+) group by 1 order by 2 desc, 1`;
 const ROWS = (stream) => `select _partition_id, _offset, _timestamp, _error, decode(_value) as value
 from ${quoted(stream)} where _error is not null order by _timestamp desc limit 100`;
 
