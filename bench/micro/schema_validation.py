@@ -61,11 +61,7 @@ class Compiler:
 
 def number(value):
     """Encode an int or long that is not negative."""
-    bits, out = value << 1, bytearray()
-    while bits > 0x7F:
-        out.append(bits & 0x7F | 0x80)
-        bits >>= 7
-    return bytes([*out, bits])
+    return varint(value << 1)
 
 
 def text(value):

@@ -120,7 +120,7 @@ bearlake.dev/data-layer: {{ .layer }}
 {{- range $tier := list "rest" "pulsar" "catalog" -}}
 {{- $_ := set $host $tier (include "bearlake.bounded" (printf "bearlake-%s-%s" $.layer $tier) | trim) -}}
 {{- end -}}
-{{- $own := dict "host" "0.0.0.0" "port" (.console.port | default 9645 | int) -}}
+{{- $own := dict "host" "0.0.0.0" "port" (include "bearlake.port" (dict "tier" "console" "of" .console) | int) -}}
 {{- $own = set $own "admin_url" (printf "http://%s:9644" $host.rest) -}}
 {{- $own = set $own "rest_url" (printf "http://%s:%s" $host.rest (include "bearlake.port" (dict "tier" "rest" "of" (dig "rest" dict $tiers)) | trim)) -}}
 {{- $own = set $own "registry_url" (printf "http://%s:8081" $host.rest) -}}
@@ -146,7 +146,7 @@ bearlake.dev/data-layer: {{ .layer }}
 
 {{/* (dict "tier" "kafka" "of" {…}): the port of a tier's first internal listener (operator/bearlake_operator/manifests/server_settings.py). */}}
 {{- define "bearlake.port" -}}
-{{ .of.port | default (get (dict "kafka" 9092 "pulsar" 6650 "rest" 8082 "grpc" 50051 "catalog" 8181) .tier) | default 0 }}
+{{ .of.port | default (get (dict "kafka" 9092 "pulsar" 6650 "rest" 8082 "grpc" 50051 "catalog" 8181 "console" 9645) .tier) | default 0 }}
 {{- end }}
 
 {{/* The name of an object of the operator: at most 47 characters, shortened in the same way as in operator/bearlake_operator/manifests/labels.py. */}}

@@ -14,7 +14,6 @@ from typing_extensions import override
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.clock import SystemClock
 from bearlake.errors import Unavailable
-from bearlake.live.settings import LiveSettings
 from bearlake.live.sweep import sweep_again_and_again
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
@@ -42,8 +41,6 @@ class CatalogRole(Role):
         self._listeners: list[Listener] = []
         self._server: CatalogServer
         self._store: ObjectStore
-        self._live: LiveSettings
-        self._opening: _Opening
         self._settings: Settings
 
     @override
@@ -54,13 +51,12 @@ class CatalogRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         settings, streams = parts.settings, parts.streams()
-        self._settings = settings
-        self._store, self._live = parts.store, settings.live
+        self._settings, self._store = settings, parts.store
         if roots := settings.catalog.warehouse.foreign_roots:
             from bearlake.table.warehouse.roots import check_roots
 
             check_roots(roots, *filter(None, (settings.object_store.url, settings.tables.location_url)))
-        self._opening = opening = _Opening(parts)
+        opening = _Opening(parts)
         parts.closing.push_async_callback(opening.close)
         access = TableAccess(streams.catalog, streams.authorizer)
         columns = ColumnReservations(parts.metadata.table_columns)
@@ -84,7 +80,7 @@ class CatalogRole(Role):
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         await self._server.start()
-        tasks.own("live", sweep_again_and_again(self._store, self._live, SystemClock()))
+        tasks.own("live", sweep_again_and_again(self._store, self._settings.live, SystemClock()))
         return self._server.endpoints
 
     @override

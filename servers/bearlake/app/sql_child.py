@@ -23,11 +23,9 @@ from bearlake.app import lake
 from bearlake.errors import BearlakeError, Invalid, Overloaded
 from bearlake.protocols.rest.iceberg.sql_settings import SqlSettings
 from bearlake.settings.document import Settings
-from bearlake.streams.schemas.confined.limits import EXIT_MEMORY
+from bearlake.streams.schemas.confined.limits import EXIT_MEMORY, VALUES_NICENESS, step_back
 from bearlake.table.query import QueryResult
 
-NICENESS = 5
-"""A statement gets a third of a processor next to a busy server, and all of it next to an idle one."""
 EXACT_MAX = 2**53 - 1
 """Readers such as browsers lose digits of larger numbers in JSON."""
 _RESERVE_MS = 1_000
@@ -51,10 +49,7 @@ def main() -> None:
 
 def confine(limits: SqlSettings) -> None:
     """Limit this process for the rest of its life."""
-    os.nice(NICENESS)
-    with contextlib.suppress(OSError):  # when memory is short, the kernel kills this process instead of the server
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    step_back(VALUES_NICENESS)
     data_max = _data_bytes() + limits.process_bytes_max
     with contextlib.suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (data_max, data_max))

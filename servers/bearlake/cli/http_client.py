@@ -85,18 +85,16 @@ class Tls:
     """The client's certificate; None: it has none."""
     key_file: Path | None = None
     """The key of the certificate; None: it is in the same file."""
-    word: str = "admin"
-    """The API's word, for messages."""
 
     @property
     def is_given(self) -> bool:
         """Whether there is any file."""
         return any(file is not None for file in (self.ca_file, self.certificate_file, self.key_file))
 
-    def context(self) -> ssl.SSLContext:
-        """Return the client's TLS context. Raises `Invalid` if a file cannot be used."""
+    def context(self, word: str = "admin") -> ssl.SSLContext:
+        """Return the client's TLS context; `word` is the API's, for messages. Raises `Invalid` if a file cannot be used."""
         if self.key_file is not None and self.certificate_file is None:
-            raise errors.Invalid(f"--{self.word}-key-file needs --{self.word}-certificate-file")
+            raise errors.Invalid(f"--{word}-key-file needs --{word}-certificate-file")
         tried = self.ca_file
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
@@ -118,7 +116,7 @@ class HttpClient:
 
         authorization: the header of each request; empty: none.
         """
-        tls = tls or Tls(word=api.word)
+        tls = tls or Tls()
         scheme = urllib.parse.urlsplit(url).scheme
         if scheme not in ("http", "https"):
             raise errors.Invalid(f"--{api.word} {url}: expected a URL such as {api.url_default}")
@@ -127,7 +125,7 @@ class HttpClient:
                 f"--{api.word} {url}: expected https://, because there are files for TLS with {api.title}"
             )
         self._api = api
-        self._tls = tls.context() if scheme == "https" else None
+        self._tls = tls.context(api.word) if scheme == "https" else None
         self._timeout_s = timeout_s
         self._url = url.rstrip("/")
         self.authorization = authorization

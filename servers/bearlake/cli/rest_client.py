@@ -56,12 +56,7 @@ class RestClient(HttpClient):
         files: those with a `token` or `password`, and of TLS `ca`, `certificate` and `key`.
         user: logs in with a password; without a user, the token is used.
         """
-        tls = Tls(
-            ca_file=files.get("ca"),
-            certificate_file=files.get("certificate"),
-            key_file=files.get("key"),
-            word=API.word,
-        )
+        tls = Tls(ca_file=files.get("ca"), certificate_file=files.get("certificate"), key_file=files.get("key"))
         super().__init__(API, url, _authorization(user, files), tls, timeout_s=timeout_s)
         self._cluster = ""
 

@@ -12,8 +12,8 @@ from bearlake.metadata.access_rules import (
     PRINCIPAL_KINDS,
     WILDCARD,
     AccessRule,
+    NameMatch,
     Operation,
-    PatternKind,
     Resource,
     RuleFilter,
 )
@@ -22,7 +22,6 @@ from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import UNSET, fields_given
 from bearlake.streams.access.control import AccessControl
 from bearlake.streams.principal import Principal, host_of
-from bearlake.streams.turns import in_turns
 
 DECIDING_COUNT_MAX = 1_000
 """Rules that the answer about one resource shows at most."""
@@ -66,14 +65,9 @@ class AccessRoutes:
         kind, _, name = asked.principal.partition(":")
         if kind != PRINCIPAL_KINDS[0] or not name:
             raise Invalid(f"principal {asked.principal[:100]!r}: expected User:name")
-        who, resource = (
-            Principal(kind, name, frozenset(asked.group), host=host_of(asked.host)),
-            Resource(asked.resource),
-        )
-        found = await self._access.select(RuleFilter(resource=resource))
-        matching: list[AccessRule] = []
-        async for part in in_turns(found.rules):
-            matching += [rule for rule in part if _matches(rule, asked.name)]
+        who = Principal(kind, name, frozenset(asked.group), host=host_of(asked.host))
+        resource = Resource(asked.resource)
+        matching = await self._access.list(RuleFilter(resource=resource, name=asked.name, match=NameMatch.COVERED))
         principals = {str(who), EVERYONE, *(f"Group:{group}" for group in who.groups)}
         hosts = {WILDCARD, who.host}
         mask = self._access.operations(who, resource, asked.name)
@@ -110,11 +104,6 @@ class AccessRoutes:
         else:
             revision = await self._access.change(created=(), deleted=rules, revision=change.revision, who=who)
         return web.json_response({"revision": revision})
-
-
-def _matches(rule: AccessRule, name: str) -> bool:
-    """Return whether the rule's pattern covers a resource of its kind."""
-    return name.startswith(rule.name) if rule.pattern is PatternKind.PREFIXED else rule.name in (name, WILDCARD)
 
 
 async def _change(request: web.Request) -> models.RuleChange:

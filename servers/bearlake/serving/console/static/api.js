@@ -15,6 +15,11 @@ export class ApiError extends Error {
     this.status = status;
     this.api = api;
   }
+
+  /** Whether the person lacks the right, or has not logged in. */
+  get isDenied() {
+    return this.status === 401 || this.status === 403;
+  }
 }
 
 /** Log in with a password or a token; "" as the value logs out. */
@@ -98,7 +103,6 @@ export async function cluster(signal) {
   if (clusterId === null) {
     const answer = await call("rest", "GET", "/v3/clusters", undefined, signal);
     clusterId = answer.data[0].cluster_id;
-    facts.clusterId = clusterId;
   }
   return `/v3/clusters/${encodeURIComponent(clusterId)}`;
 }

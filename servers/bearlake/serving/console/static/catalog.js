@@ -6,7 +6,13 @@ const BIG_ID = /("(?:[\w-]*snapshot-id)"\s*:\s*)(\d{16,})/g;
 /** JSON with ids of snapshots as text: they have 64 bits. */
 const exact = (text) => JSON.parse(text.replace(BIG_ID, '$1"$2"'));
 
-export const NAMESPACE_SEPARATOR = "\x1f";
+const NAMESPACE_SEPARATOR = "\x1f";
+
+/** The key of a table in `streamsByTable`. */
+export const keyOf = ({ namespace, name }) => `${namespace}${NAMESPACE_SEPARATOR}${name}`;
+
+/** A table's name for people. */
+export const shownName = ({ namespace, name }) => `${namespace.replaceAll(NAMESPACE_SEPARATOR, ".")}.${name}`;
 
 const below = (namespace, name) =>
   `/namespaces/${encodeURIComponent(namespace)}/tables${name === undefined ? "" : `/${encodeURIComponent(name)}`}`;
@@ -33,19 +39,21 @@ export async function table(namespace, name, signal) {
   }
 }
 
-/** Streams by the name of their table, "namespace\x1fname"; without rights on the admin API, by the default names. */
+/** Streams by the `keyOf` their table; without rights on the admin API, by the default names. */
 export async function streamsByTable(signal) {
   let streams;
   try {
     streams = await pages("/v1/streams", "streams", {}, signal);
   } catch (error) {
-    if (error.status !== 401 && error.status !== 403) throw error;
+    if (!error.isDenied) throw error;
     const answer = await rest("GET", "/topics", undefined, signal);
     streams = answer.data.map((topic) => ({ name: topic.topic_name, configs: {} }));
   }
-  const nameOf = ({ name, configs }) =>
-    `${(configs["table.namespace"] || "streams").replaceAll(".", NAMESPACE_SEPARATOR)}${NAMESPACE_SEPARATOR}${configs["table.name"] || name.replaceAll(".", "_")}`;
-  return new Map(streams.map((stream) => [nameOf(stream), stream.name]));
+  const tableOf = ({ name, configs }) => ({
+    namespace: (configs["table.namespace"] || "streams").replaceAll(".", NAMESPACE_SEPARATOR),
+    name: configs["table.name"] || name.replaceAll(".", "_"),
+  });
+  return new Map(streams.map((stream) => [keyOf(tableOf(stream)), stream.name]));
 }
 
 /** Run one SELECT: {columns: [{name, type}], rows, is_truncated, elapsed_ms}. */

@@ -192,6 +192,18 @@ export function useAction(action) {
   return { ...state, run };
 }
 
+const SETTLE_MS = 300;
+
+/** The value once it has not changed for a moment, so that typing a word starts one search and not five. */
+export function useSettled(value) {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), SETTLE_MS);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return settled;
+}
+
 /** Who is logged in, and the button for it. */
 export function LoginButton({ open }) {
   const { name } = useLogin();

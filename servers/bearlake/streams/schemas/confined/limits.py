@@ -41,12 +41,7 @@ class Limits:
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nothing, standard)
-        os.nice(niceness)  # requests without schemas have priority
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text(
-                "1000"
-            )  # when memory is short, the kernel kills the child instead of the server
-        _lower(resource.RLIMIT_CORE, NEVER_CORE_BYTES)
+        step_back(niceness)  # requests without schemas have priority
         _lower(resource.RLIMIT_FSIZE, self.answer_bytes_max)
         _lower(resource.RLIMIT_AS, _address_space_bytes() + self.memory_bytes_max)
 
@@ -63,6 +58,14 @@ class Limits:
         """Stop the timers."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def step_back(niceness: int) -> None:
+    """Let the server go before this process, a child, for the rest of its life, and write no core files."""
+    os.nice(niceness)
+    with contextlib.suppress(OSError):  # when memory is short, the kernel kills the child instead of the server
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    _lower(resource.RLIMIT_CORE, NEVER_CORE_BYTES)
 
 
 def is_time(code: int) -> bool:

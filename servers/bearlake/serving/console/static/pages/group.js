@@ -1,26 +1,14 @@
 // One consumer group: members, lag by partition in records and in time, and a reset of its offsets with a preview.
 import { html, useState } from "../lib.js";
-import { rest, useData } from "../api.js";
-import { count, plural } from "../format.js";
+import { useData } from "../api.js";
+import { count } from "../format.js";
 import { CommandLine, Figure, Heading, Loaded, Table, href } from "../parts.js";
-import { describeCommand, resetCommand } from "../groupcommands.js";
+import { describeCommand } from "../groupcommands.js";
 import { StateBadge } from "./groups.js";
-import { LagFigures, Lags, ages, keyed } from "./lag.js";
-import { Reset } from "./reset.js";
+import { LagFigures, Lags, loadGroup } from "./lag.js";
+import { GroupReset } from "./reset.js";
 
 const pathOf = (name) => `/consumer-groups/${encodeURIComponent(name)}`;
-
-async function load(name, signal) {
-  const path = pathOf(name);
-  const [group, members, lags] = await Promise.all([
-    rest("GET", path, undefined, signal),
-    rest("GET", `${path}/consumers`, undefined, signal),
-    rest("GET", `${path}/lags`, undefined, signal),
-  ]);
-  const rows = keyed(lags.data);
-  return { group, members: members.data, rows, ages: await ages(rows, signal) };
-}
-
 const MEMBER_COLUMNS = [
   { title: "Member", isHead: true, show: (row) => row.consumer_id },
   { title: "Client", show: (row) => row.client_id },
@@ -29,10 +17,8 @@ const MEMBER_COLUMNS = [
 ];
 
 export function Group({ name }) {
-  const state = useData((signal) => load(name, signal), [name], 5_000);
+  const state = useData((signal) => loadGroup(pathOf(name), signal), [name], 5_000);
   const [isResetting, setResetting] = useState(false);
-  const ask = async (body, isReal) =>
-    (await rest("POST", `${pathOf(name)}/offsets:reset`, { ...body, validate_only: !isReal })).data;
   return html`
     <${Heading} title=${name} lead=${html`<a href=${href("groups")}>Groups</a>`}>
       <button type="button" onClick=${() => setResetting(true)}>Reset offsets …</button>
@@ -57,11 +43,7 @@ export function Group({ name }) {
             <${Table} caption="Members" columns=${MEMBER_COLUMNS} rows=${shown} rowKey=${(row) => row.consumer_id} empty="The group has no members." />
           </section>
           ${isResetting &&
-          html`<${Reset}
-            name=${name} rows=${rows} ask=${ask} commandOf=${(body, isReal) => resetCommand(name, body, isReal)}
-            warning=${members.length > 0 && `The group has ${plural(members.length, "member")}. Stop its consumers first: a reset is refused meanwhile.`}
-            done=${state.again} close=${() => setResetting(false)}
-          />`}
+          html`<${GroupReset} name=${name} path=${pathOf(name)} rows=${rows} memberCount=${members.length} done=${state.again} close=${() => setResetting(false)} />`}
         `;
       }}
     <//>

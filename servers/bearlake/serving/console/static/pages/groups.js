@@ -12,7 +12,7 @@ async function load(signal) {
   const [listed, lags] = await Promise.all([
     rest("GET", "/consumer-groups", undefined, signal),
     pages("/v1/groups", "groups", { limit: 1000 }, signal).catch((error) => {
-      if (error.status !== 401 && error.status !== 403) throw error;
+      if (!error.isDenied) throw error;
       return null;
     }),
   ]);

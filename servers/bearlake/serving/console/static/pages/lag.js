@@ -29,6 +29,17 @@ export async function ages(rows, signal) {
   return new Map(found);
 }
 
+/** A group of the REST API at `path`: {group, members, rows, ages}. */
+export async function loadGroup(path, signal) {
+  const [group, members, lags] = await Promise.all([
+    rest("GET", path, undefined, signal),
+    rest("GET", `${path}/consumers`, undefined, signal),
+    rest("GET", `${path}/lags`, undefined, signal),
+  ]);
+  const rows = keyed(lags.data);
+  return { group, members: members.data, rows, ages: await ages(rows, signal) };
+}
+
 /** The total lag in records and the largest in time, as figures. */
 export function LagFigures({ rows, found }) {
   const lag = rows.reduce((sum, row) => sum + row.lag, 0);

@@ -1,7 +1,9 @@
 // A dialog that moves the offsets of a group or subscription in one stream: first what would move, then the move.
 import { html, useMemo, useState } from "../lib.js";
+import { rest } from "../api.js";
 import { count, plural } from "../format.js";
 import { Choice, CommandLine, Dialog, Problem, Table, Text, useAction } from "../parts.js";
+import { resetCommand } from "../groupcommands.js";
 
 export const TARGETS = [
   ["earliest", "the first record"],
@@ -18,6 +20,17 @@ const PREVIEW_COLUMNS = [
   { title: "Lag now", isNumber: true, show: (row) => count(row.current_lag) },
   { title: "Lag then", isNumber: true, show: (row) => count(row.new_lag) },
 ];
+
+/** The dialog of a group of the REST API at `path`. */
+export function GroupReset({ name, path, rows, targets, memberCount, done, close }) {
+  const ask = async (body, isReal) =>
+    (await rest("POST", `${path}/offsets:reset`, { ...body, validate_only: !isReal })).data;
+  return html`<${Reset}
+    name=${name} rows=${rows} targets=${targets} ask=${ask} commandOf=${(body, isReal) => resetCommand(name, body, isReal)}
+    warning=${memberCount > 0 && `The group has ${plural(memberCount, "member")}. Stop its consumers first: a reset is refused meanwhile.`}
+    done=${done} close=${close}
+  />`;
+}
 
 /**
  * `rows` have topic_name and partition_id; `targets` as `TARGETS`; `warning` is shown above the form.

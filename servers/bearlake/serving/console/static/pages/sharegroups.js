@@ -3,10 +3,10 @@ import { html, useMemo, useState } from "../lib.js";
 import { rest, useData } from "../api.js";
 import { count, plural } from "../format.js";
 import { CommandLine, Figure, Heading, Loaded, Table, Text, href } from "../parts.js";
-import { describeCommand, listCommand, resetCommand } from "../groupcommands.js";
+import { describeCommand, listCommand } from "../groupcommands.js";
 import { GroupTabs, StateBadge } from "./groups.js";
-import { LagFigures, Lags, ages, keyed } from "./lag.js";
-import { Reset, TARGETS } from "./reset.js";
+import { LagFigures, Lags, loadGroup } from "./lag.js";
+import { GroupReset, TARGETS } from "./reset.js";
 
 const pathOf = (name) => `/share-groups/${encodeURIComponent(name)}`;
 const SHARE_TARGETS = TARGETS.filter(([to]) => to !== "shift");
@@ -42,17 +42,6 @@ export function ShareGroups() {
   `;
 }
 
-async function load(name, signal) {
-  const path = pathOf(name);
-  const [group, members, lags] = await Promise.all([
-    rest("GET", path, undefined, signal),
-    rest("GET", `${path}/consumers`, undefined, signal),
-    rest("GET", `${path}/lags`, undefined, signal),
-  ]);
-  const rows = keyed(lags.data);
-  return { group, members: members.data, rows, ages: await ages(rows, signal) };
-}
-
 const MEMBER_COLUMNS = [
   { title: "Member", isHead: true, show: (row) => row.consumer_id },
   { title: "Client", show: (row) => row.client_id },
@@ -62,10 +51,8 @@ const MEMBER_COLUMNS = [
 ];
 
 export function ShareGroup({ name }) {
-  const state = useData((signal) => load(name, signal), [name], 5_000);
+  const state = useData((signal) => loadGroup(pathOf(name), signal), [name], 5_000);
   const [isResetting, setResetting] = useState(false);
-  const ask = async (body, isReal) =>
-    (await rest("POST", `${pathOf(name)}/offsets:reset`, { ...body, validate_only: !isReal })).data;
   return html`
     <${Heading} title=${name} lead=${html`<a href=${href("share-groups")}>Share groups</a>`}>
       <button type="button" onClick=${() => setResetting(true)}>Reset offsets …</button>
@@ -83,9 +70,8 @@ export function ShareGroup({ name }) {
           <${Table} caption="Members" columns=${MEMBER_COLUMNS} rows=${members} rowKey=${(row) => row.consumer_id} empty="The group has no members." />
         </section>
         ${isResetting &&
-        html`<${Reset}
-          name=${name} rows=${rows} targets=${SHARE_TARGETS} ask=${ask} commandOf=${(body, isReal) => resetCommand(name, body, isReal)}
-          warning=${members.length > 0 && `The group has ${plural(members.length, "member")}. Stop its consumers first: a reset is refused meanwhile.`}
+        html`<${GroupReset}
+          name=${name} path=${pathOf(name)} rows=${rows} targets=${SHARE_TARGETS} memberCount=${members.length}
           done=${state.again} close=${() => setResetting(false)}
         />`}
       `}

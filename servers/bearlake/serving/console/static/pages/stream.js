@@ -28,7 +28,7 @@ async function load(name, signal) {
     ]);
     return { ...base, stream, partitions };
   } catch (error) {
-    if (error.status !== 401 && error.status !== 403) throw error;
+    if (!error.isDenied) throw error;
     const answer = await rest("POST", `${pathOf(name)}/records:read`, { start: "latest", record_count_max: 1 }, signal);
     const partitions = answer.positions.map((row) => ({
       partition: row.partition_id, start_offset: row.start_offset, end_offset: row.end_offset,

@@ -2,13 +2,12 @@
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { adminOption, call, pages, pauseOf, rest, useData } from "../api.js";
 import { bytes, count, duration, plural, shell, short } from "../format.js";
-import { CommandLine, Dialog, Heading, Loaded, Problem, Table, Text, href, useAction } from "../parts.js";
+import { CommandLine, Dialog, Heading, Loaded, Problem, Table, Text, href, useAction, useSettled } from "../parts.js";
 
 const DAY_MS = 86_400_000;
 const RETENTION_DEFAULT_MS = 7 * DAY_MS;
 
 const EVERY_MS = 5_000;
-const SETTLE_MS = 300;
 
 /**
  * All streams with their usage; without rights on the admin API, the names and partitions that REST shows.
@@ -25,7 +24,7 @@ async function load(prefix, signal) {
     const shown = streams.map((stream) => ({ ...stream, waiting: waiting.get(stream.name) }));
     return { streams: shown, isWhole: true, isCut: streams.isCut, pauseMs: pauseOf(shown.length, EVERY_MS), atMs: performance.now() };
   } catch (error) {
-    if (error.status !== 401 && error.status !== 403) throw error;
+    if (!error.isDenied) throw error;
     const answer = await rest("GET", "/topics", undefined, signal);
     const shown = answer.data.map((topic) => ({ name: topic.topic_name, partition_count: topic.partitions_count, configs: {} }));
     return { streams: shown, isWhole: false, isCut: false, pauseMs: pauseOf(shown.length, EVERY_MS), atMs: performance.now() };
@@ -67,11 +66,10 @@ export function Streams() {
   const state = useData((signal) => load(prefix, signal), [prefix], EVERY_MS);
   const rates = useRates(state.data);
   const isCut = Boolean(state.data?.isCut) || prefix !== "";
+  const settled = useSettled(search.trim());
   useEffect(() => {
-    if (!isCut) return undefined;
-    const timer = setTimeout(() => setPrefix(search.trim()), SETTLE_MS);
-    return () => clearTimeout(timer);
-  }, [search, isCut]);
+    if (isCut) setPrefix(settled);
+  }, [settled, isCut]);
   const [isCreating, setCreating] = useState(false);
   const columns = [
     { title: "Stream", isHead: true, show: (row) => html`<a href=${href("streams", row.name)}>${row.name}</a>` },

@@ -1,15 +1,14 @@
 // Pulsar subscriptions: those of the streams that a search finds, and one of them with consumers, lag and a reset.
-import { html, useEffect, useState } from "../lib.js";
+import { html, useState } from "../lib.js";
 import { facts, pauseOf, rest, useData } from "../api.js";
 import { count, plural } from "../format.js";
-import { Badge, CommandLine, Figure, Heading, Loaded, Table, Text, href } from "../parts.js";
+import { Badge, CommandLine, Figure, Heading, Loaded, Table, Text, href, useSettled } from "../parts.js";
 import { curlOf, pathOf, pulsar, statisticsOf, subscriptionsOf, topicOf } from "../pulsar.js";
 import { GroupTabs } from "./groups.js";
 import { LagFigures, Lags, ages, keyed } from "./lag.js";
 import { Reset, TARGETS } from "./reset.js";
 
 const STREAM_COUNT_MAX = 40;
-const SETTLE_MS = 300;
 const EVERY_MS = 10_000;
 const AT_ONCE = 6;
 const PULSAR_TARGETS = TARGETS.filter(([to]) => to !== "shift" && to !== "offset");
@@ -39,11 +38,7 @@ const COLUMNS = [
 
 export function Subscriptions() {
   const [search, setSearch] = useState("");
-  const [settled, setSettled] = useState("");
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(search), SETTLE_MS);
-    return () => clearTimeout(timer);
-  }, [search]);
+  const settled = useSettled(search);
   const isThere = Boolean(facts.urls.pulsar);
   const state = useData(async (signal) => (isThere ? load(settled, signal) : { rows: [], askedCount: 0, streamCount: 0 }), [settled], EVERY_MS);
   return html`
@@ -93,12 +88,15 @@ const CONSUMER_COLUMNS = [
   { title: "Not acknowledged", isNumber: true, show: (row) => count(row.unackedMessages) },
 ];
 
+/** The rows whose partitions a reset moves. */
+const wantedOf = (body, rows) =>
+  rows.filter((row) => body.partition_ids === undefined || body.partition_ids.includes(row.partition_id));
+
 /** Where each partition would go: the offset and how many records lie behind it. */
 async function targets(stream, body, rows) {
-  const start = { earliest: "earliest", latest: "latest", timestamp: "timestamp" }[body.to];
-  const wanted = rows.filter((row) => body.partition_ids === undefined || body.partition_ids.includes(row.partition_id));
+  const wanted = wantedOf(body, rows);
   const answer = await rest("POST", `/topics/${encodeURIComponent(stream)}/records:read`, {
-    start, partition_ids: wanted.map((row) => row.partition_id), record_count_max: 1, bytes_max: 1,
+    start: body.to, partition_ids: wanted.map((row) => row.partition_id), record_count_max: 1, bytes_max: 1,
     ...(body.to === "timestamp" ? { timestamp_ms: body.timestamp_ms } : {}),
   });
   const read = new Map(answer.data.map((record) => [record.partition_id, record.offset]));
@@ -115,9 +113,8 @@ async function targets(stream, body, rows) {
 /** The requests that a reset consists of: [path, body]. */
 function requestsOf({ stream, name, isPartitioned, body, rows }) {
   const below = `/subscription/${encodeURIComponent(name)}/resetcursor`;
-  const wanted = rows.filter((row) => body.partition_ids === undefined || body.partition_ids.includes(row.partition_id));
   if (body.to === "timestamp" && body.partition_ids === undefined) return [[`${pathOf(stream)}${below}/${body.timestamp_ms}`, undefined]];
-  return wanted.map((row) => {
+  return wantedOf(body, rows).map((row) => {
     const path = `${pathOf(stream, isPartitioned ? row.partition_id : null)}${below}`;
     return body.to === "timestamp" ? [`${path}/${body.timestamp_ms}`, undefined] : [path, JSON.stringify(body.to)];
   });

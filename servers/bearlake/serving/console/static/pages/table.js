@@ -1,7 +1,7 @@
 // One table: snapshots, files, freshness, columns, and the records whose values do not fit (dead letters).
 import { html } from "../lib.js";
 import { call, facts, useData } from "../api.js";
-import { NAMESPACE_SEPARATOR, query, quoted, streamsByTable, table } from "../catalog.js";
+import { keyOf, query, quoted, shownName, streamsByTable, table } from "../catalog.js";
 import { bytes, count, duration, plural, shell, time } from "../format.js";
 import { CommandLine, Figure, Heading, Loaded, Problem, Table, href, useAction } from "../parts.js";
 import { NoCatalog } from "./tables.js";
@@ -10,7 +10,7 @@ const SNAPSHOT_COUNT = 50;
 
 async function load(namespace, name, signal) {
   const [metadata, streams] = await Promise.all([table(namespace, name, signal), streamsByTable(signal)]);
-  const stream = streams.get(`${namespace}${NAMESPACE_SEPARATOR}${name}`);
+  const stream = streams.get(keyOf({ namespace, name }));
   return { metadata, stream, ageMs: stream === undefined ? null : await ageOf(stream, signal) };
 }
 
@@ -20,7 +20,7 @@ async function ageOf(stream, signal) {
     const backlog = await call("admin", "GET", `/v1/compaction/backlog?limit=1&streams=${encodeURIComponent(stream)}`, undefined, signal);
     return backlog.streams.find((row) => row.stream === stream)?.age_ms ?? 0;
   } catch (error) {
-    if (error.status !== 401 && error.status !== 403 && error.status !== 400) throw error;
+    if (!error.isDenied && error.status !== 400) throw error;
     return null;
   }
 }
@@ -106,7 +106,7 @@ export function TablePage({ namespace, name }) {
   const state = useData(async (signal) => (isThere ? load(namespace, name, signal) : {}), [namespace, name], 10_000);
   const lead = html`<a href=${href("tables")}>Tables</a>${state.data?.stream ? html` · of <a href=${href("streams", state.data.stream)}>${state.data.stream}</a>` : ""}${state.data?.metadata ? ` · ${plural(state.data.metadata.snapshots?.length ?? 0, "snapshot")}` : ""}`;
   return html`
-    <${Heading} title=${`${namespace.replaceAll(NAMESPACE_SEPARATOR, ".")}.${name}`} lead=${lead} />
+    <${Heading} title=${shownName({ namespace, name })} lead=${lead} />
     ${isThere
       ? html`<${Loaded} state=${state}>${(data) => html`<div><${Whole} ...${data} /></div>`}<//>`
       : html`<${NoCatalog} />`}

@@ -1,16 +1,14 @@
 // The tables of streams: how far each is behind, and its last commit.
 import { html, useMemo, useState } from "../lib.js";
 import { call, facts, useData } from "../api.js";
-import { NAMESPACE_SEPARATOR, streamsByTable, tables } from "../catalog.js";
+import { keyOf, shownName, streamsByTable, tables } from "../catalog.js";
 import { count, duration, plural, time } from "../format.js";
 import { CommandLine, Heading, Loaded, Table, Text, href } from "../parts.js";
-
-const shownName = (row) => `${row.namespace.replaceAll(NAMESPACE_SEPARATOR, ".")}.${row.name}`;
 
 async function load(signal) {
   const [found, streams, freshness] = await Promise.all([tables(signal), streamsByTable(signal), fresh(signal)]);
   const rows = found.map((row) => {
-    const stream = streams.get(`${row.namespace}${NAMESPACE_SEPARATOR}${row.name}`);
+    const stream = streams.get(keyOf(row));
     return { ...row, stream, waiting: freshness?.backlog.get(stream), commit: freshness?.commits.get(stream) };
   });
   return { rows, hasFreshness: freshness !== null };
@@ -26,7 +24,7 @@ async function fresh(signal) {
     const byStream = (rows) => new Map(rows.map((row) => [row.stream, row]));
     return { backlog: byStream(backlog.streams), commits: byStream(commits.streams) };
   } catch (error) {
-    if (error.status !== 401 && error.status !== 403) throw error;
+    if (!error.isDenied) throw error;
     return null;
   }
 }

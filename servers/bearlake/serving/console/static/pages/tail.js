@@ -2,7 +2,7 @@
 import { kafkaOption } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { bytes, count, plural, pretty, shell, time } from "../format.js";
-import { CommandLine, Choice, Problem, Text } from "../parts.js";
+import { CommandLine, Choice, Problem, Text, useSettled } from "../parts.js";
 import { KEPT_COUNT, follow, headerText, kept, matcher, startOf } from "../reader.js";
 
 const STARTS = [
@@ -12,7 +12,6 @@ const STARTS = [
   ["time", "a time"],
 ];
 const DRAW_MS = 200;
-const SETTLE_MS = 300;
 
 const nameOf = (record) => `${record.partition_id}:${record.offset}`;
 const newestFirst = (one, other) => other.timestamp_ms - one.timestamp_ms || other.offset - one.offset;
@@ -106,16 +105,6 @@ function Row({ record, isOpen, toggle }) {
     </tr>
     ${isOpen && html`<${Whole} record=${record} columnCount="5" />`}
   </tbody>`;
-}
-
-/** The value once it has not changed for a moment, so that typing a word starts one search and not five. */
-function useSettled(value) {
-  const [settled, setSettled] = useState(value);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), SETTLE_MS);
-    return () => clearTimeout(timer);
-  }, [value]);
-  return settled;
 }
 
 export function Tail({ name, partitionCount }) {
