@@ -77,7 +77,7 @@ class LongLists:
                 waiting.append(client)
 
     def _end(self, client: str, turn: _Turn) -> None:
-        if turn.begins.done() and not turn.begins.cancelled():
+        if turn.begins.done():
             self._room += turn.size
             self._sizes[client] -= turn.size
             if not self._sizes[client]:

@@ -45,11 +45,9 @@ class OwnWrites:
         """Whether readers may not see all of them yet."""
         return self._committed > self._followed.position or self._ended_count > self._shown_count
 
-    def committed(self, position: int, *, is_applied: bool) -> bool:
-        """Note a commit of this server at a log position; returns `is_applied`: whether its readers see it already."""
-        if not is_applied:
-            self._committed = max(self._committed, position)
-        return is_applied
+    def committed(self, position: int) -> None:
+        """Note a commit of this server at a log position, which its readers do not see yet."""
+        self._committed = max(self._committed, position)
 
     def ended(self) -> None:
         """Note that this server has ended a transaction, somewhere in the log."""

@@ -368,7 +368,9 @@ class Streams(Management):
 
     def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
         self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
-        return self.own_writes.committed(result.position, is_applied=self._follower.committed(ref, result))
+        if not (is_applied := self._follower.committed(ref, result)):
+            self.own_writes.committed(result.position)
+        return is_applied
 
     def _knows(self, partition: PartitionKey) -> bool:
         return self.catalog.peek_number(stream_number(partition)) is not None

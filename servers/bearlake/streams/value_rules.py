@@ -102,15 +102,15 @@ def schema_rules(stream_name: str, configs: Mapping[str, str]) -> SchemaRules | 
     of_key, of_value = (_validation(configs, config) for config in ("schema.key.validation", "schema.validation"))
     if of_key is of_value is Validation.NONE:
         return None
-    keys, values = key_rules(stream_name, configs), value_rules(stream_name, configs)
     return SchemaRules(
-        key=None
-        if of_key is Validation.NONE
-        else PartRules(validation=of_key, subjects=keys.subjects, schema_id=keys.schema_id),
-        value=None
-        if of_value is Validation.NONE
-        else PartRules(validation=of_value, subjects=values.subjects, schema_id=values.schema_id),
+        key=_part(of_key, key_rules(stream_name, configs)), value=_part(of_value, value_rules(stream_name, configs))
     )
+
+
+def _part(validation: Validation, rules: ValueRules) -> PartRules | None:
+    if validation is Validation.NONE:
+        return None
+    return PartRules(validation=validation, subjects=rules.subjects, schema_id=rules.schema_id)
 
 
 def _validation(configs: Mapping[str, str], config: str) -> Validation:

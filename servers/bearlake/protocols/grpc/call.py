@@ -294,7 +294,7 @@ class WholeWrites:
         await asyncio.shield(self._write)
 
     async def _send(self, octets: bytes) -> None:
-        with self._unread.sending(self._context.peer(), len(octets)):
+        with self._unread.sending(self._context, len(octets)):
             await self._context.write(octets)
 
     async def finish(self) -> None:

@@ -64,11 +64,7 @@ def connection_count(port: int) -> int:
 def hang_up(port: int, peers: Collection[str]) -> None:
     """Close the connections on this port to these peers, in gRPC's names. No-op without /proc. Meant for a thread."""
     places = {(host_of(address_of(peer)), peer.rpartition(":")[2]) for peer in peers}
-    for socket_ in _sockets(port):
-        place = _peer(socket_)
-        if place is not None and (host_of(place[0]), str(place[1])) in places:
-            with contextlib.suppress(OSError):
-                socket_.shutdown(socket.SHUT_RDWR)
+    _close(port, lambda place: (host_of(place[0]), str(place[1])) in places)
 
 
 class AddressLimit:
@@ -89,11 +85,7 @@ class AddressLimit:
         self._admitted = admitted(peers, self._admitted, self._count_max)
         surplus = set(peers) - self._admitted
         if surplus:
-            for socket_ in _sockets(self._port):
-                place = _peer(socket_)
-                if place is not None and place in surplus:
-                    with contextlib.suppress(OSError):
-                        socket_.shutdown(socket.SHUT_RDWR)
+            _close(self._port, surplus.__contains__)
         return len(surplus)
 
 
@@ -111,6 +103,15 @@ def admitted(
         if counts[peers[place]] <= count_max:
             found.add(place)
     return found
+
+
+def _close(port: int, is_chosen: Callable[[tuple[str, int]], bool]) -> None:
+    """Close the connections on this port whose remote place is chosen."""
+    for socket_ in _sockets(port):
+        place = _peer(socket_)
+        if place is not None and is_chosen(place):
+            with contextlib.suppress(OSError):
+                socket_.shutdown(socket.SHUT_RDWR)
 
 
 def _peer(connection: socket.socket) -> tuple[str, int] | None:

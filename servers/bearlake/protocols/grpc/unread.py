@@ -60,11 +60,12 @@ class UnreadMessages:
         return self._slow.unread_bytes
 
     @contextmanager
-    def sending(self, peer: str, size: int) -> Iterator[None]:
-        """Count a message of so many bytes during the block, which ends once gRPC has passed it on, or the call has ended."""
+    def sending(self, context: Answered, size: int) -> Iterator[None]:
+        """Count a message of a call, of so many bytes, in the block, which ends once gRPC has passed it on, or the call has ended."""
         if size < BYTES_MIN:
             yield
             return
+        peer = context.peer()
         self._began(peer, size)
         try:
             yield

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
-from bearlake.errors import Invalid, Unavailable, Unsupported
+from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.streams.schema_rules import PartRules, Validation
 from bearlake.streams.schemas import names
@@ -248,22 +248,16 @@ def _context(part: PartRules) -> str:
 
 
 def _made(schema: Schema, references: Sequence[str]) -> Found:
-    """Make the validator of a schema; in a thread: Arrow's library may have to be loaded first."""
+    """Make the validator of a schema; in a thread: Arrow's library may have to be loaded first. Raises `Unsupported`."""
     if schema.type is not SchemaType.AVRO:
         return f"it is of type {schema.type.value}, whose values cannot be decoded here: use id instead of value"
     from bearlake.table.typed.validity import AvroValidity
 
-    try:
-        return AvroValidity(schema.text, references)
-    except Unsupported as error:
-        return str(error)[:REASON_LENGTH_MAX]
+    return AvroValidity(schema.text, references)
 
 
 def _protobuf(files: Sequence[bytes]) -> Found:
-    """Make the validator of a compiled Protobuf schema; in a thread."""
+    """Make the validator of a compiled Protobuf schema; in a thread. Raises `Unsupported`."""
     from bearlake.table.typed.protobuf_validity import ProtobufValidity
 
-    try:
-        return ProtobufValidity(files)
-    except Unsupported as error:
-        return str(error)[:REASON_LENGTH_MAX]
+    return ProtobufValidity(files)

@@ -1,6 +1,5 @@
 """Who may use a table: who may use its stream."""
 
-import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -123,18 +122,16 @@ class TableAccess:
         """
         suffixes = {table.name: suffix for table in tables if (suffix := stream_suffix(table.folder or ""))}
         streams = (await self.planned()).by_suffix
-        if any(
-            suffix not in streams for suffix in suffixes.values()
-        ):  # streams that this server has not heard of, or deleted ones
+        # Streams that this server has not heard of, or deleted ones:
+        if any(suffix not in streams for suffix in suffixes.values()):
             await self._streams.catch_up()
             streams = (await self.planned()).by_suffix
         found = []
-        for at, table in enumerate(tables, 1):
-            if at % AT_ONCE == 0:
-                await asyncio.sleep(0)
-            subjects = streams.get(suffixes.get(table.name, ""), (".".join(table.name),))
-            if all(self.sees(who, subject) for subject in subjects):
-                found.append(table.name)
+        async for part in in_turns(tables, AT_ONCE):
+            for table in part:
+                subjects = streams.get(suffixes.get(table.name, ""), (".".join(table.name),))
+                if all(self.sees(who, subject) for subject in subjects):
+                    found.append(table.name)
         return found
 
 

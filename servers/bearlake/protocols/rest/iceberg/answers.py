@@ -1,12 +1,12 @@
 """Reads requests of Iceberg's REST specification, and answers them."""
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
 
 from aiohttp import hdrs, web
 
+from bearlake.streams.turns import in_turns
 from bearlake.table.warehouse.model import NAME_LENGTH_MAX, Answer, Name, Namespace, invalid, is_plain_name
 
 _SEPARATOR = "\x1f"
@@ -25,11 +25,7 @@ def json_answer(value: object) -> web.Response:
 
 async def list_answer(name: str, values: Sequence[object]) -> web.Response:
     """Answer with an object that has only this list, which may be long: other tasks run in between."""
-    parts = []
-    for start in range(0, len(values), _AT_ONCE):
-        if start:
-            await asyncio.sleep(0)
-        parts.append(json.dumps(values[start : start + _AT_ONCE])[1:-1])
+    parts = [json.dumps(part)[1:-1] async for part in in_turns(values, _AT_ONCE)]
     body = f'{{"{name}": [{", ".join(parts)}]}}'
     return web.Response(body=body.encode(), content_type="application/json")
 

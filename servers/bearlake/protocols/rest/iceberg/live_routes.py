@@ -76,9 +76,8 @@ class LiveRoutes:
         """List namespaces."""
         parent = parent_of(request)
         real = await (await self._tables()).namespaces(parent) if not parent or await self._is_real(parent) else []
-        seen = await self._namespaces(principal_of(request))
-        planned = {found[: len(parent) + 1] for found in seen if len(found) > len(parent)}
-        found = {*real, *(name for name in planned if name[: len(parent)] == parent)}
+        seen = await self._namespaces(principal_of(request), parent)
+        found = {*real, *(name[: len(parent) + 1] for name in seen if len(name) > len(parent))}
         if parent and not found:
             await self._properties(request, parent)
         return await list_answer("namespaces", sorted(found))
@@ -166,8 +165,7 @@ class LiveRoutes:
         except Refused as error:
             if error.status != 404:
                 raise
-            seen = await self._namespaces(principal_of(request))
-            if any(found[: len(name)] == name for found in seen):
+            if await self._namespaces(principal_of(request), name):
                 return {}
             raise
 
@@ -180,11 +178,14 @@ class LiveRoutes:
             return False
         return True
 
-    async def _namespaces(self, who: Principal) -> set[Namespace]:
-        """The namespaces of the tables that streams should have and `who` may see."""
+    async def _namespaces(self, who: Principal, parent: Namespace) -> set[Namespace]:
+        """The namespaces, `parent` or below it, of the tables that streams should have and `who` may see."""
         found = set[Namespace]()
         async for part in in_turns(list((await self._access.planned()).by_name.items())):
-            found.update(name[:-1] for name, stream in part if self._sees(who, stream))
+            for name, stream in part:
+                namespace = name[:-1]
+                if namespace[: len(parent)] == parent and namespace not in found and self._sees(who, stream):
+                    found.add(namespace)
         return found
 
     def _sees(self, who: Principal, stream: Stream) -> bool:

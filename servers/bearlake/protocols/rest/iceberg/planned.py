@@ -8,8 +8,9 @@ from typing import Final
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import Catalog
+from bearlake.streams.turns import in_turns
 from bearlake.table.naming import table_identifiers
-from bearlake.table.warehouse.model import Name, Namespace
+from bearlake.table.warehouse.model import Name
 
 AT_ONCE: Final = 500
 """Streams of one turn: about 10 ms."""
@@ -18,11 +19,10 @@ AT_ONCE: Final = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """Tables of streams. `by_name`: the streams that should have a table. `by_suffix`: names of all streams, by the first 8 digits of their
-    ids. `namespaces`: those of the tables in `by_name`."""
+    ids."""
 
     by_name: Mapping[Name, Stream]
     by_suffix: Mapping[str, Sequence[str]]
-    namespaces: frozenset[Namespace]
 
 
 class PlannedTables:
@@ -31,7 +31,7 @@ class PlannedTables:
     def __init__(self, streams: Catalog) -> None:
         self._streams = streams
         self._version = -1
-        self._found = Planned(by_name={}, by_suffix={}, namespaces=frozenset())
+        self._found = Planned(by_name={}, by_suffix={})
         self._lock = asyncio.Lock()
 
     async def find(self) -> Planned:
@@ -46,14 +46,10 @@ class PlannedTables:
     async def _planned(self) -> Planned:
         by_name: dict[Name, Stream] = {}
         by_suffix: dict[str, list[str]] = {}
-        views = list(self._streams.views())
-        for start in range(0, len(views), AT_ONCE):
-            if start:
-                await asyncio.sleep(0)
-            for view in views[start : start + AT_ONCE]:
+        async for part in in_turns(list(self._streams.views()), AT_ONCE):
+            for view in part:
                 by_suffix.setdefault(view.stream.id.hex[:8], []).append(view.stream.name)
                 if stream_configs.table_rules(view.name, view.stream.configs).is_enabled:
                     namespace, name = table_identifiers(view.stream)[0]
                     by_name[(*namespace.split("."), name)] = view.stream
-        namespaces = frozenset(name[:-1] for name in by_name)
-        return Planned(by_name=by_name, by_suffix=by_suffix, namespaces=namespaces)
+        return Planned(by_name=by_name, by_suffix=by_suffix)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -68,9 +69,8 @@ class SqlPlaces:
     def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings
         self._free = asyncio.Semaphore(settings.concurrent_count_max)
-        self._own: dict[str, asyncio.Semaphore] = {}
+        self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """The places of clients that use one or wait for one."""
-        self._uses: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
         self._running_count = 0
         metrics.SQL_RUNNING.set_function(lambda: self._running_count)
@@ -83,25 +83,19 @@ class SqlPlaces:
         """Take a place for the block. Raises `Overloaded`: too many statements wait, or this one did for too long."""
         settings = self._settings
         own = self._own.setdefault(client, asyncio.Semaphore(settings.client_concurrent_count_max))
-        self._uses[client] += 1
         until = asyncio.get_running_loop().time() + settings.wait_ms / 1000
-        try:
-            # First a place of its own: so a client has no more than its own few in the common queue.
-            if own.locked() or self._free.locked():
-                if self._waiting[client] >= settings.client_waiting_count_max:
-                    raise Overloaded("your earlier statements still run: wait for them")
-                if self._waiting.total() >= settings.waiting_count_max:
-                    raise Overloaded("too many statements wait: try again later")
-            async with self._waited(client, own, until), self._waited(client, self._free, until):
-                self._running_count += 1
-                try:
-                    yield
-                finally:
-                    self._running_count -= 1
-        finally:
-            self._uses[client] -= 1
-            if not self._uses[client]:
-                del self._uses[client], self._own[client]
+        if own.locked() or self._free.locked():
+            if self._waiting[client] >= settings.client_waiting_count_max:
+                raise Overloaded("your earlier statements still run: wait for them")
+            if self._waiting.total() >= settings.waiting_count_max:
+                raise Overloaded("too many statements wait: try again later")
+        # First a place of its own: so a client has no more than its own few in the common queue.
+        async with self._waited(client, own, until), self._waited(client, self._free, until):
+            self._running_count += 1
+            try:
+                yield
+            finally:
+                self._running_count -= 1
 
     @asynccontextmanager
     async def _waited(self, client: str, place: asyncio.Semaphore, until: float) -> AsyncIterator[None]:

@@ -6,24 +6,23 @@ group protocol, so the coordinator refuses it if a member has joined meanwhile.
 Source: KIP-122 (reset of offsets: scenarios, the rule about members).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from aiohttp import web
 
-from bearlake.errors import NotFound
 from bearlake.metadata.model import CommittedOffset, PartitionBounds, PartitionKey, partition_index
-from bearlake.protocols.rest.problems import Problem, partition_not_found
+from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
-from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, unknown_topic
+from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, find_named
+from bearlake.protocols.rest.v3.targets import at_time, given, keys_of
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups.model import MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
-from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.service import Streams
 
@@ -60,9 +59,7 @@ class ResetRoutes:
         asked = await body(request, models.RESET, self._settings.request_bytes_max)
         group, who = request.match_info["group"], principal_of(request)
         require(self._streams.authorizer, who, Operation.READ, Resource.GROUP, group)
-        view = await self._view(asked.topic_name)
-        if not self._streams.may(who, Operation.READ, view.name):
-            raise unknown_topic(view.name)
+        view = await find_named(self._streams, who, Operation.READ, asked.topic_name)
         await self._require_known(group)
         moves = await self._moves(group, view, asked)
         if not asked.validate_only and moves:
@@ -76,12 +73,6 @@ class ResetRoutes:
         shown = [_shown(group, view.name, move) for move in moves]
         return answer(site.listing("KafkaConsumerGroupOffsetList", f"/consumer-groups/{group}/offsets", shown))
 
-    async def _view(self, name: str) -> StreamView:
-        try:
-            return await self._streams.catalog.find(name)
-        except NotFound as error:
-            raise unknown_topic(name) from error
-
     async def _require_known(self, group: str) -> None:
         """Raise `Problem` (404) for a group that nobody has used: a mistyped name would make a new one."""
         if not await self._streams.groups.offsets(group):
@@ -94,11 +85,7 @@ class ResetRoutes:
 
     async def _moves(self, group: str, view: StreamView, asked: models.Reset) -> Sequence[Move]:
         """Return what moves. Raises `Problem` (400, 404)."""
-        indexes: Collection[int] = range(view.partition_count) if asked.partition_ids is None else asked.partition_ids
-        for index in indexes:
-            if index >= view.partition_count:
-                raise partition_not_found(view.name, index)
-        keys = [view.partition(index) for index in indexes]
+        keys = keys_of(view, asked.partition_ids)
         committed = await self._streams.groups.offsets(group, keys)
         bounds = await self._streams.bounds(keys)
         current = {key: committed[key].offset for key in keys if key in committed}
@@ -122,29 +109,16 @@ class ResetRoutes:
             case "latest":
                 return {key: bounds[key].last_stable for key in keys}
             case "offset":
-                return dict.fromkeys(keys, _given(asked.offset, "offset"))
+                return dict.fromkeys(keys, given(asked.offset, "offset"))
             case "shift":
-                shift = _given(asked.shift, "shift")
+                shift = given(asked.shift, "shift")
                 return {key: current[key] + shift for key in keys if key in current}
             case "timestamp":
-                return await self._at_time(keys, _given(asked.timestamp_ms, "timestamp_ms"), bounds)
-
-    async def _at_time(
-        self, keys: Sequence[PartitionKey], timestamp_ms: int, bounds: Mapping[PartitionKey, PartitionBounds]
-    ) -> Mapping[PartitionKey, int]:
-        answers = await self._streams.offsets([OffsetQuestion(key, timestamp_ms) for key in keys], is_committed=True)
-        found = {}
-        for key, at in zip(keys, answers, strict=True):
-            if at.error is not None:
-                raise at.error
-            found[key] = at.offset if at.offset >= 0 else bounds[key].last_stable
-        return found
-
-
-def _given(value: int | None, name: str) -> int:
-    if value is None:
-        raise Problem(400, 400, f"{name}: expected a number, found nothing")
-    return value
+                time_ms, ends = (
+                    given(asked.timestamp_ms, "timestamp_ms"),
+                    {key: bounds[key].last_stable for key in keys},
+                )
+                return await at_time(self._streams, keys, time_ms, ends, is_committed=True)
 
 
 def _within(offset: int, bounds: PartitionBounds) -> int:

@@ -13,7 +13,7 @@ from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import Reader
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 
 CLUSTERS = "/v3/clusters"
@@ -71,12 +71,16 @@ def long_answer(listing: Mapping[str, object], parts: Sequence[bytes]) -> web.Re
 
 async def find(streams: Streams, request: web.Request, operation: Operation) -> StreamView:
     """Return the path's stream. Raises `Problem` (404, 40403) if the stream does not exist or the caller may not see it."""
-    name = request.match_info["topic"]
+    return await find_named(streams, principal_of(request), operation, request.match_info["topic"])
+
+
+async def find_named(streams: Streams, who: Principal, operation: Operation, name: str) -> StreamView:
+    """Return the stream that a body names. Raises as `find`."""
     try:
         view = await streams.catalog.find(name)
     except NotFound as error:
         raise unknown_topic(name) from error
-    if not streams.may(principal_of(request), operation, name):
+    if not streams.may(who, operation, name):
         raise unknown_topic(name)
     return view
 

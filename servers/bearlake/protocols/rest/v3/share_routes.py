@@ -8,17 +8,17 @@ only shows what would move.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from bearlake.errors import NotFound
 from bearlake.metadata.defaults import is_group_name
-from bearlake.metadata.model import PartitionBounds, PartitionKey, partition_index
-from bearlake.protocols.rest.problems import Problem, partition_not_found
+from bearlake.metadata.model import PartitionBounds, PartitionKey, partition_index, stream_number
+from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
-from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, unknown_topic
+from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, find_named
+from bearlake.protocols.rest.v3.targets import at_time, given, keys_of
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
@@ -28,7 +28,6 @@ from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
 from bearlake.streams.groups.share.model import ShareGroup
 from bearlake.streams.groups.shares import ShareCoordinator
-from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.service import Streams
 from bearlake.streams.shares import NoReach, SharePosition, ShareReach, Shares
@@ -87,15 +86,20 @@ class ShareGroupRoutes:
     async def lags(self, request: web.Request) -> web.Response:
         """List where a share group is in its partitions: the first record that is not done, and the number of those that are not."""
         site, group = Site(request, self._servers), await self._existing(request)
-        who, shown = principal_of(request), []
-        for number in group.known:
-            view = self._streams.catalog.peek_number(number)
-            if view is None or not self._streams.sees(who, Operation.DESCRIBE, view.name):
-                continue
-            keys = list(view.partitions())
-            positions = await self._shares.positions(group.name, keys)
-            bounds = await self._streams.bounds(keys)
-            shown += [_lag(site, group, view, key, positions[key], bounds[key]) for key in keys if key in positions]
+        who, peek = principal_of(request), self._streams.catalog.peek_number
+        views = {
+            number: view
+            for number in group.known
+            if (view := peek(number)) is not None and self._streams.sees(who, Operation.DESCRIBE, view.name)
+        }
+        keys = [key for view in views.values() for key in view.partitions()]
+        positions = await self._shares.positions(group.name, keys)
+        bounds = await self._streams.bounds(list(positions))
+        shown = [
+            _lag(site, group, views[stream_number(key)], key, position, bounds[key])
+            for key, position in positions.items()
+            if key in bounds
+        ]
         shown.sort(key=lambda lag: (str(lag["topic_name"]), lag["partition_id"]))
         return answer(site.listing("KafkaShareGroupLagList", f"/share-groups/{group.name}/lags", shown))
 
@@ -105,15 +109,13 @@ class ShareGroupRoutes:
         asked = await body(request, models.SHARE_RESET, self._settings.request_bytes_max)
         name, who = request.match_info["group"], principal_of(request)
         require(self._streams.authorizer, who, Operation.READ, Resource.GROUP, name)
-        view = await self._view(asked.topic_name)
-        if not self._streams.may(who, Operation.READ, view.name):
-            raise unknown_topic(view.name)
+        view = await find_named(self._streams, who, Operation.READ, asked.topic_name)
         group = await self._find(name)
         if group is None:
             raise _unknown(name)
         if view.stream.number not in group.known:
             raise Problem(404, 404, f"share group {name[:249]} has no offsets in topic {view.name}")
-        keys = _keys(view, asked.partition_ids)
+        keys = keys_of(view, asked.partition_ids)
         bounds = await self._streams.bounds(keys)
         keys = [key for key in keys if key in bounds]
         positions = await self._shares.positions(name, keys)
@@ -128,8 +130,9 @@ class ShareGroupRoutes:
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _find(self, name: str) -> ShareGroup | None:
-        saved = await self._streams.metadata.groups.load(name) if is_group_name(name) else None
-        group = None if saved is None else restore(name, saved)
+        if not is_group_name(name):
+            return None
+        group = restore(name, await self._streams.metadata.groups.load(name))
         return group if isinstance(group, ShareGroup) else None
 
     async def _existing(self, request: web.Request) -> ShareGroup:
@@ -139,12 +142,6 @@ class ShareGroupRoutes:
         if group is None:
             raise _unknown(name)
         return group
-
-    async def _view(self, name: str) -> StreamView:
-        try:
-            return await self._streams.catalog.find(name)
-        except NotFound as error:
-            raise unknown_topic(name) from error
 
     async def _targets(
         self, keys: Sequence[PartitionKey], asked: models.ShareReset, bounds: Mapping[PartitionKey, PartitionBounds]
@@ -156,19 +153,11 @@ class ShareGroupRoutes:
             case "latest":
                 return {key: bounds[key].end for key in keys}
             case "offset":
-                if asked.offset is None:
-                    raise Problem(400, 400, "offset: expected a number, found nothing")
-                return {key: min(max(asked.offset, bounds[key].start), bounds[key].end) for key in keys}
+                offset = given(asked.offset, "offset")
+                return {key: min(max(offset, bounds[key].start), bounds[key].end) for key in keys}
             case "timestamp":
-                if asked.timestamp_ms is None:
-                    raise Problem(400, 400, "timestamp_ms: expected a number, found nothing")
-                questions = [OffsetQuestion(key, asked.timestamp_ms) for key in keys]
-                targets = {}
-                for key, at in zip(keys, await self._streams.offsets(questions, is_committed=False), strict=True):
-                    if at.error is not None:
-                        raise at.error
-                    targets[key] = at.offset if at.offset >= 0 else bounds[key].end
-                return targets
+                time_ms, ends = given(asked.timestamp_ms, "timestamp_ms"), {key: bounds[key].end for key in keys}
+                return await at_time(self._streams, keys, time_ms, ends, is_committed=False)
 
     async def _check_empty(self, name: str) -> None:
         """Raise `Problem` (409) if the group has members; another server's group is read as that server has saved it."""
@@ -188,16 +177,6 @@ class ShareGroupRoutes:
         for start in range(0, len(keys), _AT_ONCE):
             part = keys[start : start + _AT_ONCE]
             await asyncio.gather(*(self._shares.reset(name, key, targets[key]) for key in part))
-
-
-def _keys(view: StreamView, partition_ids: Collection[int] | None) -> list[PartitionKey]:
-    """Return the partitions that a request names (None: all). Raises `Problem` (404)."""
-    if partition_ids is None:
-        return list(view.partitions())
-    for index in partition_ids:
-        if index >= view.partition_count:
-            raise partition_not_found(view.name, index)
-    return [view.partition(index) for index in partition_ids]
 
 
 def _unknown(name: str) -> Problem:
