@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fixtures.logins import basic
 from fixtures.server_process import ServerProcess, finished, started
 from fixtures.waiting import WAIT_S
 
@@ -45,10 +46,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def ask(url: str, body: Any, user: str = "alice", kind: str = "application/json") -> tuple[int, Any]:
-    import base64
-
-    login = base64.b64encode(f"{user}:{PASSWORDS[user]}".encode()).decode()
-    headers = {"Content-Type": kind, "Authorization": f"Basic {login}"}
+    headers = {"Content-Type": kind, **basic(user, PASSWORDS[user])}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=WAIT_S) as response:

@@ -17,7 +17,6 @@ from conformance import packages
 from conformance.outcomes import Context, Outcome
 
 SOURCES = Path(__file__).resolve().parent / "flink"
-TEST = "copy-exactly-once"
 RECORD_COUNT = 4_000
 PARTITION_COUNT = 2
 TIMEOUT_S = 240

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.console_lake import BEARS, Lake
+from fixtures.console_lake import BEARS, Lake, open_page, row
 from fixtures.waiting import WAIT_S
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright (part of dev)")
@@ -37,14 +37,6 @@ PAGES = {
     "access": ("access", "Access"),
     "settings": ("settings", "Settings"),
 }
-
-
-def open_page(page: Any, lake: Lake, address: str) -> None:
-    page.goto(f"{lake.console}/#/{address}")
-
-
-def row(page: Any, text: str) -> Any:
-    return page.get_by_role("row").filter(has_text=text).first
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.console_lake import Lake
+from fixtures.console_lake import Lake, open_page, row
 from fixtures.waiting import WAIT_S
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright (part of dev)")
@@ -13,14 +13,6 @@ pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install
 from playwright.sync_api import expect
 
 expect.set_options(timeout=WAIT_S * 1000)
-
-
-def open_page(page: Any, lake: Lake, address: str) -> None:
-    page.goto(f"{lake.console}/#/{address}")
-
-
-def row(page: Any, text: str) -> Any:
-    return page.get_by_role("row").filter(has_text=text).first
 
 
 def run(page: Any, statement: str) -> None:

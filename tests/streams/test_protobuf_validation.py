@@ -13,8 +13,9 @@ from bearlake.streams.checking import BadRecord
 from bearlake.streams.schemas.compiled import Compiled, SchemaCompiler
 from bearlake.streams.schemas.formats import protobuf as protobuf_format
 from bearlake.streams.schemas.model import SchemaType
+from bearlake.streams.schemas.values.wire import head
 from fixtures.registered import register
-from fixtures.schema_door import VALUE, Door, bad, doors, head, opened, rules_of_one
+from fixtures.schema_door import VALUE, Door, bad, doors, opened, rules_of_one
 from fixtures.waiting import until
 
 LINE = 'syntax = "proto3"; package shop; message Line { string sku = 1; }'

@@ -20,12 +20,13 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import BadRecord, Checked, Checks, CheckSettings
 from bearlake.streams.configs import StreamRules
 from bearlake.streams.schemas.model import SchemaType
+from bearlake.streams.schemas.values.wire import head
 from bearlake.streams.validation.settings import ValidationSettings
 from bearlake.streams.value_rules import schema_rules
 from bearlake.telemetry import metrics
 from fixtures.avro_cases import number, record, text
 from fixtures.registered import SilentRegistry, register, unregister
-from fixtures.schema_door import ID, VALUE, Door, bad, doors, head, lookups, opened, rules, rules_of_one
+from fixtures.schema_door import ID, VALUE, Door, bad, doors, lookups, opened, rules, rules_of_one
 
 ORDER = record("string", "long")
 GOOD = text("x") + number(7)

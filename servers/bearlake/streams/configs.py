@@ -222,7 +222,8 @@ ALL: tuple[Config, ...] = (
         "table.freshness_ms",
         _L,
         "10000",
-        "Longest time (ms) from a record's commit until SQL sees it. A shorter time makes more and smaller files, which are merged later.",
+        "Longest time (ms) from a record's commit until it is in the table; live views show it at once. A shorter time makes more and "
+        "smaller files, which are merged later.",
         100,
     ),
     Config(

@@ -89,8 +89,11 @@ async def test_a_statement_that_is_given_up_leaves_its_place() -> None:
     first.task.cancel()
     await asyncio.gather(first.task, second.task, return_exceptions=True)
 
-    async with places.taken("c"):
-        pass
+    third = Statement(places, "c")
+    await until(lambda: third.is_running)
+    await third.end()
+
+    assert (first.task.cancelled(), second.task.cancelled()) == (True, True)
 
 
 def test_limits_are_at_least_one() -> None:

@@ -7,11 +7,10 @@ import pytest
 
 from bearlake.protocols.rest.rights import NEEDED
 from bearlake.streams.access.rights import Right
-from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.principal import SERVER, Operation, Principal, Resource
-from bearlake.streams.shares import NoReach, Shares
 from fixtures.rest_server import Answer, MakeServers, RestNode
 from fixtures.rights import EVERY, OnlyRights, all_but
+from fixtures.share_groups import begin_share_group
 
 ROUTES = list(NEEDED)
 IDS = [f"{method} {path}" for method, path in ROUTES]
@@ -61,19 +60,8 @@ async def node(rest: RestNode) -> RestNode:
     assert (await rest.post(f"{instance}/offsets")).status == 200
     assert (await rest.post("/topics/t", VALUE, kind="binary")).status == 200
     assert (await rest.post("/consumers/g", {"name": "subscriber"})).status == 200
-    await begin_share_group(rest)
+    await begin_share_group(rest.streams, "s", "t", 0)
     return rest
-
-
-async def begin_share_group(rest: RestNode) -> None:
-    """Let the share group `s` begin to read the topic; its only member has left."""
-    view = rest.streams.catalog.peek("t")
-    assert view is not None
-    await ShareCoordinator(rest.streams.metadata, rest.streams.coordinator.ownership).note_streams(
-        "s", [view.stream.number]
-    )
-    shares = Shares(rest.streams.local_shares, rest.streams.metadata.cursors, rest.streams, NoReach())
-    await shares.reset("s", view.partition(0), 0)
 
 
 async def ask(node: RestNode, route: tuple[str, str], name: str = "") -> Answer:

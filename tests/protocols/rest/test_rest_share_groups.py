@@ -6,8 +6,8 @@ import pytest
 
 from bearlake.streams.groups.consumer.model import LEAVES, Heartbeat
 from bearlake.streams.groups.shares import ShareCoordinator
-from bearlake.streams.shares import NoReach, Shares
 from fixtures.rest_server import Answer, MakeServers, RestNode
+from fixtures.share_groups import begin_share_group
 
 JSON = {"Content-Type": "application/json"}
 
@@ -51,12 +51,7 @@ async def scene(node: RestNode) -> RestNode:
             }
             topic = f"/v3/clusters/{node.member.cluster_id}/topics/t/records"
             assert (await node.post(topic, body, headers=JSON)).status == 200
-    view = node.streams.catalog.peek("t")
-    assert view is not None
-    await coordinator_of(node).note_streams("s", [view.stream.number])
-    shares = Shares(node.streams.local_shares, node.streams.metadata.cursors, node.streams, NoReach())
-    for key in view.partitions():
-        await shares.reset("s", key, 3)
+    await begin_share_group(node.streams, "s", "t", 3)
     return node
 
 

@@ -34,7 +34,7 @@ def check_surveys(evidence: Evidence, operations: Sequence[Operation]) -> Iterat
 
 
 def _acknowledged(evidence: Evidence, operations: Sequence[Operation]) -> Iterator[tuple[int, str, int, Operation]]:
-    """Yield the time of the acknowledgement, key and offset of each record whose offset its producer was told."""
+    """Yield acknowledgement time, key and offset of each record that a server acknowledged with its offset."""
     for operation in operations:
         call, base = operation.call, operation.answer.offset
         if not isinstance(call, Produce) or not operation.is_ok or base is None or base < 0:
