@@ -3,6 +3,7 @@
 The bounds are several times the watchdog's because a test's client and server share the loop.
 """
 
+import io
 import json
 import struct
 
@@ -97,7 +98,7 @@ async def test_a_body_of_many_values_is_refused_before_it_is_parsed(
 
     async def status(content: bytes) -> int:
         headers = {"Content-Type": "application/json"}
-        async with session.request(method, pulsar.http_url + path, data=content, headers=headers) as answer:
+        async with session.request(method, pulsar.http_url + path, data=io.BytesIO(content), headers=headers) as answer:
             await answer.read()
             return answer.status
 

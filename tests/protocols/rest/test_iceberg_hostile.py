@@ -322,7 +322,7 @@ async def test_manifests_beyond_a_limit_are_refused(scene: Scene, name: str) -> 
 
 
 async def test_a_metadata_file_that_expands_to_much_is_not_registered(scene: Scene) -> None:
-    scene.server.tables.limit_metadata_of_others(10_000)
+    scene.server.tables.limit_metadata_of_others(10_000, 250_000)
     bomb = gzip.compress(json.dumps({"x": "y" * 1_000_000}).encode())
     await scene.server.store.put("lake/evil/metadata/1.gz.metadata.json", [bomb])
     place = f"{scene.server.store_url}/lake/evil/metadata/1.gz.metadata.json"
