@@ -46,9 +46,39 @@ TEXTS = [
     "select",
     "\x1b[31mred",
 ]
-REFUSED = ["a/b", "../x", "`x`", '"x"', "x'; drop", "a b", "名前", "a\0b", "a\nb", "\u202ex", "$x", "", ".", "..", "x" * 250]
+REFUSED = [
+    "a/b",
+    "../x",
+    "`x`",
+    '"x"',
+    "x'; drop",
+    "a b",
+    "名前",
+    "a\0b",
+    "a\nb",
+    "\u202ex",
+    "$x",
+    "",
+    ".",
+    "..",
+    "x" * 250,
+]
 """Names that no stream may have."""
-CLASHING = ["id", "ID", "Id", "select", "SELECT", "_offset", "_Offset", "_key", "_value", "table", "n" * 255, "_headers", "element"]
+CLASHING = [
+    "id",
+    "ID",
+    "Id",
+    "select",
+    "SELECT",
+    "_offset",
+    "_Offset",
+    "_key",
+    "_value",
+    "table",
+    "n" * 255,
+    "_headers",
+    "element",
+]
 """Names of columns that are reserved, differ by case only, or are as long as Avro lets them be."""
 LEVEL_COUNT = 100
 WIDE_COUNT = 1_000
@@ -115,7 +145,7 @@ def lake(tmp_path: Path, postgresql_url: str) -> Iterator[tuple[Path, ServerProc
 
 def create(server: ServerProcess, name: str) -> int:
     """Create a stream over REST, which carries any name; returns the status."""
-    url = f"http://{server.ready['rest']}/v3/clusters"
+    url = f"{server.ready['rest']}/v3/clusters"
     with urllib.request.urlopen(url, timeout=READ_S) as answer:
         cluster = json.load(answer)["data"][0]["cluster_id"]
     configs = [{"name": "table.freshness_ms", "value": "1000"}, {"name": "table.value.mode", "value": "elide"}]
@@ -174,14 +204,9 @@ def test_hostile_names_schemas_and_records_pass_postgresql_and_spark_unchanged(
     after = {case.stream: consumed(server, case, '`"; --') for case in found}
     tables = [f"bearlake.streams.`{case.table}`" for case in found]
     counts = spark(jars, folder, [f"select count(*), max(_offset), count(_error) from {table}" for table in tables])
-    (clashing,) = spark(
-        jars,
-        folder,
-        [
-            f"select count(id), count(ID_2), count(`select`), count(_offset_2), max(map['{TEXTS[3]}']), max(`{'n' * 255}`)"
-            " from bearlake.streams.`select`"
-        ],
-    )
+    longest = "n" * 255
+    columns = f"count(id), count(ID_2), count(`select`), count(_offset_2), max(map['{TEXTS[3]}']), max(`{longest}`)"
+    (clashing,) = spark(jars, folder, [f"select {columns} from bearlake.streams.`select`"])
     listed = json.loads(finished("stream", "list", "--admin", server.admin, "--json").stdout)
 
     assert set(statuses.values()) == {400}, statuses

@@ -63,7 +63,7 @@ def large(count: int) -> dict[str, bytes]:
     """Metadata with about `count` JSON values of one kind."""
     return {
         "properties": metadata(properties={f"k{at}": "\x01" for at in range(count)}),
-        "snapshots": metadata(snapshots=[snapshot(at + 1) for at in range(count // 11)], **{"refs": {}}),
+        "snapshots": metadata(snapshots=[snapshot(at + 1) for at in range(count // 11)], refs={}),
         "metadata log": metadata(metadata_log=[{"metadata-file": "f", "timestamp-ms": 1}] * (count // 3)),
         "snapshot log": metadata(
             snapshots=[snapshot(1)], snapshot_log=[{"snapshot-id": 1, "timestamp-ms": 1}] * (count // 3)
@@ -83,7 +83,9 @@ def large(count: int) -> dict[str, bytes]:
                 }
             ]
         ),
-        "refs": metadata(snapshots=[snapshot(1)], refs={f"r{at}": {"snapshot-id": 1, "type": "tag"} for at in range(count // 4)}),
+        "refs": metadata(
+            snapshots=[snapshot(1)], refs={f"r{at}": {"snapshot-id": 1, "type": "tag"} for at in range(count // 4)}
+        ),
         "statistics": metadata(statistics=[STATISTICS] * (count // 12)),
         "unknown lists": metadata(x=[[]] * (count // 2)),
         "unknown lists below": metadata(x={"y": {"z": [[]] * (count // 2)}}),

@@ -1,7 +1,7 @@
 """Counts the values of a JSON text before a parser makes an object of each.
 
-A parser holds the interpreter's lock until it has parsed the whole text, and an empty list of two bytes takes 56 bytes of memory. Texts of a
-few long values are cheap, so their values are bounded rather than their bytes: 250,000 take about 50 ms.
+A parser holds the interpreter's lock until it has parsed the whole text, and an empty list of two bytes takes 56 bytes of memory. Texts of
+a few long values are cheap, so their values are bounded rather than their bytes: 250,000 take about 50 ms.
 
 Source: RFC 8259.
 """

@@ -51,7 +51,9 @@ def parsed(octets: bytes) -> TableMetadata:
         if len(octets) <= AT_ONCE_BYTES:
             return TableMetadataUtil.parse_raw(text)
         reader = _Reader(text)
-        return TableMetadataWrapper.model_validate({name: _checked(name, reader.part()) for name in reader.whole()}).root
+        return TableMetadataWrapper.model_validate(
+            {name: _checked(name, reader.part()) for name in reader.whole()}
+        ).root
     except (PydanticError, UnicodeDecodeError, JSONDecodeError, RecursionError) as error:
         raise ValidationError(error) from error
 

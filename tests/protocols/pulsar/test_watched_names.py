@@ -2,13 +2,13 @@
 
 import pytest
 
+from bearlake.errors import Overloaded
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.watched import NOTHING, TopicList, WatchedLists
-from bearlake.errors import Overloaded
+from bearlake.streams.principal import Principal
 from bearlake.telemetry import metrics
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
-from bearlake.streams.principal import Principal
 from fixtures.waiting import until
 
 _WHO, _OTHER = Principal("User", "who"), Principal("User", "other")
@@ -68,7 +68,9 @@ async def test_a_list_beyond_the_limit_is_refused_and_its_connection_goes_on(pul
     assert len(again.topic) == 3  # the list that is there
     assert name_count(node) == 3
     assert len(node.server.context.watchers) == 2
-    assert (await client.ask("get_topics_of_namespace", pb.CommandGetTopicsOfNamespace(namespace="public/default"))).topics
+    assert (
+        await client.ask("get_topics_of_namespace", pb.CommandGetTopicsOfNamespace(namespace="public/default"))
+    ).topics
 
 
 async def test_a_list_that_grows_beyond_the_limit_ends_its_connection_and_no_other(pulsar_cluster: Make) -> None:

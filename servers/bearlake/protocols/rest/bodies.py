@@ -105,7 +105,9 @@ async def parse_many(
     prefix: str = "",
 ) -> T:
     """Parse as `parse` does a body that may be large. Raises also `TooLarge` for more than `value_count_max` values."""
-    return await off_the_loop(body, value_count_max, lambda: parse(reader, body, status=status, code=code, prefix=prefix))
+    return await off_the_loop(
+        body, value_count_max, lambda: parse(reader, body, status=status, code=code, prefix=prefix)
+    )
 
 
 async def off_the_loop(body: bytes, value_count_max: int, parsed: Callable[[], T]) -> T:

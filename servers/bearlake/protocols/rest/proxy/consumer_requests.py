@@ -92,7 +92,7 @@ async def commits(
 def _is_empty(body: bytes) -> bool:
     """Whether a body has nothing, or an object without fields."""
     given = body.strip()
-    return not given or (given[:1], given[-1:]) == (b"{", b"}") and not given[1:-1].strip()
+    return not given or ((given[:1], given[-1:]) == (b"{", b"}") and not given[1:-1].strip())
 
 
 def limits(request: web.Request, config: ConsumerConfig, settings: RestSettings) -> tuple[int, int]:
