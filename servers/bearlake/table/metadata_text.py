@@ -7,8 +7,12 @@ Source: Iceberg table spec, "Table Metadata"; RFC 8259.
 """
 
 import json
-from collections.abc import Iterator
-from json.decoder import WHITESPACE, JSONDecodeError, scanstring
+from collections.abc import Callable, Iterator
+from json.decoder import (  # type: ignore[attr-defined]  # typeshed leaves two names out
+    WHITESPACE,
+    JSONDecodeError,
+    scanstring,
+)
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -34,7 +38,7 @@ _ELEMENTS: Final[dict[str, TypeAdapter[Any]]] = {
 }
 """The lists that have many elements. Columns need no pieces: PyIceberg's own code checks each of them."""
 _REFS: Final = TypeAdapter(dict[str, SnapshotRef])
-_scan: Final = json.JSONDecoder().scan_once
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # as above
 
 
 def read_metadata(file: InputFile) -> TableMetadata:
@@ -64,7 +68,8 @@ def _checked(name: str, value: Any) -> Any:
         pieces = [elements.validate_python(value[at : at + _AT_ONCE]) for at in range(0, len(value), _AT_ONCE)]
         return [element for piece in pieces for element in piece]
     if isinstance(value, dict) and name == "refs":
-        names, refs = list(value), {}
+        names = list(value)
+        refs: dict[str, SnapshotRef] = {}
         for at in range(0, len(names), _AT_ONCE):
             refs |= _REFS.validate_python({ref: value[ref] for ref in names[at : at + _AT_ONCE]})
         return refs
