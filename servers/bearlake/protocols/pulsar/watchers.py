@@ -167,7 +167,7 @@ class Watchers:
 
     async def _update_one(self, watcher: Watcher, lists: "_SharedList") -> None:
         async with watcher.lock:
-            if watcher.is_removed:
+            if watcher not in self._watchers:
                 return
             before, now = watcher.known, self._lists.find(self._key(watcher)) or await self._listed(watcher, lists)
             if watcher.is_removed:
