@@ -225,7 +225,7 @@ def test_hostile_names_schemas_and_records_pass_postgresql_and_spark_unchanged(
     assert made == {case.stream: 201 for case in found}
     assert before == sent
     assert after == sent
-    shown = [[[count, offset, error.partition(":")[0]] for count, offset, error in rows] for rows in counts]  # type: ignore[misc]
+    shown = [[[row[0], row[1], row[2].partition(":")[0]] for row in rows] for rows in counts]
     assert shown == [[[str(COUNT), str(COUNT - 1), case.error]] for case in found]
     assert clashing == [[str(COUNT)] * 4 + [TEXTS[3], max(TEXTS)]]
     assert sorted(stream["name"] for stream in listed) == sorted(case.stream for case in found)
