@@ -129,8 +129,8 @@ async def test_kafkas_lists_of_partitions_count_for_the_partitions(
     small = await client.ask(m.MetadataRequest(topics=named[:1]), 12)
     both = await client.ask(m.MetadataRequest(topics=named), 12)
     log_dirs = await client.ask(m.DescribeLogDirsRequest(topics=None), 4)
-    some = [m.DescribeLogDirsRequest.Topic(topic="t", partitions=[0, 1])]
-    await client.ask(m.DescribeLogDirsRequest(topics=some), 4)
+    two_partitions = [m.DescribeLogDirsRequest.Topic(topic="t", partitions=[0, 1])]
+    await client.ask(m.DescribeLogDirsRequest(topics=two_partitions), 4)
 
     assert [len(topic.partitions) for topic in everything.topics if topic.name == "t"] == [2_500]
     assert [len(topic.partitions) for topic in small.topics] == [3]
