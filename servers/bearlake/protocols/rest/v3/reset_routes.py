@@ -56,7 +56,7 @@ class ResetRoutes:
     async def reset(self, request: web.Request) -> web.Response:
         """Move a group's offsets in a topic, or show what would move."""
         site = Site(request, self._servers)
-        asked = await body(request, models.RESET, self._settings.request_bytes_max)
+        asked = await body(request, models.RESET, self._settings)
         group, who = request.match_info["group"], principal_of(request)
         require(self._streams.authorizer, who, Operation.READ, Resource.GROUP, group)
         view = await find_named(self._streams, who, Operation.READ, asked.topic_name)
