@@ -57,10 +57,13 @@ class Writer:
         random_source: random.Random,
         seen: outcomes.Seen,
         on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], bool],
+        on_repeated: Callable[[], None],
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
     ) -> None:
         """`on_committed` receives every committed object and owns its buffer; it returns whether readers see the commit now.
+
+        `on_repeated` runs when batches are acknowledged that were stored before, here or by another server.
 
         `on_fenced` runs once when this server is fenced.
 
@@ -77,6 +80,7 @@ class Writer:
         self._random = random_source
         self._seen = seen
         self._on_committed = on_committed
+        self._on_repeated = on_repeated
         self._on_fenced = on_fenced
         self._on_unknown = on_unknown
         self._open = OpenBuffer(settings)
@@ -285,6 +289,8 @@ class Writer:
                 is_applied = self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
                 if here is not None:  # now, so that the follower need not read the entry
                     here.announce(result.position, is_applied=is_applied)
+            if OutcomeKind.DUPLICATE in others:
+                self._on_repeated()
             if OutcomeKind.UNSURE in others:
                 await self._seen.read_head()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)

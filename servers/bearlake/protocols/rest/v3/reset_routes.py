@@ -64,8 +64,10 @@ class ResetRoutes:
         moves = await self._moves(group, view, asked)
         if not asked.validate_only and moves:
             offsets = {view.partition(move.partition): CommittedOffset(offset=move.new) for move in moves}
+            details = f"offsets of {view.name}"
             try:
-                await self._streams.groups.commit(MemberRef(group=group), offsets)
+                with self._streams.audit.change(who, Operation.ALTER, Resource.GROUP.value, group, details):
+                    await self._streams.groups.commit(MemberRef(group=group), offsets)
             except GroupRefusal as refusal:
                 if refusal.problem not in _HAS_MEMBERS:
                     raise
