@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, Unavailable
-from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.local_files import DurableFolder, FileCalls
 from bearlake.objects.local_listing import walk
@@ -82,7 +82,7 @@ class LocalObjectStore(ObjectStore):
         self._readers = self._threads("objects-read", self._settings.read_thread_count)
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """A key that is a folder, or lies below an object, raises `Invalid`."""
         check_key(key)
         buffers = Borrowed()
@@ -93,10 +93,26 @@ class LocalObjectStore(ObjectStore):
                     self._folder.put(key, parts, buffers.release)
             finally:
                 buffers.release()
-            if on_durable is not None:
-                on_durable()
 
         await self._run(self._writers, put, key, buffers)
+
+    @override
+    def blocking_put(self) -> BlockingPut | None:
+        """A system call that hangs holds its thread, and the caller's buffers, until the disk answers."""
+
+        def attempt(key: str, parts: Sequence[Buffer]) -> None:
+            check_key(key)
+            try:
+                self._folder.put(key, parts, _nothing)
+            except OSError as error:
+                raise _as_ours(error, key, is_put=True) from error
+
+        async def again(key: str, parts: Sequence[Buffer], error: BearlakeError) -> None:
+            raise error  # only `RetryingObjectStore` knows whether there is another attempt
+
+        return BlockingPut(
+            start=self._writers.start, attempt=attempt, attempted=lambda seconds, size, error: None, again=again
+        )
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
@@ -215,19 +231,27 @@ def _translated(what: str, *, is_put: bool = False) -> Iterator[None]:
     """Translate the operating system's errors into ours."""
     try:
         yield
-    except BearlakeError:
-        raise
-    except FileExistsError as error:
-        raise AlreadyExists(f"object {what} exists") from error
-    except FileNotFoundError as error:
-        if is_put:
-            raise Unavailable(f"object {what}: its folder was removed concurrently") from error
-        raise NotFound(f"object {what} does not exist") from error
-    except (NotADirectoryError, IsADirectoryError) as error:
-        if not is_put:
-            raise NotFound(f"object {what} does not exist") from error
-        raise Invalid(f"object {what}: a key cannot name both an object and the folder of another object") from error
-    except PermissionError as error:
-        raise Denied(f"object {what}: {error.strerror}") from error
     except OSError as error:
-        raise Unavailable(f"object {what}: {error.strerror}") from error
+        raise _as_ours(error, what, is_put=is_put) from error
+
+
+def _as_ours(error: OSError, what: str, *, is_put: bool) -> BearlakeError:
+    match error:
+        case FileExistsError():
+            return AlreadyExists(f"object {what} exists")
+        case FileNotFoundError() if is_put:
+            return Unavailable(f"object {what}: its folder was removed concurrently")
+        case FileNotFoundError():
+            return NotFound(f"object {what} does not exist")
+        case NotADirectoryError() | IsADirectoryError() if is_put:
+            return Invalid(f"object {what}: a key cannot name both an object and the folder of another object")
+        case NotADirectoryError() | IsADirectoryError():
+            return NotFound(f"object {what} does not exist")
+        case PermissionError():
+            return Denied(f"object {what}: {error.strerror}")
+        case _:
+            return Unavailable(f"object {what}: {error.strerror}")
+
+
+def _nothing() -> None:
+    """The buffers of a blocking put belong to its step until the step ends."""
