@@ -59,7 +59,8 @@ class EagerLog:
 class EagerStreams(Streams):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._writer._commit_log = EagerLog(self._writer._commit_log, self)  # type: ignore[assignment]
+        committer = self._writer._committer
+        committer._commit_log = EagerLog(committer._commit_log, self)  # type: ignore[assignment]
 
 
 class ForgetfulLog:
@@ -104,8 +105,9 @@ def _write_commit_again(write: Callable[..., None]) -> Callable[..., None]:
 def let_commits_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
     write = Writer._write
 
-    async def eager(self: Writer, sealed: Any, number: int, before: Any, done: Any) -> None:
-        await write(self, sealed, number, None, done)
+    async def eager(self: Writer, flush: Any) -> None:
+        flush.before = None
+        await write(self, flush)
 
     patch.setattr(Writer, "_write", eager)
 
@@ -116,6 +118,9 @@ def commit_objects_that_were_not_stored(patch: pytest.MonkeyPatch) -> None:
     class Optimist:
         def __init__(self, store: Any) -> None:
             self._store = store
+
+        def blocking_put(self) -> None:
+            """None: as in the simulation."""
 
         async def put(self, key: str, parts: Any) -> None:
             with contextlib.suppress(BearlakeError):

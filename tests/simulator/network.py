@@ -194,7 +194,7 @@ class RemoteObjectStore(ObjectStore):
         """By key: whether every put of this WAL object fails."""
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """Copy the bytes now; the request may arrive later."""
         sent = b"".join(parts)
         if self._is_doomed(key):

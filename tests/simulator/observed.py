@@ -32,7 +32,7 @@ class ObservedStore(MemoryObjectStore, ObjectStore):
     truth: Truth
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         await super().put(key, parts)
         self.truth.objects[key] = b"".join(parts)
 

@@ -80,6 +80,8 @@ class LocalObjectStore(ObjectStore):
             self._folder = DurableFolder(self._root, fsync=self._settings.fsync, calls=calls or FileCalls())
         self._writers = self._threads("objects-write", self._settings.write_thread_count)
         self._readers = self._threads("objects-read", self._settings.read_thread_count)
+        self._storing = self._threads("objects-store", 1)
+        """Runs the steps of blocking puts: one thread, because its caller stores one object at a time."""
 
     @override
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
@@ -111,7 +113,7 @@ class LocalObjectStore(ObjectStore):
             raise error  # only `RetryingObjectStore` knows whether there is another attempt
 
         return BlockingPut(
-            start=self._writers.start, attempt=attempt, attempted=lambda seconds, size, error: None, again=again
+            start=self._storing.start, attempt=attempt, attempted=lambda seconds, size, error: None, again=again
         )
 
     @override
@@ -170,6 +172,7 @@ class LocalObjectStore(ObjectStore):
         """Threads end after their current call."""
         self._writers.close()
         self._readers.close()
+        self._storing.close()
 
     def _threads(self, name: str, thread_count: int) -> Threads:
         settings = self._settings

@@ -62,7 +62,7 @@ class Storing:
         flush = self.flush
         started = time.monotonic()
         try:
-            self._put_here(flush.key, (flush.sealed.buffer,))
+            self._put_here(flush.key, flush.sealed.parts)
         except BearlakeError as error:
             self.put_error = error
             self.put_s = time.monotonic() - started

@@ -236,6 +236,7 @@ class Streams(Management):
             self._on_committed,
             on_fenced,
             on_unknown,
+            lambda: self._cache.has_readers,
         )
 
     async def start(self) -> None:
@@ -366,8 +367,9 @@ class Streams(Management):
 
     # -- internals -----------------------------------------------------------------------------------------------
 
-    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
-        self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
+    def _on_committed(self, ref: ObjectRef, buffer: bytearray | None, result: ObjectCommitted) -> bool:
+        if buffer is not None:
+            self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
         if not (is_applied := self._follower.committed(ref, result)):
             self.own_writes.committed(result.position)
         return is_applied

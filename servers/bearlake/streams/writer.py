@@ -56,11 +56,14 @@ class Writer:
         clock: Clock,
         random_source: random.Random,
         seen: outcomes.Seen,
-        on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], bool],
+        on_committed: Callable[[ObjectRef, bytearray | None, ObjectCommitted], bool],
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
+        has_readers: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_committed` receives every committed object and owns its buffer; it returns whether readers see the commit now.
+        """`on_committed` receives every committed object and owns its copy, if there is one; it returns whether readers see the commit now.
+
+        `has_readers`: whether somebody may soon read what is committed, so that copies are of use.
 
         `on_fenced` runs once when this server is fenced.
 
@@ -76,6 +79,7 @@ class Writer:
         self._keys = wal_keys.KeySource(clock, random_source.getrandbits)
         self._seen = seen
         self._on_committed = on_committed
+        self._has_readers = has_readers
         self._open = OpenBuffer(settings)
         self._full: deque[OpenBuffer] = deque()
         """Full buffers, which wait for an upload slot; bounded by `bytes_max` and `batch_count_max`."""
@@ -164,8 +168,10 @@ class Writer:
         return self._closed_count + self._open.batches.count
 
     def _used(self) -> float:
-        count_max = self._settings.batch_count_max
-        return max(self.pending_bytes / self.reservations.left_bytes, self.pending_count / count_max)
+        batches = self._open.batches  # asked at every read of a socket
+        size = (self._closed_bytes + batches.size) / self.reservations.left_bytes
+        count = (self._closed_count + batches.count) / self._settings.batch_count_max
+        return size if size > count else count
 
     async def drain(self) -> None:
         """Flush the open buffer and wait until nothing is in flight, including batches that arrive meanwhile."""
@@ -227,8 +233,12 @@ class Writer:
 
     def _flush(self, buffer: OpenBuffer, reason: str) -> None:
         """Seal a buffer and start its put and commit."""
+        before = self._last_commit
+        is_oldest = before is None or before.done()
+        is_here = is_oldest and not self._committer.is_fenced and self._store.here is not None
         try:
-            sealed = seal(buffer, self._server)
+            is_copied = self._store.here is None or self._has_readers()  # a remote store would hold the receive buffers for long
+            sealed = seal(buffer, self._server, is_copied=is_copied)
         except Exception as error:  # noqa: BLE001 - boundary: the batches are lost, and no later batch may be stored (I3)
             self._committer.fail(error)
             self._release(buffer.batches)
@@ -236,13 +246,12 @@ class Writer:
         self._policy.flushed(len(sealed.batches))
         self._flush_count += 1
         metrics.APPEND_FLUSHES.labels(reason).inc()
-        metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
-        before, self._last_commit = self._last_commit, self._loop.create_future()
+        metrics.APPEND_FLUSH_BYTES.observe(sealed.size)
+        self._last_commit = self._loop.create_future()
         commit = sealed.commit(self._keys.next(), self._server)
         flush = Flush(self._flush_count, sealed, commit, before, self._last_commit)
         self._in_flight[flush] = None
-        is_oldest = before is None or before.done()
-        if not (is_oldest and not self._committer.is_fenced and self._start_here(flush)):
+        if not (is_here and self._start_here(flush)):
             self._start(flush, self._write(flush))
 
     # -- put and commit in one thread ------------------------------------------------------------------------------
@@ -276,7 +285,7 @@ class Writer:
         """Answer the batches of a committed object; returns False if a task does the rest."""
         flush, put_here = storing.flush, self._store.here
         assert put_here is not None
-        put_here.attempted(storing.put_s, len(flush.sealed.buffer), storing.put_error)
+        put_here.attempted(storing.put_s, flush.sealed.size, storing.put_error)
         if storing.put_error is None:
             self._store.succeeded(failure_count)
         if self._is_closed:
@@ -297,7 +306,7 @@ class Writer:
         try:
             if put_error is not None:
                 try:
-                    await self._store.again(flush.key, (flush.sealed.buffer,), put_error)
+                    await self._store.again(flush.key, flush.sealed.parts, put_error)
                 except BearlakeError:
                     await self._answer_not_stored(flush)
                     return
@@ -321,7 +330,7 @@ class Writer:
             self._calls.resolve(sealed.queued, [SERVER_FENCED] * len(sealed.batches))
             return
         try:
-            await self._store.put(flush.key, (sealed.buffer,))
+            await self._store.put(flush.key, sealed.parts)
         except BearlakeError:
             await self._answer_not_stored(flush)
             return
@@ -352,7 +361,7 @@ class Writer:
         sealed = flush.sealed
         others = outcomes.count(result, sealed.queued.size)
         if result.position:
-            ref = ObjectRef(flush.key, len(sealed.buffer))
+            ref = ObjectRef(flush.key, sealed.size)
             is_applied = self._on_committed(ref, sealed.buffer, result)
             if self._commit_here is not None:  # now, so that the follower need not read the entry
                 self._commit_here.announce(result.position, is_applied=is_applied)
@@ -396,6 +405,7 @@ class Writer:
         del self._in_flight[flush]
         if not flush.done.done():
             flush.done.set_result(None)
+        flush.sealed.release()
         self._release(flush.sealed.queued)
         self._policy.written(self._loop.time(), self._open.batches.count)
         self._kick_soon()
