@@ -1,6 +1,6 @@
 """The stores of a simulated deployment; `Truth` observes every effect as it happens."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from typing_extensions import override

@@ -21,9 +21,10 @@ from bearlake import kernel
 from bearlake.clock import Clock
 from bearlake.errors import BearlakeError, Conflict, Unavailable
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import ObjectCommitted, ObjectRef, OutcomeKind, ServerRef
+from bearlake.metadata.model import ObjectCommitted, ServerRef
 from bearlake.objects import ObjectStore
 from bearlake.streams import outcomes
+from bearlake.streams.answering import Answering, OnCommitted
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Call
 from bearlake.streams.buffer import OpenBuffer, seal
 from bearlake.streams.committer import Committer
@@ -56,7 +57,7 @@ class Writer:
         clock: Clock,
         random_source: random.Random,
         seen: outcomes.Seen,
-        on_committed: Callable[[ObjectRef, bytearray | None, ObjectCommitted], bool],
+        on_committed: OnCommitted,
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
         has_readers: Callable[[], bool] = lambda: True,
@@ -78,7 +79,6 @@ class Writer:
         self._settings = settings
         self._keys = wal_keys.KeySource(clock, random_source.getrandbits)
         self._seen = seen
-        self._on_committed = on_committed
         self._has_readers = has_readers
         self._open = OpenBuffer(settings)
         self._full: deque[OpenBuffer] = deque()
@@ -92,7 +92,9 @@ class Writer:
         """Those who wait until less than half of the budget is used."""
         share = settings.client_share_percent / 100
         self.reservations = Reservations(self.relief, lambda: self.pending_bytes, settings.bytes_max, share)
-        self._unstored = UnstoredBatches(commit_log)
+        self._answering = Answering(
+            self._calls, UnstoredBatches(commit_log), seen, on_committed, self._commit_here, self._newest_number
+        )
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
         self._is_closed = False
         self._is_kicked = False
@@ -171,7 +173,7 @@ class Writer:
         batches = self._open.batches  # asked at every read of a socket
         size = (self._closed_bytes + batches.size) / self.reservations.left_bytes
         count = (self._closed_count + batches.count) / self._settings.batch_count_max
-        return size if size > count else count
+        return max(count, size)
 
     async def drain(self) -> None:
         """Flush the open buffer and wait until nothing is in flight, including batches that arrive meanwhile."""
@@ -234,10 +236,11 @@ class Writer:
     def _flush(self, buffer: OpenBuffer, reason: str) -> None:
         """Seal a buffer and start its put and commit."""
         before = self._last_commit
-        is_oldest = before is None or before.done()
-        is_here = is_oldest and not self._committer.is_fenced and self._store.here is not None
+        is_here = self._store.here is not None and self._is_oldest(before) and not self._committer.is_fenced
         try:
-            is_copied = self._store.here is None or self._has_readers()  # a remote store would hold the receive buffers for long
+            is_copied = (
+                self._store.here is None or self._has_readers()
+            )  # a remote store would hold the receive buffers for long
             sealed = seal(buffer, self._server, is_copied=is_copied)
         except Exception as error:  # noqa: BLE001 - boundary: the batches are lost, and no later batch may be stored (I3)
             self._committer.fail(error)
@@ -253,6 +256,10 @@ class Writer:
         self._in_flight[flush] = None
         if not (is_here and self._start_here(flush)):
             self._start(flush, self._write(flush))
+
+    def _is_oldest(self, before: asyncio.Future[None] | None) -> bool:
+        """Whether the object behind `before` may be committed at once (I3)."""
+        return before is None or before.done()
 
     # -- put and commit in one thread ------------------------------------------------------------------------------
 
@@ -294,8 +301,8 @@ class Writer:
             self._start(flush, self._finish(flush, storing))
             return False
         self._committer.observe(storing.commit_s)
-        if self._committed(flush, storing.result):
-            self._start(flush, self._answer_unsure(flush, storing.result))
+        if self._answering.committed(flush, storing.result):
+            self._start(flush, self._answering.unsure(flush, storing.result))
             return False
         return True
 
@@ -308,7 +315,7 @@ class Writer:
                 try:
                     await self._store.again(flush.key, flush.sealed.parts, put_error)
                 except BearlakeError:
-                    await self._answer_not_stored(flush)
+                    await self._answering.not_stored(flush)
                     return
             if commit_error is None:
                 await self._commit(flush, self._committer.commit(flush.commit))
@@ -325,73 +332,32 @@ class Writer:
         flush.task.add_done_callback(partial(self._task_ended, flush))
 
     async def _write(self, flush: Flush) -> None:
-        sealed = flush.sealed
         if self._committer.is_fenced:
-            self._calls.resolve(sealed.queued, [SERVER_FENCED] * len(sealed.batches))
+            self._answering.all(flush, SERVER_FENCED)
             return
         try:
-            await self._store.put(flush.key, sealed.parts)
+            await self._store.put(flush.key, flush.sealed.parts)
         except BearlakeError:
-            await self._answer_not_stored(flush)
+            await self._answering.not_stored(flush)
             return
         await self._commit(flush, self._committer.commit(flush.commit))
 
     async def _commit(self, flush: Flush, commit: Coroutine[None, None, ObjectCommitted | None]) -> None:
         """Commit a stored object behind the one before, and answer."""
-        sealed = flush.sealed
         try:
             if flush.before is not None:
                 await flush.before
             result = await commit
         except (Conflict, Unavailable) as error:
             log.warning("commit outcome unknown; giving up", extra={"key": flush.key, "error": repr(error)})
-            self._calls.resolve(sealed.queued, [UNAVAILABLE] * len(sealed.batches))
+            self._answering.all(flush, UNAVAILABLE)
         else:
             if result is None:
-                self._calls.resolve(sealed.queued, [SERVER_FENCED] * len(sealed.batches))
-            elif self._committed(flush, result):
-                await self._answer_unsure(flush, result)
+                self._answering.all(flush, SERVER_FENCED)
+            elif self._answering.committed(flush, result):
+                await self._answering.unsure(flush, result)
         finally:
             commit.close()  # it may not have begun
-
-    # -- answer ------------------------------------------------------------------------------------------------------
-
-    def _committed(self, flush: Flush, result: ObjectCommitted) -> bool:
-        """Show a commit to readers, then answer; returns True if batches are UNSURE, and `_answer_unsure` has to answer."""
-        sealed = flush.sealed
-        others = outcomes.count(result, sealed.queued.size)
-        if result.position:
-            ref = ObjectRef(flush.key, sealed.size)
-            is_applied = self._on_committed(ref, sealed.buffer, result)
-            if self._commit_here is not None:  # now, so that the follower need not read the entry
-                self._commit_here.announce(result.position, is_applied=is_applied)
-        if OutcomeKind.UNSURE in others:
-            return True
-        self._answer(flush, result)
-        return False
-
-    def _answer(self, flush: Flush, result: ObjectCommitted) -> None:
-        sealed = flush.sealed
-        answers = self._unstored.answers_committed(flush.number, sealed.batches, result.outcomes)
-        self._calls.resolve(sealed.queued, answers)
-
-    async def _answer_unsure(self, flush: Flush, result: ObjectCommitted) -> None:
-        await self._seen.read_head()
-        self._unstored.record_unsure(flush.sealed.batches, result.outcomes, self._newest_number())
-        self._answer(flush, result)
-
-    async def _answer_not_stored(self, flush: Flush) -> None:
-        """The put has failed for good."""
-        if flush.before is not None:
-            await flush.before
-        batches = flush.sealed.batches
-        results = await self._unstored.outcomes(flush.commit)
-        answers = self._unstored.answers_not_stored(flush.number, batches, results, self._newest_number())
-        self._calls.resolve(flush.sealed.queued, answers)
-
-    def _newest_number(self) -> int:
-        """The number that the open buffer's object will have."""
-        return self._flush_count + len(self._full) + 1
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
@@ -409,6 +375,9 @@ class Writer:
         self._release(flush.sealed.queued)
         self._policy.written(self._loop.time(), self._open.batches.count)
         self._kick_soon()
+
+    def _newest_number(self) -> int:
+        return self._flush_count + len(self._full) + 1
 
     def _release(self, written: kernel.WriteBuffer) -> None:
         self._closed_bytes -= written.size
