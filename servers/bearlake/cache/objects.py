@@ -35,8 +35,8 @@ class CacheSettings:
     slice_fraction_min: float = 0.125
     """A cache miss reads the whole object if the slice is at least this fraction of it, else only the range of the slice."""
     unread_ms: int = 10_000
-    """Time (ms) without a read at the tail after which this server's own large objects are not kept any more, until the next read. A copy for
-    readers takes a tenth of the processor time of large batches; the first reader after a pause reads the object store."""
+    """Time (ms) without a read after which this server's own large objects are not copied into the cache, until the next read. The copy
+    takes a tenth of the processor time of large batches; the first reader after a pause reads the object store."""
     loading_bytes_max: int = 64 * 1024 * 1024
     """Bytes that are being read from the object store at once; further reads wait. A larger limit is faster for many lagging consumers."""
 

@@ -1,8 +1,8 @@
 """One object in flight, and the thread that puts and commits it.
 
 Where both stores are on this machine, the thread that has put the oldest object in flight also commits it (decisions 29 and 259): a flush
-costs one switch to that thread and one back, without a task, a timer or a future per store. Only the oldest object takes this way, so commits
-stay in seal order (I3). What it does not finish, the writer finishes on the event loop, with the same key and token.
+costs one switch to that thread and one back, without a task, a timer or a future per store. Only the oldest object takes this way, so
+commits stay in seal order (I3). What it does not finish, the writer finishes on the event loop, with the same key and token.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Seals WAL objects (layout: `wal/format.py`).
 
-The native kernel copies the batches once into a new `bytearray` (`seal_batches`). The receive buffers are free afterwards, and the server can
-later write offsets into the copy (`kernel.rebase`) and serve readers from it. Or it leaves the batches in the receive buffers until the object
-is stored (`arrange_batches`): then the server has no copy for readers. The checksums in the index cover the bytes as sealed: they hold for
-the stored object, not for a rebased copy.
+The native kernel copies the batches once into a new `bytearray` (`seal_batches`). The receive buffers are free afterwards, and the server
+can later write offsets into the copy (`kernel.rebase`) and serve readers from it. Or it leaves the batches in the receive buffers until the
+object is stored (`arrange_batches`): then the server has no copy for readers. The checksums in the index cover the bytes as sealed: they
+hold for the stored object, not for a rebased copy.
 """
 
 from collections.abc import Sequence
