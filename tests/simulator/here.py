@@ -65,7 +65,8 @@ class CommitHere(BlockingCommit):
         """Commit now; as any write, it ends the time in which writes that were given up may take effect (I12)."""
         for late in self._given_up or ():
             late.cancel()
-        return _now(self._network, "commit", lambda: self._commit(commit))
+        result: ObjectCommitted = _now(self._network, "commit", lambda: self._commit(commit))
+        return result
 
     def announce(self, position: int, *, is_applied: bool) -> None:
         """Nothing: the store has told its callers of `wait`."""
