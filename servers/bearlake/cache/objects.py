@@ -105,13 +105,14 @@ class ObjectCache:
         """Somebody reads, or waits for what is committed next."""
         self._read_at = self._loop.time()
 
-    @property
     def has_readers(self) -> bool:
         """Whether somebody has read within `unread_ms`: what is committed now may soon be read."""
         return self._loop.time() - self._read_at < self._unread_s
 
-    def add(self, ref: ObjectRef, buffer: bytearray, slices: Sequence[Slice]) -> None:
-        """Cache a whole object that was just committed, and rebase its `slices`. The cache owns the buffer from then on."""
+    def add(self, ref: ObjectRef, buffer: bytearray | None, slices: Sequence[Slice]) -> None:
+        """Cache a whole object that was just committed, and rebase its `slices`. The cache owns the buffer from then on. None: no copy."""
+        if buffer is None:
+            return
         kernel.rebase(buffer, slices, NO_LEADER_EPOCH)
         self._insert((ref.key, 0, ref.size), Extent(0, memoryview(buffer), None))
 

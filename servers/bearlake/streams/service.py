@@ -226,18 +226,9 @@ class Streams(Management):
         on_unknown: Callable[[], None],
     ) -> Writer:
         return Writer(
-            store,
-            commit_log,
-            self.server,
-            self.settings.writer,
-            self.clock,
-            random_source or random.SystemRandom(),
-            self.seen,
-            self._on_committed,
-            on_fenced,
-            on_unknown,
-            lambda: self._cache.has_readers,
-        )
+            store, commit_log, self.server, self.settings.writer, self.clock, random_source or random.SystemRandom(),
+            self.seen, self._on_committed, on_fenced, on_unknown, self._cache.has_readers,
+        )  # fmt: skip
 
     async def start(self) -> None:
         """Load the catalog and start at the log's head. Raises `Unavailable`."""
@@ -368,8 +359,7 @@ class Streams(Management):
     # -- internals -----------------------------------------------------------------------------------------------
 
     def _on_committed(self, ref: ObjectRef, buffer: bytearray | None, result: ObjectCommitted) -> bool:
-        if buffer is not None:
-            self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
+        self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
         if not (is_applied := self._follower.committed(ref, result)):
             self.own_writes.committed(result.position)
         return is_applied
