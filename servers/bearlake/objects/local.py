@@ -42,8 +42,8 @@ class LocalSettings:
     only."""
 
     write_thread_count: int = 4
-    """Threads for puts and deletes. More threads keep more disk syncs in flight, which file system journals merge; each thread costs
-    memory."""
+    """Threads for puts and deletes, besides the one that stores and commits the write path's objects. More threads keep more disk syncs in
+    flight, which file system journals merge; each thread costs memory."""
 
     read_thread_count: int = 4
     """Threads for reads and listings."""
