@@ -128,7 +128,7 @@ EXTRA = (
     Case(name="fetch-1m-v4", title="fetch 1 MiB, Fetch v4", kind="fetch", shape=_shape(64), depth=2, version=4),
     Case(
         name="fetch-64k", title="fetch one 64 KiB batch", kind="fetch", shape=_shape(64), connections=16, depth=2,
-        version=12, fetch_bytes_max=80_000,
+        version=12, fetch_bytes_max=80_000, goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.2),
     ),
     Case(name="closed-loop", title="closed loop: 4 x 16 KiB", shape=_shape(16), depth=1),
     Case(

@@ -225,11 +225,9 @@ class Streams(Management):
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
     ) -> Writer:
-        settings = self.settings.writer
         return Writer(
-            store, commit_log, self.server, settings, self.clock,
-            random_source or random.SystemRandom(),
-            self.seen, self._on_committed, self.own_writes.unplaced, on_fenced, on_unknown,
+            store, commit_log, self.server, self.settings.writer, self.clock, random_source or random.SystemRandom(),
+            self.seen, self._on_committed, self.own_writes.unplaced, on_fenced, on_unknown, self._cache.has_readers,
         )  # fmt: skip
 
     async def start(self) -> None:
@@ -360,7 +358,7 @@ class Streams(Management):
 
     # -- internals -----------------------------------------------------------------------------------------------
 
-    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
+    def _on_committed(self, ref: ObjectRef, buffer: bytearray | None, result: ObjectCommitted) -> bool:
         self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
         if not (is_applied := self._follower.committed(ref, result)):
             self.own_writes.committed(result.position)
