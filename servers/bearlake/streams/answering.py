@@ -26,7 +26,10 @@ class Answering:
         commit_here: BlockingCommit | None,
         newest_number: Callable[[], int],
     ) -> None:
-        """`on_committed`, `on_repeated` and `seen` as in `Writer`; `newest_number` returns the number that the open buffer's object will have."""
+        """`on_committed`, `on_repeated` and `seen` as in `Writer`.
+
+        `newest_number` returns the number that the open buffer's object will have.
+        """
         self._calls = calls
         self._unstored = unstored
         self._seen = seen

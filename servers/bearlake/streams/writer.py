@@ -96,7 +96,13 @@ class Writer:
         share = settings.client_share_percent / 100
         self.reservations = Reservations(self.relief, lambda: self.pending_bytes, settings.bytes_max, share)
         self._answering = Answering(
-            self._calls, UnstoredBatches(commit_log), seen, on_committed, on_repeated, self._commit_here, self._newest_number
+            self._calls,
+            UnstoredBatches(commit_log),
+            seen,
+            on_committed,
+            on_repeated,
+            self._commit_here,
+            self._newest_number,
         )
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
         self._is_closed = False
