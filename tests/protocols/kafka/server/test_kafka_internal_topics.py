@@ -6,7 +6,14 @@ import pytest
 
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
-from bearlake.streams.internal_topics import GROUP_OFFSETS, INTERNAL, NEVER_CREATED, TRANSACTIONS, InternalTopic
+from bearlake.streams.internal_topics import (
+    GROUP_OFFSETS,
+    INTERNAL,
+    NEVER_CREATED,
+    SHARE_GROUPS,
+    TRANSACTIONS,
+    InternalTopic,
+)
 from bearlake.streams.principal import ANONYMOUS
 from fixtures.kafka_server import batch_of, fetch_request, produce_request, values_of
 from fixtures.rights import OnlyRights
@@ -157,7 +164,8 @@ async def test_configs_of_an_internal_topic_are_read_only(kafka, name):
 
     values = {config.name: config.value for config in answer.configs}
     assert (answer.error_code, {config.read_only for config in answer.configs}) == (0, {True})
-    assert (values["cleanup.policy"], values["segment.bytes"]) == ("compact", "104857600")
+    policy = "delete" if name == SHARE_GROUPS else "compact"
+    assert (values["cleanup.policy"], values["segment.bytes"]) == (policy, "104857600")
     assert values["compression.type"] == ("producer" if name == GROUP_OFFSETS else "uncompressed")
 
 
@@ -421,7 +429,7 @@ async def test_a_pattern_follows_the_topic_of_transactions(kafka):
 
     await use_transactions(member.client)
     async with asyncio.timeout(WAIT_S):
-        while set(member.has) != set(IDS.values()):
+        while set(member.has) != {IDS[GROUP_OFFSETS], IDS[TRANSACTIONS]}:
             await settled(member)
 
 
