@@ -166,7 +166,7 @@ async def test_configs_of_an_internal_topic_are_read_only(kafka, name):
     assert (answer.error_code, {config.read_only for config in answer.configs}) == (0, {True})
     policy = "delete" if name == SHARE_GROUPS else "compact"
     assert (values["cleanup.policy"], values["segment.bytes"]) == (policy, "104857600")
-    assert values["compression.type"] == ("producer" if name == GROUP_OFFSETS else "uncompressed")
+    assert values["compression.type"] == ("uncompressed" if name == TRANSACTIONS else "producer")
 
 
 # -- reads ---------------------------------------------------------------------------------------------------------
