@@ -6,7 +6,6 @@ import java.util.Map;
 import java.util.Properties;
 import kafka.server.BrokerServer;
 import org.apache.kafka.clients.CommonClientConfigs;
-import org.apache.kafka.server.fault.MockFaultHandler;
 
 /**
  * The servers that the embedded clusters of Kafka Connect's and Kafka Streams' tests start.
