@@ -99,7 +99,14 @@ def test_a_share_group_of_an_older_server_knows_of_no_partitions_that_were_added
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b'{"version": 2}', SHARE.replace(b"[3, 1]", b"[3]"), SHARE[:-2], SHARE.replace(b'"known"', b'"new"'), SHARE.replace(b'"id"', b'"name"')],
+    [
+        b"",
+        b'{"version": 2}',
+        SHARE.replace(b"[3, 1]", b"[3]"),
+        SHARE[:-2],
+        SHARE.replace(b'"known"', b'"new"'),
+        SHARE.replace(b'"id"', b'"name"'),
+    ],
 )
 def test_a_damaged_snapshot_of_a_share_group_is_refused(damaged: bytes) -> None:
     with pytest.raises(Corrupt, match="snapshot of group 'g'"):

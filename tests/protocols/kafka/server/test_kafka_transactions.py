@@ -319,7 +319,9 @@ async def test_offsets_of_a_group_take_effect_with_the_transaction(kafka, is_com
     await producer.init()
     r = m.TxnOffsetCommitRequest
     topics = [r.Topic(name="t", partitions=[r.Partition(partition_index=0, committed_offset=7)])]
-    kept = await client.ask(r(**producer.who, group_id="g", topics=topics, generation_id_or_member_epoch=-1, member_id=""), 5)
+    kept = await client.ask(
+        r(**producer.who, group_id="g", topics=topics, generation_id_or_member_epoch=-1, member_id=""), 5
+    )
     during = [await offsets_of(client, requires_stable=requires) for requires in (False, True)]
     await producer.end(is_commit=is_commit)
 

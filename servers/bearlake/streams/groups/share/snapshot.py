@@ -2,6 +2,12 @@
 
 `known_partitions` has an item for each of `known`. Older servers do not write it: nothing is then known to have been added later.
 
+{"version": 3, "epoch", "assignment_epoch", "assignor", "topics": {name: [stream number, partition count]},
+ "known": [stream number], "known_partitions": [partition count],
+ "members": [{"id", "rack", "client", "host", "topics", "epoch", "previous", "assigned": [[partition, epoch]], "target": [partition]}]}
+
+`known_partitions` has an item for each of `known`. Older servers do not write it: nothing is then known to have been added later.
+
 {"version": 3, "epoch", "assignment_epoch", "assignor", "topics": {name: [stream number, partition count]}, "known": [stream number],
  "known_partitions": [partition count], "members": [{"id", "rack", "client", "host", "topics", "epoch", "previous", "assigned": [[partition, epoch]], "target": [partition]}]}
 """
