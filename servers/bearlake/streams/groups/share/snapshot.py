@@ -1,15 +1,10 @@
 """The snapshot of a share group in the store: JSON, version 3. Versions 1 and 2 are those of classic groups and of consumer groups.
 
-`known_partitions` has an item for each of `known`. Older servers do not write it: nothing is then known to have been added later.
-
 {"version": 3, "epoch", "assignment_epoch", "assignor", "topics": {name: [stream number, partition count]},
  "known": [stream number], "known_partitions": [partition count],
  "members": [{"id", "rack", "client", "host", "topics", "epoch", "previous", "assigned": [[partition, epoch]], "target": [partition]}]}
 
 `known_partitions` has an item for each of `known`. Older servers do not write it: nothing is then known to have been added later.
-
-{"version": 3, "epoch", "assignment_epoch", "assignor", "topics": {name: [stream number, partition count]}, "known": [stream number],
- "known_partitions": [partition count], "members": [{"id", "rack", "client", "host", "topics", "epoch", "previous", "assigned": [[partition, epoch]], "target": [partition]}]}
 """
 
 from collections.abc import Iterable, Mapping
