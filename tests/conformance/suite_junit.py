@@ -24,6 +24,7 @@ CLASSES = {
     "AutoTopicCreationTest": f"{_CLIENTS}.admin",
     "ClientRebootstrapTest": _CLIENTS,
     "ConcurrentListOffsetsRequestTest": f"{_CLIENTS}.admin",
+    "ConsumerBounceTest": f"{_CLIENTS}.consumer",
     "ConsumerIntegrationTest": f"{_CLIENTS}.consumer",
     "ConsumerTopicCreationTest": f"{_CLIENTS}.consumer",
     "DedicatedMirrorIntegrationTest": _MIRROR,
