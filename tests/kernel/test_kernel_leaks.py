@@ -135,6 +135,18 @@ def buffer_calls(native: ModuleType, appends: list[Any]) -> list[Callable[[], An
         made.index(target)
         return made
 
+    def arranged(front: Any = 3) -> Any:
+        made = buffer()
+        made.arrange(front)
+        return made
+
+    def released() -> Any:
+        made = arranged()
+        made.index(None)
+        made.release()
+        made.release()
+        return made
+
     def join_twice() -> None:
         joined().join(0, 0)
 
@@ -155,6 +167,15 @@ def buffer_calls(native: ModuleType, appends: list[Any]) -> list[Callable[[], An
         lambda: joined().resolve(SliceRows(bytes(48))),
         lambda: joined().resolve([OUTCOME, (0, "x", 0), OUTCOME]),
         lambda: joined().resolve(7),
+        arranged,
+        lambda: arranged("x"),
+        lambda: arranged(-1),
+        lambda: arranged().arrange(0),
+        lambda: arranged().index(bytearray(1)),
+        lambda: released().index(None),
+        lambda: released().commits(),
+        lambda: buffer().release(),
+        lambda: joined().index(None),
         lambda: joined().index(bytearray(1)),
         lambda: joined().index(b""),
         lambda: joined().add(native.Results(3, OUTCOME), held, 0, 0),

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Invalid, NotFound, Overloaded, Unavailable
@@ -100,7 +101,7 @@ class Copy:
                 stops = await self._open(follow=follow, stops=stops)
                 await self._pass(follow=follow)
                 if self._after_pass is not None:
-                    await self._after_pass(self.partitions)
+                    await self._after_pass(await self._imported())
             except (BearlakeError, ExceptionGroup) as error:
                 if (first := self._retriable(error)) is None:
                     continue  # without the topics that have ended
@@ -114,6 +115,16 @@ class Copy:
                 failure_count = 0
                 if not follow:
                     return
+
+    async def _imported(self) -> list[PartitionCopy]:
+        """Return the partitions whose streams are still being imported, as the store says now: a promoted stream's groups are its own."""
+        found: list[PartitionCopy] = []
+        for name, copies in groupby(self.partitions, key=lambda copy: copy.topic.name):
+            of_topic = list(copies)
+            with self._ending(name):
+                await self._target.find(of_topic[0].topic)
+                found += of_topic
+        return found
 
     async def _open(self, *, follow: bool, stops: Mapping[tuple[str, int], int] | None) -> dict[tuple[str, int], int]:
         """Read leaders and bounds; make streams that are missing. Returns where the copy ends (empty with `follow`)."""
@@ -290,7 +301,8 @@ class Copy:
 
     async def _trim(self, copy: PartitionCopy) -> None:
         if copy.start < copy.source_start <= copy.end:
-            await self._target.trim(copy.view, copy.index, copy.source_start)
+            with _of(copy.topic):
+                await self._target.trim(copy.topic, copy.view, copy.index, copy.source_start)
             copy.start = copy.source_start
 
     def _retriable(self, error: BearlakeError | ExceptionGroup[Exception]) -> Exception | None:

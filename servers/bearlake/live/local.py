@@ -72,8 +72,8 @@ class _Diverted(ObjectStore):
         self._target = target
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        await self._target.put(key, parts, on_durable)
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        await self._target.put(key, parts)
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:

@@ -136,9 +136,16 @@ class Catalog:
             self._names, self._changed_names = tuple(sorted(kept)), {}
         return self._names
 
-    def listing(self, who: Principal) -> AbstractAsyncContextManager[None]:
-        """Make a list for `who` of streams that it does not name, in the block. Raises `Overloaded` if too many are under way for long."""
-        return self._lists.making(who, len(self._by_name))
+    def listing(self, who: Principal, size: int | None = None) -> AbstractAsyncContextManager[None]:
+        """Make a list for `who` of streams that it does not name, in the block. Raises `Overloaded` if too many are under way for long.
+
+        `size`: items of the list, if they are not the names of all streams.
+        """
+        return self._lists.making(who, len(self._by_name) if size is None else size)
+
+    def listing_partitions(self, who: Principal) -> AbstractAsyncContextManager[None]:
+        """As `listing`, for a list of the partitions of all streams."""
+        return self.listing(who, max(len(self._by_name), self.partition_count))
 
     def views(self) -> Collection[StreamView]:
         """All streams, in no order; good until the next await."""

@@ -153,11 +153,11 @@ class Streams(Management):
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         self._open_reads(store)
+        self.own_writes = OwnWrites(self.catalog)
         self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
         self._owns_tenure = tenure is None
         self.tenure = tenure or Tenure(metadata.servers, server)
-        self.own_writes = OwnWrites(self.catalog)
-        self.transactions = TransactionService(metadata, settings.transactions, self.own_writes.ended)
+        self.transactions = TransactionService(metadata, settings.transactions, self.own_writes.unplaced)
         self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
         """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
         self._open_groups(peers or Alone(server))
@@ -226,17 +226,9 @@ class Streams(Management):
         on_unknown: Callable[[], None],
     ) -> Writer:
         return Writer(
-            store,
-            commit_log,
-            self.server,
-            self.settings.writer,
-            self.clock,
-            random_source or random.SystemRandom(),
-            self.seen,
-            self._on_committed,
-            on_fenced,
-            on_unknown,
-        )
+            store, commit_log, self.server, self.settings.writer, self.clock, random_source or random.SystemRandom(),
+            self.seen, self._on_committed, self.own_writes.unplaced, on_fenced, on_unknown, self._cache.has_readers,
+        )  # fmt: skip
 
     async def start(self) -> None:
         """Load the catalog and start at the log's head. Raises `Unavailable`."""
@@ -366,7 +358,7 @@ class Streams(Management):
 
     # -- internals -----------------------------------------------------------------------------------------------
 
-    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
+    def _on_committed(self, ref: ObjectRef, buffer: bytearray | None, result: ObjectCommitted) -> bool:
         self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
         if not (is_applied := self._follower.committed(ref, result)):
             self.own_writes.committed(result.position)

@@ -32,6 +32,7 @@ from bearlake.table.value_plan import LACKS_GUIDS, PartPlan, ValuePlan, WriterSc
 
 NO_SCHEMA: Final = "NO_SCHEMA: the value does not begin with byte 0 and a schema's id"
 _ID_MAX = 2**31 - 1
+_BETWEEN: Final = "; "
 
 
 class MissingSchemas(Exception):
@@ -131,11 +132,12 @@ def _of_both(value: MissingSchemas | None, key: MissingSchemas | None) -> Missin
 
 
 def _joined_errors(errors: pa.StringArray, others: pa.StringArray) -> pa.StringArray:
-    """Return the texts of both, the first ones first."""
+    """Return the texts of both, the first ones first. Where there are two, each has half of the room, so that both have their codes."""
     if others.null_count == len(others):
         return errors
-    both = pc.coalesce(pc.binary_join_element_wise(errors, others, "; "), errors, others)
-    return pc.utf8_slice_codeunits(both, 0, ERROR_LENGTH_MAX)
+    halves = [pc.utf8_slice_codeunits(part, 0, (ERROR_LENGTH_MAX - len(_BETWEEN)) // 2) for part in (errors, others)]
+    one = pc.utf8_slice_codeunits(pc.coalesce(errors, others), 0, ERROR_LENGTH_MAX)
+    return pc.coalesce(pc.binary_join_element_wise(*halves, _BETWEEN), one)
 
 
 class _PartTyping:

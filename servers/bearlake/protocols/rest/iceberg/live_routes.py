@@ -74,6 +74,10 @@ class LiveRoutes:
 
     async def namespaces(self, request: web.Request) -> web.Response:
         """List namespaces."""
+        async with self._access.listing(principal_of(request)):
+            return await self._listed_namespaces(request)
+
+    async def _listed_namespaces(self, request: web.Request) -> web.Response:
         parent = parent_of(request)
         real = await (await self._tables()).namespaces(parent) if not parent or await self._is_real(parent) else []
         seen = await self._namespaces(principal_of(request), parent)
@@ -94,6 +98,10 @@ class LiveRoutes:
 
     async def tables(self, request: web.Request) -> web.Response:
         """List the tables of a namespace that the client may see, and those that streams will have in it."""
+        async with self._access.listing(principal_of(request)):
+            return await self._listed_tables(request)
+
+    async def _listed_tables(self, request: web.Request) -> web.Response:
         namespace, who = namespace_of(request), principal_of(request)
         found = dict[Name, None]()
         if await self._is_real(namespace):

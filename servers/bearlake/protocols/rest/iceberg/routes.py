@@ -115,7 +115,8 @@ class CatalogRoutes:
 
     async def namespaces(self, request: web.Request) -> web.Response:
         """List namespaces."""
-        return await list_answer("namespaces", await (await self._tables()).namespaces(parent_of(request)))
+        async with self._access.listing(principal_of(request)):
+            return await list_answer("namespaces", await (await self._tables()).namespaces(parent_of(request)))
 
     async def create_namespace(self, request: web.Request) -> web.Response:
         """Create a namespace."""
@@ -154,9 +155,10 @@ class CatalogRoutes:
 
     async def tables(self, request: web.Request) -> web.Response:
         """List the tables of a namespace that the client may see."""
-        listed = await (await self._tables()).tables(namespace_of(request))
-        found = await self._access.visible(principal_of(request), listed)
-        return await tables_answer(found)
+        who = principal_of(request)
+        async with self._access.listing(who):
+            listed = await (await self._tables()).tables(namespace_of(request))
+            return await tables_answer(await self._access.visible(who, listed))
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a table, or stage its creation."""
