@@ -292,6 +292,44 @@ PEOPLE = b"\2a\2\2\2k\1\0\0" * 3
 ENDS = b"".join((at * 9).to_bytes(4, "little") for at in range(4))
 
 
+JSON_NODES = (
+    TypedNode(TypedKind.RECORD, children=(1, 2, 5), symbols=(b"s", b"m", b"l")),
+    TypedNode(TypedKind.STRING),
+    TypedNode(TypedKind.MAP, children=(3, 4)),
+    TypedNode(TypedKind.STRING),
+    TypedNode(TypedKind.DOUBLE),
+    TypedNode(TypedKind.ARRAY, children=(6,)),
+    TypedNode(TypedKind.JSON),
+)
+JSON_TEXT = rb'{"s": "\u00e9", "m": {"a": 1.23456789012345678901}, "l": [[], {"a": 1}]}'
+
+
+def json_calls(native: ModuleType) -> list[Callable[[], Any]]:
+    """JSON: good values, malformed ones, and everything that can be wrong with the arguments."""
+    ends = bytes(4) + len(JSON_TEXT).to_bytes(4, "little")
+    good: list[Any] = [JSON_NODES, None, ends, JSON_TEXT, 0, 1, 0, 10**6]
+
+    def decode(at: int, value: Any) -> Any:
+        return native.decode_json(*good[:at], value, *good[at + 1 :])
+
+    return [
+        lambda: native.decode_json(*good),
+        lambda: decode(3, JSON_TEXT.replace(b"[]", b"[,")),
+        lambda: decode(3, JSON_TEXT[:-1]),
+        lambda: decode(6, 3),
+        lambda: decode(7, 20),
+        lambda: decode(1, b"\1"),
+        lambda: decode(1, b""),
+        lambda: decode(2, 7),
+        lambda: decode(5, 9),
+        lambda: decode(0, JSON_NODES[:3]),
+        lambda: decode(0, (*JSON_NODES[:6], TypedNode(TypedKind.INT))),
+        lambda: decode(0, (*JSON_NODES[:6], TypedNode(TypedKind.JSON, symbols=(7,)))),  # type: ignore[arg-type]
+        lambda: decode(0, NODES),
+        lambda: decode(0, list(JSON_NODES)),
+    ]
+
+
 def typed_calls(native: ModuleType) -> list[Callable[[], Any]]:
     """Typed columns: good values, malformed ones, and everything that can be wrong with the arguments."""
     _, slots = native.decode_avro(NODES, None, ENDS, PEOPLE, 0, 3, 0, 1, 10**6)
@@ -357,6 +395,7 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         *intake_calls(native),
         *fetch_calls(native),
         *typed_calls(native),
+        *json_calls(native),
         lambda: native.parse_produce(BODY, 0, 3),
         lambda: native.parse_produce(BODY[:-1], 0, 3),
         lambda: native.parse_produce(BODY.replace(b"topic", b"\xff\xff\xff\xff\xff"), 0, 3),
@@ -450,6 +489,7 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.decode_avro(NODES, buffer, buffer, buffer, 0, 1, 0, 0, 0),
         lambda: native.decode_avro(NODES, None, ENDS, buffer, 0, 1, 0, 0, 10**6),
         lambda: native.encode_avro(NODES, [TypedSource(0, 1, buffer, buffer, buffer)] * 6, buffer),
+        lambda: native.decode_json(JSON_NODES, buffer, ENDS, buffer, 0, 1, 0, 10**6),
     ):
         repeat(call, 3)
 
