@@ -149,6 +149,7 @@ async def _put_tables_back(
         nonlocal changed_count, done_count
         async with turns:
             changed_count += await table_backup.put_back(tables, stream, copies[stream.id.hex])
+            await tables.drop(current_stream(stream))  # made anew: it may have records that the restored log has not
             done_count += 1
             on_progress(Progressed(step="tables", count=done_count))
 
