@@ -12,6 +12,7 @@ A current table whose settings have changed, or that was made of another table, 
 import asyncio
 import logging
 import random
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,11 +39,10 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 LEASE_PREFIX = "compaction/current/"
-NO_TABLE_WAIT_MS = 5_000
-"""Wait (ms) for the table of a stream that has none yet."""
+_QUIET_PAUSE_COUNT = 5
+"""Pauses until the next look at a stream that has no table yet, or whose table has not what was compacted without it."""
 LIST_MS = 5_000
 """Time (ms) for which the list of streams with a current table is used."""
-_ROUND_BITS = 64
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class CurrentTables:
         derived = current_stream(stream)
         view = await self._view(stream, derived)
         if view is None:
-            self._wait(known, NO_TABLE_WAIT_MS)
+            self._wait(known, self._settings.current.pause_ms * _QUIET_PAUSE_COUNT)
             return
         if (reason := self._is_made_otherwise(view, rules, known)) is not None:
             log.info("making a current table anew", extra={"stream": stream.name, "reason": reason})
@@ -207,7 +207,7 @@ class CurrentTables:
         now_ms = self._clock.now_ms()
         if not view.is_behind:
             known.caught_up_ms = now_ms
-            self._wait(known, rules.freshness_ms)
+            self._wait(known, self._settings.current.pause_ms * _QUIET_PAUSE_COUNT)
             return
         age_ms = 0 if view.state is None else now_ms - view.state.at_ms
         if view.state is not None and view.state.is_whole and 0 <= age_ms < rules.freshness_ms:
@@ -253,7 +253,7 @@ class CurrentTables:
         self, stream: Stream, derived: Stream, view: CurrentView, round_: Round, rules: CurrentRules
     ) -> None:
         """Run the round's work items and commit their files."""
-        round_id = f"{self._random.getrandbits(_ROUND_BITS):016x}"
+        round_id = uuid.uuid4().hex  # unique whatever the random source: a commit recognizes its own earlier attempt by it
         columns = await self._columns(stream, rules)  # after the view: the book has the columns of all of its files
         items = items_of(stream, view, round_, rules, columns, self._settings, round_id)
         began_s = asyncio.get_running_loop().time()

@@ -28,6 +28,7 @@ from bearlake.metadata.store_copy import OBJECTS
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
 from bearlake.settings.document import Settings
+from bearlake.streams.current_rules import current_stream
 from bearlake.table import backup as table_backup
 from bearlake.table.backup import TableCopy
 from bearlake.table.iceberg import IcebergTables, open_tables
