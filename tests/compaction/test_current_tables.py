@@ -27,7 +27,8 @@ async def lake(tmp_path: Path) -> AsyncIterator[TypedLake]:
 
 
 async def current(lake: TypedLake, partition_count: int = 1, **configs: str) -> CurrentLake:
-    given = {"table__current": "on", "table__value__mode": "raw", "table__current__buckets": "4", **configs}
+    given = {"table__current": "on", "table__value__mode": "raw", "table__current__buckets": "4"}
+    given |= {"table__current__freshness_ms": "1000", **configs}
     return CurrentLake(lake, await lake.create(partition_count=partition_count, **given))
 
 

@@ -178,9 +178,14 @@ class CurrentTables:
             return
         try:
             await self._round(stream, known)
-        finally:
-            with suppress(BearlakeError):  # the lease ends with this registration
-                await self._metadata.leases.release(lease)
+        except Exception:
+            await self._release(lease)
+            raise
+        await self._release(lease)  # not if cancelled: the lease ends with this registration
+
+    async def _release(self, lease: Lease) -> None:
+        with suppress(BearlakeError):
+            await self._metadata.leases.release(lease)
 
     async def _lease(self, stream: Stream) -> Lease | None:
         try:
