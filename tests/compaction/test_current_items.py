@@ -60,7 +60,14 @@ class Table:
             self.ends[index] = offset + 1
             time = EPOCH + timedelta(milliseconds=at)
             made.append(
-                {"_partition_id": index, "_offset": offset, "_timestamp": time, "_key": key, "_value": value, "_headers": []}
+                {
+                    "_partition_id": index,
+                    "_offset": offset,
+                    "_timestamp": time,
+                    "_key": key,
+                    "_value": value,
+                    "_headers": [],
+                }
             )
         made.sort(key=lambda row: (row["_partition_id"], row["_offset"]))
         self.rows += made
@@ -153,7 +160,9 @@ class Table:
         return newest_of(self.rows, self.current_ends)
 
 
-def config_of(*, item_bytes: int = 1 << 20, round_bytes: int = 1 << 20, file_bytes: int = 1 << 20) -> CompactionSettings:
+def config_of(
+    *, item_bytes: int = 1 << 20, round_bytes: int = 1 << 20, file_bytes: int = 1 << 20
+) -> CompactionSettings:
     """Settings that split the work as a test likes."""
     return CompactionSettings(
         current=CurrentSettings(item_bytes_max=item_bytes, round_bytes_max=round_bytes),
@@ -165,7 +174,9 @@ def config_of(*, item_bytes: int = 1 << 20, round_bytes: int = 1 << 20, file_byt
 @settings(max_examples=60, deadline=None)
 @given(
     rounds=st.lists(
-        st.tuples(st.lists(st.lists(RECORD, min_size=1, max_size=8), max_size=3), st.one_of(st.none(), st.integers(0, 6))),
+        st.tuples(
+            st.lists(st.lists(RECORD, min_size=1, max_size=8), max_size=3), st.one_of(st.none(), st.integers(0, 6))
+        ),
         min_size=1,
         max_size=6,
     ),
@@ -226,7 +237,9 @@ def test_buckets_without_new_records_keep_their_files() -> None:
 def test_a_late_older_record_of_another_partition_neither_wins_nor_revives_a_deleted_key() -> None:
     async def check() -> None:
         table = Table(1)
-        await table.add([(1, b"gone", b"1", 3), (1, b"gone", None, 1), (1, b"here", b"new", 3), (1, b"here", b"newer", 1)])
+        await table.add(
+            [(1, b"gone", b"1", 3), (1, b"gone", None, 1), (1, b"here", b"new", 3), (1, b"here", b"newer", 1)]
+        )
         await table.update(config_of())
         await table.add([(0, b"gone", b"late", 2), (0, b"here", b"late", 2)])
         await table.update(config_of())

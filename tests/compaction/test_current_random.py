@@ -64,7 +64,12 @@ async def work(scene: CurrentLake, choice: random.Random) -> None:
 async def test_whatever_happens_the_table_has_the_newest_record_of_each_key(seed: int, tmp_path: Path) -> None:
     choice = random.Random(seed)
     async with typed_lake(tmp_path) as lake:
-        configs = {"table__current": "on", "table__value__mode": "raw", "table__current__buckets": "3", "table__current__freshness_ms": "1000"}
+        configs = {
+            "table__current": "on",
+            "table__value__mode": "raw",
+            "table__current__buckets": "3",
+            "table__current__freshness_ms": "1000",
+        }
         scene = CurrentLake(lake, await lake.create(partition_count=2, **configs))
         for _ in range(TURN_COUNT):
             await send(scene, choice)

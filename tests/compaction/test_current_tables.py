@@ -15,7 +15,6 @@ from fixtures.typed_lake import TypedLake, settings, typed_lake
 from fixtures.typed_orders import ORDER, order, value
 from fixtures.typed_values import framed
 
-
 YEARS_MS = 10 * 365 * 86_400_000
 """The test's clock is in the past of the machine's, by which files and snapshots have their times."""
 

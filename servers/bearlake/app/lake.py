@@ -148,7 +148,14 @@ async def _current(lake: Lake, stream: Stream, source: TableState) -> dict[str, 
         return None
     summary = await lake.tables.summary(current_stream(stream))
     if summary is None:
-        return {"table": None, "row_count": 0, "file_count": 0, "size_bytes": 0, "ends": {}, "lag": sum(source.ends.values())}
+        return {
+            "table": None,
+            "row_count": 0,
+            "file_count": 0,
+            "size_bytes": 0,
+            "ends": {},
+            "lag": sum(source.ends.values()),
+        }
     ends = summary.state.ends
     return {
         "table": ".".join(summary.state.identifier),

@@ -65,9 +65,7 @@ async def update(item: WorkItem, work: CurrentWork, store: ObjectStore, workbenc
     return updater.result(read_bytes=sum(reference.size for reference in item.inputs))
 
 
-async def _see(
-    records: NewRecords, groups: Sequence[_Group], reader: "_Reader", workbench: Workbench
-) -> list[_Group]:
+async def _see(records: NewRecords, groups: Sequence[_Group], reader: "_Reader", workbench: Workbench) -> list[_Group]:
     """Let the records see the row groups; return those with records of the item's buckets."""
     wanted: list[_Group] = []
     for chunk in _chunks(groups):

@@ -86,7 +86,9 @@ class CurrentTables:
         self._running: set[int] = set()
         self._places = asyncio.Semaphore(settings.current.concurrent_count)
         self._isolation = FaultIsolation(log, "current-tables", metadata.log.head)
-        self._outage = Outage(log, "current tables cannot be looked at; retrying", "current tables can be looked at again")
+        self._outage = Outage(
+            log, "current tables cannot be looked at; retrying", "current tables can be looked at again"
+        )
         self._is_draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -258,7 +260,9 @@ class CurrentTables:
         self, stream: Stream, derived: Stream, view: CurrentView, round_: Round, rules: CurrentRules
     ) -> None:
         """Run the round's work items and commit their files."""
-        round_id = uuid.uuid4().hex  # unique whatever the random source: a commit recognizes its own earlier attempt by it
+        round_id = (
+            uuid.uuid4().hex
+        )  # unique whatever the random source: a commit recognizes its own earlier attempt by it
         columns = await self._columns(stream, rules)  # after the view: the book has the columns of all of its files
         items = items_of(stream, view, round_, rules, columns, self._settings, round_id)
         began_s = asyncio.get_running_loop().time()

@@ -26,7 +26,7 @@ class CurrentState:
     """How a round left a current table.
 
     `round`: its id. `source`: the UUID of the stream's table; `source_snapshot`: the snapshot that the round read; `sequence`: the sequence
-    number of the snapshot that a round last read as a whole (-1: none): later rounds need no file that is as old. `is_whole`: this round did.
+    number of the snapshot that a round last read as a whole (-1: none): later rounds need no file so old. `is_whole`: this round did.
     `newest_us`: the largest timestamp (µs) so far. `at_ms`: the time of the commit. `buckets`, `envelope`: the settings of the table.
     """
 
@@ -95,7 +95,7 @@ class CurrentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentChange:
-    """What a round changes in a current table. `added`: files with their buckets; `removed`: keys; `ends`: where the table is afterwards."""
+    """What a round changes in a current table. `added`: files with their buckets; `removed`: keys; `ends`: where the table is then."""
 
     snapshot_id: int | None
     added: Sequence[tuple[DataFile, int]]

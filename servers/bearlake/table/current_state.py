@@ -1,8 +1,8 @@
 """Which record of each key is the newest: the computation of current tables, in columns, without I/O.
 
-**The rule.** Of the records of a key in one partition, the last by offset counts. A record is at least as new as those before it: its *time*
-is the largest timestamp of the key's records in the partition up to it. Of several partitions, the record with the largest time counts, then
-that of the larger partition. If it is a tombstone, the key has no row.
+**The rule.** Of the records of a key in one partition, the last by offset counts. A record is at least as new as those before it: its
+*time* is the largest timestamp of the key's records in the partition up to it. Of several partitions, the record with the largest time
+counts, then that of the larger partition. If it is a tombstone, the key has no row.
 
 So (time, partition, offset) orders the records of a key, and the newest of two sets of records is the newer one of their newest ones. A
 round needs only the newest record so far of each key, with its time. What the rows of the table do not tell is *remembered* beside them, in

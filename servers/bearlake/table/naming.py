@@ -48,8 +48,8 @@ def stream_suffix(key: str) -> str | None:
 def current_stream(stream: Stream, *, is_enabled: bool) -> Stream:
     """Return the stream derived for the current table of `stream`; `is_enabled`: whether there should be one.
 
-    The code that finds, creates, expires, fences and drops tables knows a table by its stream. The derived stream exists nowhere else: its id
-    comes from the real one, and its number is negative. So a current table has its own folder, permit of creation, and owner.
+    The code that finds, creates, expires, fences and drops tables knows a table by its stream. The derived stream exists nowhere else: its
+    id comes from the real one, and its number is negative. So a current table has its own folder, permit of creation, and owner.
     """
     namespace, name = _names(stream)
     return replace(

@@ -231,24 +231,30 @@ class Parts:
         self.closed = False
 
     def write(self, content: bytes) -> int:
+        """Append."""
         self.parts.append(content)
         self.size += len(content)
         return len(content)
 
     def tell(self) -> int:
+        """Return the size so far."""
         return self.size
 
     def flush(self) -> None:
         """Do nothing; nothing is buffered."""
 
     def close(self) -> None:
+        """Take no more."""
         self.closed = True
 
     def readable(self) -> bool:
+        """Return False."""
         return False
 
     def seekable(self) -> bool:
+        """Return False."""
         return False
 
     def writable(self) -> bool:
+        """Return True."""
         return True
