@@ -47,8 +47,8 @@ def unwrapped(
     """
     values = found[FIELD_IDS[VALUE]][1]
     count = len(values)
-    operations = _array(found, columns.operation_id, count)
-    after = _array(found, columns.after_id, count)
+    operations = _array(found, columns.operation_id, pa.nulls(count, pa.string()))
+    after = _array(found, columns.after_id, pa.nulls(count))
     inner = {} if pa.types.is_null(after.type) else _fields_of(after)
     own = {id_: pair for id_, pair in found.items() if id_ not in (columns.after_id, columns.operation_id)}
     arrays = fit({**own, **inner}, schema, count)
@@ -64,8 +64,8 @@ def unwrapped(
     return pa.Table.from_arrays([*arrays, is_tombstone], schema=schema.append(pa.field(is_tombstone_name, pa.bool_())))
 
 
-def _array(found: ArraysById, id_: int, count: int) -> pa.Array:
-    return found[id_][1] if id_ in found else pa.nulls(count)
+def _array(found: ArraysById, id_: int, absent: pa.Array) -> pa.Array:
+    return found[id_][1] if id_ in found else absent
 
 
 def _fields_of(after: pa.StructArray) -> dict[int, tuple[pa.Field, pa.Array]]:
