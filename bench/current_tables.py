@@ -80,17 +80,17 @@ class Lake:
         self._task += 1
         writer = DataFileWriter(f"{location_key(self.stream)}/data/{self._task:016x}-1-0.parquet")
         for at in range(0, len(keys), GROUP_ROWS):
-            some = keys[at : at + GROUP_ROWS]
-            values = [self._randomness.randbytes(self._value_bytes // 2).hex().encode() for _ in some]
-            offsets = range(first + at, first + at + len(some))
+            group = keys[at : at + GROUP_ROWS]
+            values = [self._randomness.randbytes(self._value_bytes // 2).hex().encode() for _ in group]
+            offsets = range(first + at, first + at + len(group))
             columns = [
-                pa.array([0] * len(some), pa.int32()),
+                pa.array([0] * len(group), pa.int32()),
                 pa.array(offsets, pa.int64()),
                 pa.array([TIME_US + offset for offset in offsets], ARROW_SCHEMA.field(2).type),
-                pa.array(some, pa.binary()),
-                pa.array([[]] * len(some), ARROW_SCHEMA.field(4).type),
+                pa.array(group, pa.binary()),
+                pa.array([[]] * len(group), ARROW_SCHEMA.field(4).type),
                 pa.array(values, pa.binary()),
-                _batches(first, len(some)),
+                _batches(first, len(group)),
             ]
             writer.write(pa.Table.from_arrays(columns, schema=ARROW_SCHEMA))
         finished = writer.finish()
@@ -114,7 +114,13 @@ class Lake:
             settings = CompactionSettings()
             planned = plan_round(view, settings.current.round_bytes_max)
             made = items_of(
-                self.stream, view, planned, self._rules, CurrentColumns(), settings, f"{self._randomness.getrandbits(64):016x}"
+                self.stream,
+                view,
+                planned,
+                self._rules,
+                CurrentColumns(),
+                settings,
+                f"{self._randomness.getrandbits(64):016x}",
             )
             results = [await run(item, self._store, Workbench()) for item in made]
             unchanged = {key for result in results for key in result.unchanged}
@@ -191,7 +197,9 @@ def main() -> None:
     parser.add_argument("--buckets", type=int, nargs="+", default=[16, 64, 256])
     parser.add_argument("--folder", type=Path, default=None)
     arguments = parser.parse_args()
-    print(" buckets  records of the round                rounds    CPU s   wall s   read MB  wrote MB   files  history MB")
+    print(
+        " buckets  records of the round                rounds    CPU s   wall s   read MB  wrote MB   files  history MB"
+    )
     for buckets in arguments.buckets:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             asyncio.run(measure(Path(folder), buckets, arguments))

@@ -156,9 +156,7 @@ async def test_a_commit_is_made_once_and_never_after_a_fence(scene: CurrentLake)
 
     await store.commit(scene.derived, again)  # a repeat of the last round: its id is in the table
     fenced = await scene.lake.tables.fence(scene.derived)
-    late = CurrentChange(
-        snapshot_id=view.snapshot_id, added=[], removed=[], ends={}, state=scene.other_round(before)
-    )
+    late = CurrentChange(snapshot_id=view.snapshot_id, added=[], removed=[], ends={}, state=scene.other_round(before))
     with pytest.raises(Conflict, match="another round was first"):
         await store.commit(scene.derived, late)
 

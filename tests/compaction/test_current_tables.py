@@ -62,18 +62,18 @@ async def test_typed_keys_and_values_are_columns_of_the_current_table_too(lake: 
     scene = await current(lake, table__value__mode="elide", table__key__mode="elide")
     schema_id = await lake.register(ORDER)
     key_id = await lake.register(order(("customer", "string")), "orders-key")
-    one, two = (framed(key_id, text(name)) for name in ("ann", "bob"))
-    await scene.send((one, framed(schema_id, value(1))), (two, framed(schema_id, value(2))))
+    ann, bob = (framed(key_id, text(name)) for name in ("ann", "bob"))
+    await scene.send((ann, framed(schema_id, value(1))), (bob, framed(schema_id, value(2))))
     await scene.update()
-    await scene.send((one, framed(schema_id, value(3))), (two, None))
+    await scene.send((ann, framed(schema_id, value(3))), (bob, None))
     later = await lake.register(order(("id", "long"), ("note", "string"), ("extra", "string")))
-    await scene.send((two, framed(later, number(4) + text("n") + text("x"))))
+    await scene.send((bob, framed(later, number(4) + text("n") + text("x"))))
     await scene.update()
 
     rows = await scene.rows()
     assert [(row["_key"], row["_offset"], row["id"], row["extra"], row["customer"]) for row in rows] == [
-        (one, 2, 3, None, "ann"),
-        (two, 4, 4, "x", "bob"),
+        (ann, 2, 3, None, "ann"),
+        (bob, 4, 4, "x", "bob"),
     ]
     assert "_batch" not in rows[0]
 

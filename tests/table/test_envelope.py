@@ -47,8 +47,14 @@ def test_other_values_are_no_events(value: bytes) -> None:
         row_of(value)
 
 
-@given(row=st.dictionaries(st.text(), JSON), others=st.dictionaries(st.text(), JSON), indent=st.sampled_from([None, 1, "\t"]))
-def test_any_row_comes_out_as_it_went_in(row: dict[str, object], others: dict[str, object], indent: int | str | None) -> None:
+@given(
+    row=st.dictionaries(st.text(), JSON),
+    others=st.dictionaries(st.text(), JSON),
+    indent=st.sampled_from([None, 1, "\t"]),
+)
+def test_any_row_comes_out_as_it_went_in(
+    row: dict[str, object], others: dict[str, object], indent: int | str | None
+) -> None:
     members = {**others, "op": "u", "after": row}
     text = json.dumps(members, indent=indent)
 

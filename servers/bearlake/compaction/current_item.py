@@ -101,9 +101,9 @@ class _Reader:
         found = []
         at_once = self._workbench.limits.read_concurrent_count
         for start in range(0, len(references), at_once):
-            some = references[start : start + at_once]
-            footers = await run_all([self.footer(reference) for reference in some])
-            for reference, footer in zip(some, footers, strict=True):
+            batch = references[start : start + at_once]
+            footers = await run_all([self.footer(reference) for reference in batch])
+            for reference, footer in zip(batch, footers, strict=True):
                 found += [_Group(reference, footer, at) for at in range(footer.metadata.num_row_groups)]
         return found
 
