@@ -150,3 +150,26 @@ async def test_a_table_whose_stream_has_another_table_now_is_made_anew(lake: Typ
     await scene.update_as(other_than=before)
 
     assert await scene.newest() == await scene.expected() == {b"a": (0, 2, b"3")}
+
+
+async def test_a_table_that_another_engine_has_written_is_made_anew(lake: TypedLake, tmp_path: Path) -> None:
+    scene = await current(lake)
+    await scene.send((b"a", b"1"), (b"b", b"2"))
+    await scene.update()
+    before = (await scene.state()).round
+
+    def write() -> None:
+        with load_catalog("bearlake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db") as catalog:
+            table = catalog.load_table("streams.orders_current")
+            table.append(table.scan().to_arrow())
+
+    await asyncio.to_thread(write)
+    await scene.send((b"b", None))
+
+    async def is_anew() -> bool:
+        return await scene.is_current() and (await scene.state()).round != before and len(await scene.rows()) == 1
+
+    lake.stores.clock.advance(120_000)
+    await lake.work(is_anew)
+
+    assert await scene.newest() == {b"a": (0, 0, b"1")}

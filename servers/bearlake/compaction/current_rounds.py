@@ -14,7 +14,7 @@ from bearlake.metadata.compaction import TaskKind
 from bearlake.metadata.model import ObjectKind, ObjectRef, Stream
 from bearlake.streams.current_rules import CurrentRules
 from bearlake.table.current_columns import CurrentColumns
-from bearlake.table.current_model import CurrentView, SourceFile
+from bearlake.table.current_model import OWN_FILE, CurrentView, SourceFile
 
 _MICROSECONDS = 1000
 
@@ -81,7 +81,7 @@ def items_of(
         WorkItem(
             kind=TaskKind.MERGE,
             stream_id=stream.id,
-            output_prefix=f"{view.location_key}/data/current-{round_id}-{number:04x}",
+            output_prefix=f"{view.location_key}{OWN_FILE}{round_id}-{number:04x}",
             kept_prefix=KEPT_PREFIX,
             slices=(),
             inputs=inputs,

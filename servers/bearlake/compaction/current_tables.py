@@ -154,7 +154,7 @@ class CurrentTables:
         try:
             async with self._places:
                 is_good = False
-                with suppress(BearlakeError):  # the metadata store does not answer: the next look says so
+                with suppress(Exception):  # of the probe of the metadata store: the next look says so
                     async with self._isolation.of(stream.name):
                         await self._leased_round(stream, known)
                         is_good = True
@@ -245,6 +245,8 @@ class CurrentTables:
         state = view.state
         if view.bucket_count != rules.bucket_count:
             return "table.current.buckets has changed"
+        if not all(file.is_ours for file in view.files):
+            return "another engine has written it"
         if state is None:
             return None
         if state.envelope != rules.envelope.value:

@@ -113,7 +113,8 @@ def _sources(source: Table, locations: Locations, read: int) -> Iterator[SourceF
 def _files(table: Table, locations: Locations) -> Iterator[CurrentFile]:
     for entry in _entries(table, -1):
         file = entry.data_file
-        yield CurrentFile(key=locations.key(file.file_path), size=file.file_size_in_bytes, bucket=file.partition[0])
+        key, bucket = locations.key_or_none(file.file_path), file.partition[0]
+        yield CurrentFile(key=key or "", size=file.file_size_in_bytes, bucket=-1 if bucket is None else bucket)
 
 
 def _entries(table: Table, read: int) -> Iterator[ManifestEntry]:

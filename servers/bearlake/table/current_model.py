@@ -18,6 +18,8 @@ from bearlake.table.column_tree import Column
 from bearlake.table.model import DataFile
 
 STATE_PROPERTY: Final = "bearlake.current"
+OWN_FILE: Final = "/data/current-"
+"""Part of the keys of data files that rounds write."""
 _VERSION: Final = 1
 
 
@@ -43,11 +45,16 @@ class CurrentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentFile:
-    """A data file: its key, size (bytes), and bucket (-1: of the stream's table)."""
+    """A data file of a current table: its key (empty: outside the object store), size (bytes), and bucket (-1: of no bucket)."""
 
     key: str
     size: int
-    bucket: int = -1
+    bucket: int
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a round wrote it."""
+        return OWN_FILE in self.key and self.bucket >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,9 @@ from bearlake.errors import Corrupt
 
 FOOTER_NAME: Final = "bearlake.current.remembered"
 """Key of a data file's footer: what is remembered beside its rows, as Arrow's IPC stream, deflated, in Base64."""
-REMEMBERED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of what one file remembers, uncompressed."""
+REMEMBERED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Memory (bytes) of what one bucket remembers: readers of its file read the footer. Beyond that, the oldest times are forgotten."""
+_ENCODED_BYTES_MAX: Final = 4 * REMEMBERED_BYTES_MAX
 
 SCHEMA: Final = pa.schema(
     [("key", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time", pa.int64())]
@@ -104,13 +105,17 @@ def remembered_after(
 ) -> pa.Table:
     """Return what is remembered once the records at `changed`, with these timestamps (µs), are the newest of their keys.
 
-    Times before `forget_before` (µs) are forgotten.
+    Times before `forget_before` (µs) are forgotten, and the oldest ones beyond `REMEMBERED_BYTES_MAX`.
     """
     kept = without_keys(remembered, _only(changed["key"]))
     flagged = changed.append_column(REMEMBERED_SCHEMA.field(_TOMBSTONE), is_tombstone)
     differs = pc.or_(is_tombstone, pc.greater(_only(changed["time"]), timestamps))
     found = pa.concat_tables([kept, flagged.filter(differs)])
-    return found.filter(pc.greater_equal(found["time"], forget_before)).combine_chunks()
+    found = found.filter(pc.greater_equal(found["time"], forget_before)).combine_chunks()
+    if found.nbytes <= REMEMBERED_BYTES_MAX:
+        return found
+    newest_first = found.take(pc.sort_indices(found, sort_keys=[("time", "descending")]))
+    return newest_first.slice(0, found.num_rows * REMEMBERED_BYTES_MAX // found.nbytes).combine_chunks()
 
 
 def bucket_of(keys: pa.Array, bucket_count: int) -> pa.Array:
@@ -132,9 +137,9 @@ def decode_remembered(text: bytes | None) -> pa.Table:
         return nothing_remembered()
     try:
         inflate = zlib.decompressobj()
-        octets = inflate.decompress(base64.b64decode(text, validate=True), REMEMBERED_BYTES_MAX)
+        octets = inflate.decompress(base64.b64decode(text, validate=True), _ENCODED_BYTES_MAX)
         if not inflate.eof:
-            raise Corrupt(f"a data file remembers more than {REMEMBERED_BYTES_MAX} bytes")
+            raise Corrupt(f"a data file remembers more than {_ENCODED_BYTES_MAX} bytes")
         with pa.ipc.open_stream(octets) as reader:
             found = reader.read_all()
         found.validate(full=True)
