@@ -186,7 +186,7 @@ class _Updater:
         groups: list[_Group] = []
         change: BucketChange | None = None
         if places.num_rows:
-            change, groups = await self._change(places, files)
+            change, groups = await self._change(bucket, places, files)
         if change is None:
             self._unchanged += [reference.key for reference in files]
             return
@@ -202,7 +202,9 @@ class _Updater:
         if self._writer is not None:
             await self._finish(bucket, change)
 
-    async def _change(self, places: Places, files: Sequence[ObjectRef]) -> tuple[BucketChange | None, list[_Group]]:
+    async def _change(
+        self, bucket: int, places: Places, files: Sequence[ObjectRef]
+    ) -> tuple[BucketChange | None, list[_Group]]:
         footers = [await self._reader.footer(reference) for reference in files]
         groups = [
             _Group(reference, footer, at)
@@ -216,7 +218,7 @@ class _Updater:
         texts = [footer.text(current_state.FOOTER_NAME) for footer in footers]
         change = partial(
             self._records.change,
-            places,
+            bucket,
             current_state.joined(known),
             current_state.joined([current_state.decode_remembered(text) for text in (None, *texts)]),
             remember_us=self._work.remember_us,

@@ -68,6 +68,7 @@ class NewRecords:
         self._places = current_state.no_places()
         self._rows = current_schema(columns).append(pa.field(IS_TOMBSTONE, pa.bool_())).empty_table()
         self._taken: list[pa.Table] = []
+        self._place_buckets = self._row_buckets = pa.array([], pa.int32())
         self.newest_us = 0
         """Largest timestamp (µs) of the round's records, whatever their bucket."""
 
@@ -93,26 +94,30 @@ class NewRecords:
         self._rows = pa.concat_tables([self._rows, *self._taken]).combine_chunks()
         self._taken = []
         assert self._rows.num_rows == self._places.num_rows, "each newest record has one row"
+        self._place_buckets = self._bucket_of(self._places)
+        self._row_buckets = current_state.bucket_of(_only(self._rows[KEY]), self._bucket_count)
 
     def of_bucket(self, bucket: int) -> Places:
         """Return the places of the bucket's keys."""
-        return self._places.filter(pc.equal(self._bucket_of(self._places), bucket))
+        return self._places.filter(pc.equal(self._place_buckets, bucket))
 
     def change(
-        self, places: Places, known: Places, remembered: pa.Table, *, remember_us: int, newest_us: int
+        self, bucket: int, known: Places, remembered: pa.Table, *, remember_us: int, newest_us: int
     ) -> BucketChange | None:
-        """Return what the records at `places` change in their bucket; None: nothing.
+        """Return what the records change in a bucket; None: nothing.
 
         `known`: places of the bucket's rows so far with the same keys. `remembered`: what the bucket's files remember. What is older than
         `newest_us` by more than `remember_us` is forgotten.
         """
+        places = self.of_bucket(bucket)
         keys = _only(places["key"])
         before = current_state.of_keys(current_state.with_times(known, remembered), keys)
         newest = current_state.newest(current_state.newest_by_partition([places, before]))
         changed = newest.filter(self._span.has(newest)).sort_by(_IN_PLACE_ORDER)
         if changed.num_rows == 0:
             return None
-        rows = self._rows.take(_indices(self._rows, changed))
+        rows = self._rows.filter(pc.equal(self._row_buckets, bucket))
+        rows = rows.take(_indices(rows, changed))
         rows = rows.sort_by([(PARTITION_ID, "ascending"), (OFFSET, "ascending")])
         assert rows.num_rows == changed.num_rows
         is_tombstone = _only(rows[IS_TOMBSTONE])
@@ -135,7 +140,7 @@ class NewRecords:
 def _indices(rows: pa.Table, places: Places) -> pa.Array:
     """Return which rows are at the places. Only the places are joined: Arrow joins no nested columns."""
     numbered = rows.select([PARTITION_ID, OFFSET]).rename_columns(_PLACE)
-    numbered = numbered.append_column("at", pa.array(range(rows.num_rows), pa.int64()))
+    numbered = numbered.append_column("at", pc.indices_nonzero(pa.repeat(pa.scalar(True), rows.num_rows)))
     found = numbered.join(places.select(_PLACE), keys=_PLACE, join_type="left semi", use_threads=False)
     return _only(found["at"])
 
