@@ -191,7 +191,7 @@ def quantity_bytes(text: str) -> int:
 
 def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
     retention, table = spec.get("retention", {}), spec.get("table", {})
-    values, keys = table.get("values", {}), table.get("keys", {})
+    values, keys, current = table.get("values", {}), table.get("keys", {}), table.get("current", {})
     configs = dict(spec.get("configs", {}))
     for fields, key, config, convert in (
         (retention, "time", "retention.ms", duration_ms),
@@ -207,6 +207,10 @@ def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
         (values, "schemaId", "table.value.schema_id", str),
         (keys, "mode", "table.key.mode", str.lower),
         (keys, "schemaId", "table.key.schema_id", str),
+        (current, "enabled", "table.current", lambda value: "on" if value else "off"),
+        (current, "buckets", "table.current.buckets", str),
+        (current, "envelope", "table.current.envelope", str.lower),
+        (current, "freshness", "table.current.freshness_ms", duration_ms),
     ):
         if key in fields:
             configs[config] = str(convert(fields[key]))

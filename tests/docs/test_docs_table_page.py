@@ -3,12 +3,25 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fixtures.documented_machine import beside_up
+from fixtures.documented_machine import Machine, beside_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+DESCRIPTIONS_MAX = 60
+
+
+def the_current_table(machine: Machine) -> dict[str, Any]:
+    """What the command says about the current table, once a worker has made it: each call takes a second."""
+    for _ in range(DESCRIPTIONS_MAX):
+        found: dict[str, Any] = json.loads(machine.run("bearlake table describe customers --json"))["current"]
+        if found["row_count"] and not found["lag"]:
+            return found
+    raise AssertionError(f"no current table: {found}")
 
 
 def test_table(tmp_path: Path) -> None:
@@ -16,6 +29,9 @@ def test_table(tmp_path: Path) -> None:
         ran = machine.follow("docs/table.md")
         timeline = machine.run("bearlake table describe greetings --timeline")
         described = json.loads(machine.run("bearlake table describe greetings --json"))
+        current = the_current_table(machine)
+        customers = machine.run('bearlake sql "select decode(_key) k, decode(_value) v from customers_current" --json')
+        told = machine.run("bearlake table describe customers")
 
     assert re.search(r"\b0\s+0\s+hello, table$", ran.output("bearlake sql"), re.MULTILINE)
     newest = next(done.output for done in ran.done if done.text.endswith("--json"))
@@ -28,6 +44,10 @@ def test_table(tmp_path: Path) -> None:
     assert "every committed record is in the table" in timeline
     assert "█" in timeline
     assert described["row_count"] == 1
+    assert current["row_count"] == 1
+    assert current["ends"] == {"0": 4}
+    assert json.loads(customers) == [{"k": "ann", "v": "3"}]
+    assert "current table streams.customers_current: 1 keys in 1 files" in told
     if "spark-sql" not in ran.missing:
         assert ran.output("spark-sql").split() == ["1"]
     ran.skip_if_incomplete()

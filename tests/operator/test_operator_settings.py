@@ -142,6 +142,7 @@ def test_fields_of_a_stream_become_configs():
                 "onDelete": "Drop",
                 "values": {"mode": "Elide", "subjects": ["orders", "refunds"], "schemaId": 7},
                 "keys": {"mode": "Keep", "schemaId": 8},
+                "current": {"enabled": True, "buckets": 64, "envelope": "Debezium", "freshness": "5m"},
             },
             configs={"max.message.bytes": "2000000"},
         )
@@ -163,6 +164,10 @@ def test_fields_of_a_stream_become_configs():
         "table.value.schema_id": "7",
         "table.key.mode": "keep",
         "table.key.schema_id": "8",
+        "table.current": "on",
+        "table.current.buckets": "64",
+        "table.current.envelope": "debezium",
+        "table.current.freshness_ms": "300000",
     }
 
 

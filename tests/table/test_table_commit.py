@@ -379,7 +379,7 @@ async def test_closing_ends_a_commit_that_waits_for_its_next_try(tmp_path: Path)
     table = await tables.run("test", lambda: catalog.load_table("streams.orders"))
     store.is_down = True
     commit = asyncio.create_task(
-        tables.run("test", lambda: tables._committer.commit(table, commit_of(change), closed_tasks=[]))
+        tables.run("test", lambda: tables.committer.commit(table, commit_of(change), closed_tasks=[]))
     )
     await store.was_asked.wait()
     await tables.close()

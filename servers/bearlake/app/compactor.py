@@ -11,6 +11,7 @@ from bearlake.compaction.spark.runner import SparkRunner
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 from bearlake.streams.schemas.confined.pool import Pool
+from bearlake.table.current import IcebergCurrentTables
 from bearlake.table.iceberg import open_tables
 
 
@@ -46,6 +47,7 @@ class CompactorRole(Role):
             table_settings=settings.tables,
             on_fenced=parts.on_fenced,
             compiler=compiler,
+            current=IcebergCurrentTables(tables),
         )
         parts.closing.push_async_callback(self._compactor.close)
 

@@ -18,6 +18,7 @@ from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.settings.document import Settings
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.current_rules import current_rules, current_stream, with_current
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.table import query as table_query
 from bearlake.table.iceberg import IcebergTables, open_tables
@@ -90,6 +91,7 @@ async def query(
     """
     async with opened(settings) as lake:
         streams = await all_streams(lake.metadata) if names is None else await _named(lake.metadata, names)
+        streams = with_current(streams)
         run = partial(table_query.query, lake.tables, streams, sql, will_have_table=_will_have_table, progress=progress)
         if not is_live:
             return await run()
@@ -136,7 +138,33 @@ async def describe(settings: Settings, name: str) -> dict[str, object]:
             "freshness_ms": waiting[0].age_ms if waiting else 0,
             "partitions": partitions,
             "snapshots": [asdict(snapshot) for snapshot in summary.snapshots],
+            "current": await _current(lake, stream, state),
         }
+
+
+async def _current(lake: Lake, stream: Stream, source: TableState) -> dict[str, object] | None:
+    """Return the stream's current table as JSON for people; None: it should have none. `source`: the stream's table."""
+    if current_rules(stream.configs) is None:
+        return None
+    summary = await lake.tables.summary(current_stream(stream))
+    if summary is None:
+        return {
+            "table": None,
+            "row_count": 0,
+            "file_count": 0,
+            "size_bytes": 0,
+            "ends": {},
+            "lag": sum(source.ends.values()),
+        }
+    ends = summary.state.ends
+    return {
+        "table": ".".join(summary.state.identifier),
+        "row_count": summary.row_count,
+        "file_count": summary.file_count,
+        "size_bytes": summary.size_bytes,
+        "ends": {str(index): end for index, end in sorted(ends.items())},
+        "lag": sum(max(0, end - ends.get(index, 0)) for index, end in source.ends.items()),
+    }
 
 
 async def value_errors(settings: Settings, name: str) -> list[dict[str, object]]:

@@ -95,7 +95,19 @@ def _print_head(found: Mapping[str, Any]) -> None:
         if found["lag"]
         else "  every committed record is in the table"
     )
-    say(f"  {len(found['snapshots']):,} snapshots, {found['manifest_count']:,} manifests\n")
+    say(f"  {len(found['snapshots']):,} snapshots, {found['manifest_count']:,} manifests")
+    if found["current"] is not None:
+        _print_current(found["current"])
+    say("")
+
+
+def _print_current(found: Mapping[str, Any]) -> None:
+    if found["table"] is None:
+        say("  the current table will be made by a compaction worker")
+        return
+    size = f"{found['row_count']:,} keys in {found['file_count']:,} files, {_size(found['size_bytes'])}"
+    lag = f"{found['lag']:,} records of the table are not in it yet" if found["lag"] else "up to date with the table"
+    say(f"  current table {found['table']}: {size}; {lag}")
 
 
 def _print_snapshots(snapshots: Sequence[Mapping[str, Any]]) -> None:

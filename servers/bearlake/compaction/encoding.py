@@ -9,11 +9,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bearlake.compaction.model import AbortedRange, Cleaning, ItemResult, TaskResult, WorkItem, WrittenFile
+from bearlake.compaction.model import AbortedRange, Cleaning, CurrentWork, ItemResult, TaskResult, WorkItem, WrittenFile
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, PartitionKey, Slice
 from bearlake.table.column_book import MessageKey, decode_book
+from bearlake.table.current_columns import decode_current_columns
 from bearlake.table.model import DataFile
 from bearlake.table.value_plan import FileColumns, PartPlan, ValuePlan, WriterSchema, encode_schemas
 
@@ -41,6 +42,7 @@ def encode_item(item: WorkItem) -> bytes:
             "row_group_bytes": item.row_group_bytes,
             **({} if item.cleaning is None else {"cleaning": _cleaning_fields(item.cleaning)}),
             **({} if item.values is None else {"values": _values_fields(item.values)}),
+            **({} if item.current is None else {"current": _current_fields(item.current)}),
         }
     )
 
@@ -67,6 +69,7 @@ def decode_item(encoded: bytes | str) -> WorkItem:
             aborted=[AbortedRange(PartitionKey(partition), *found) for partition, *found in fields.get("aborted", ())],
             cleaning=_cleaning(fields["cleaning"]) if "cleaning" in fields else None,
             values=_values(fields["values"]) if "values" in fields else None,
+            current=_current(fields["current"]) if "current" in fields else None,
         )
 
 
@@ -119,6 +122,8 @@ def _item_result_fields(result: ItemResult) -> dict[str, object]:
         **({"missing_messages": list(result.missing_messages)} if result.missing_messages else {}),
         **({"missing_key_schema_ids": list(result.missing_key_schema_ids)} if result.missing_key_schema_ids else {}),
         **({"missing_key_messages": list(result.missing_key_messages)} if result.missing_key_messages else {}),
+        **({"buckets": list(result.buckets)} if result.buckets else {}),
+        **({"newest_us": result.newest_us} if result.newest_us else {}),
     }
 
 
@@ -139,6 +144,8 @@ def _item_result(fields: _Json) -> ItemResult:
         missing_messages=tuple(_message(value) for value in fields.get("missing_messages", ())),
         missing_key_schema_ids=fields.get("missing_key_schema_ids", ()),
         missing_key_messages=tuple(_message(value) for value in fields.get("missing_key_messages", ())),
+        buckets=fields.get("buckets", ()),
+        newest_us=fields.get("newest_us", 0),
     )
 
 
@@ -159,6 +166,30 @@ def _cleaning(fields: _Json) -> Cleaning:
         kept=[LocatedSlice(_slice(piece), *_object(value)) for piece, value in fields["kept"]],
         now_ms=fields["now_ms"],
         tombstone_keep_ms=fields["tombstone_keep_ms"],
+    )
+
+
+def _current_fields(work: CurrentWork) -> dict[str, object]:
+    return {
+        "starts": dict(work.starts),
+        "ends": dict(work.ends),
+        "bucket_count": work.bucket_count,
+        "buckets": {bucket: [list(reference) for reference in files] for bucket, files in work.buckets.items()},
+        "columns": work.columns.encoded(),
+        "newest_us": work.newest_us,
+        "remember_us": work.remember_us,
+    }
+
+
+def _current(fields: _Json) -> CurrentWork:
+    return CurrentWork(
+        starts=_by_field(fields["starts"]),
+        ends=_by_field(fields["ends"]),
+        bucket_count=fields["bucket_count"],
+        buckets={int(bucket): [_object(value) for value in files] for bucket, files in fields["buckets"].items()},
+        columns=decode_current_columns(fields["columns"]),
+        newest_us=fields["newest_us"],
+        remember_us=fields["remember_us"],
     )
 
 

@@ -10,6 +10,7 @@ from bearlake.errors import NotFound
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.current_rules import current_rules, current_stream
 from bearlake.table import Tables
 from bearlake.table.model import TableState
 from bearlake.table.naming import table_identifiers
@@ -53,13 +54,38 @@ async def ensure_table(stream: Stream, streams: StreamCatalog, tables: Tables) -
     return state
 
 
+async def ensure_current(stream: Stream, streams: StreamCatalog, tables: Tables) -> None:
+    """Create the current table of a stream if it is absent and the stream's current configs ask for it. Raises as `ensure_table`."""
+    now = await _living(stream, streams)
+    if current_rules(now.configs) is None:
+        return
+    derived = current_stream(now)
+
+    async def has_predecessor() -> bool:
+        return await _has_predecessor(derived, streams)
+
+    async def check() -> None:
+        await _living(now, streams)
+
+    await tables.ensure(derived, has_predecessor=has_predecessor, check=check)
+    try:
+        await check()
+    except StreamDeleted:
+        if stream_configs.table_rules(now.name, now.configs).is_dropped_on_delete:
+            await tables.drop(derived)
+        raise
+
+
 async def _has_predecessor(stream: Stream, streams: StreamCatalog) -> bool:
-    """Return whether an older stream, deleted or not, may have had a table of this stream's preferred name."""
+    """Return whether an older stream, deleted or not, may have had a table of this stream's preferred name.
+
+    A late drop of a current table's own predecessor does no harm: the table is made anew.
+    """
     name = table_identifiers(stream)[0]
     async for older in all_streams(streams, PAGE_COUNT):
-        if older.number >= stream.number:
+        if older.number >= abs(stream.number):
             return False
-        if name in table_identifiers(older):
+        if name in table_identifiers(older) or name in table_identifiers(current_stream(older)):
             return True
     return False
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bearlake.metadata.compaction import SwapObject, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice
 from bearlake.table.column_book import MessageKey
+from bearlake.table.current_columns import CurrentColumns
 from bearlake.table.model import DataFile
 from bearlake.table.value_plan import ValuePlan
 
@@ -42,6 +43,24 @@ class Cleaning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentWork:
+    """What an item of a current table's round does (`compaction/current_item.py`): some buckets, and their files so far.
+
+    The item's inputs are data files of the stream's table. Of their rows, those count whose offset is at or after the partition's start and
+    before its end (`starts`, `ends`, by index). `newest_us`: the largest timestamp (µs) of all rounds before; what is older than that by
+    `remember_us` is forgotten.
+    """
+
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    bucket_count: int
+    buckets: Mapping[int, Sequence[ObjectRef]]
+    columns: CurrentColumns
+    newest_us: int
+    remember_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:
     """One executor's work: read `slices` (by partition and offset), and write data files under `output_prefix`.
 
@@ -51,7 +70,7 @@ class WorkItem:
     files (including files without segments). With a `cleaning`, a MERGE item leaves out superseded records. Batches that rows
     cannot represent exactly go under `kept_prefix` (`kept/`): `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the
     uncompressed size; `file_bytes_max` is a target. `aborted` concerns COMPACT, and the kept batches of a `cleaning`. `values`: how the
-    values and keys of COMPACT become typed columns; None: they do not.
+    values and keys of COMPACT become typed columns; None: they do not. `current`: the item updates buckets of a current table instead.
     """
 
     kind: TaskKind
@@ -65,6 +84,7 @@ class WorkItem:
     aborted: Sequence[AbortedRange] = ()
     cleaning: Cleaning | None = None
     values: ValuePlan | None = None
+    current: CurrentWork | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +103,7 @@ class ItemResult:
     with position `NO_ROW`. `dropped_count` records were left out.
     `error_counts`: values and keys without typed columns, by code. With `missing_schema_ids`, the item wrote nothing that counts: run it
     again with these schemas; with `missing_messages`, `missing_key_schema_ids` and `missing_key_messages`, the same.
+    Of a current table: `buckets` has the bucket of each file, `newest_us` the largest timestamp (µs) of its rows and of earlier rounds.
     """
 
     files: Sequence[WrittenFile]
@@ -101,6 +122,8 @@ class ItemResult:
     missing_messages: Sequence[MessageKey] = ()
     missing_key_schema_ids: Sequence[int] = ()
     missing_key_messages: Sequence[MessageKey] = ()
+    buckets: Sequence[int] = ()
+    newest_us: int = 0
 
     @property
     def lacks_schemas(self) -> bool:

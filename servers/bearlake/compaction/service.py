@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bearlake.clock import Clock, SystemClock
+from bearlake.compaction.current_tables import CurrentTables
 from bearlake.compaction.leased_jobs import run_with_lease
 from bearlake.compaction.planner import Planner
 from bearlake.compaction.retention import Retention
@@ -25,6 +26,7 @@ from bearlake.metadata.model import ServerRef, Stream
 from bearlake.objects import ObjectStore
 from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table import Tables
+from bearlake.table.current_model import CurrentStore
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics
 from bearlake.telemetry.fault_isolation import FaultIsolation
@@ -63,10 +65,11 @@ class Compactor:
         random_source: random.Random | None = None,
         on_fenced: Callable[[], None] = lambda: None,
         compiler: SchemaCompiler | None = None,
+        current: CurrentStore | None = None,
     ) -> None:
         """`server` is the registration that fences this process's writes; `on_fenced` is called when a newer registration replaces it.
 
-        Without a `compiler`, values of Protobuf schemas cannot become columns.
+        Without a `compiler`, values of Protobuf schemas cannot become columns. Without a store of `current` tables, they stay as they are.
         """
         settings = settings or CompactionSettings()
         clock = clock or SystemClock()
@@ -74,6 +77,7 @@ class Compactor:
         self._metadata = metadata
         self._server = server
         self._is_draining = False
+        randomness = random_source or random.SystemRandom()
         self.worker = Worker(
             metadata,
             store,
@@ -82,13 +86,18 @@ class Compactor:
             server,
             settings,
             clock=clock,
-            random_source=random_source or random.SystemRandom(),
+            random_source=randomness,
             on_fenced=on_fenced,
             compiler=compiler,
         )
         self.planner = Planner(
             metadata, server, settings, on_offered=self.worker.hint, on_fenced=on_fenced, clock=clock
         )
+        self._current = None
+        if current is not None and settings.current.is_enabled:
+            self._current = CurrentTables(
+                metadata, tables, current, runner, server, settings, clock=clock, random_source=randomness
+            )
         self._sweeper = Sweeper(metadata, store, tables, settings.sweep, clock)
         self._retention = Retention(metadata, settings.sweep)
         self._table_upkeep = TableUpkeep(
@@ -113,6 +122,8 @@ class Compactor:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.planner.run(), name="plan compaction")
             group.create_task(self.worker.run(), name="work on tasks")
+            if self._current is not None:
+                group.create_task(self._current.run(), name="current tables")
             for name, job, pause_ms in jobs:
                 leased_job = run_with_lease(
                     name.replace(" ", "-"),
@@ -128,6 +139,8 @@ class Compactor:
         """Claim no more tasks; return once all claimed tasks are done or given back."""
         self._is_draining = True
         await self.worker.drain()
+        if self._current is not None:
+            await self._current.drain()
 
     async def close(self) -> None:
         """Give back the held tasks, after `run` was cancelled."""

@@ -92,6 +92,29 @@ class KeyCompactionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentSettings:
+    """Current tables: of streams with `table.current=on`, tables with the newest record of each key."""
+
+    is_enabled: bool = True
+    """Whether this worker brings current tables up to date. They stay as they are if no worker does."""
+    pause_ms: int = 1_000
+    """Pause (ms) between two looks at which current tables are behind."""
+    round_bytes_max: int = 256 * MIB
+    """Bytes of data files whose records one round takes; a table that is further behind needs several rounds, each of which rewrites its
+    buckets. With more bytes, a new table is complete sooner, and a round needs more memory."""
+    item_bytes_max: int = 64 * MIB
+    """Bytes of one work item: its share of the round's records, and its buckets. Each item reads the keys of all records of the round."""
+    item_count_max: int = 64
+    """Work items of one round."""
+    concurrent_count: int = 2
+    """Rounds of this worker at once, of different tables."""
+    deadline_ms: int = 600_000
+    """Longest time (ms) of a round's work items. Must be far below `sweep.orphan_grace_ms`, as `worker.deadline_ms`."""
+    retry_max_ms: int = 60_000
+    """Longest wait (ms) before the next round of a table whose round failed; the first is `pause_ms`, and it doubles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSettings:
     """Typed columns of tables."""
 
@@ -203,6 +226,8 @@ class CompactionSettings:
     """How small data files become large ones."""
     key_compaction: KeyCompactionSettings = field(default_factory=KeyCompactionSettings)
     """How superseded records are removed."""
+    current: CurrentSettings = field(default_factory=CurrentSettings)
+    """How current tables are brought up to date."""
     columns: ColumnSettings = field(default_factory=ColumnSettings)
     """How values become typed columns."""
     sweep: SweepSettings = field(default_factory=SweepSettings)
@@ -213,6 +238,8 @@ class CompactionSettings:
             check_pattern("streams", pattern)
         if self.sweep.orphan_grace_ms < 4 * self.worker.deadline_ms:
             raise ValueError("sweep.orphan_grace_ms must be at least four times worker.deadline_ms")
+        if self.sweep.orphan_grace_ms < 4 * self.current.deadline_ms:
+            raise ValueError("sweep.orphan_grace_ms must be at least four times current.deadline_ms")
 
     @property
     def choice(self) -> TaskChoice:

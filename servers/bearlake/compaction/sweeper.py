@@ -31,7 +31,9 @@ from bearlake.metadata.compaction import UnusedObject
 from bearlake.metadata.model import ObjectKind, Stream
 from bearlake.objects import ObjectInfo, ObjectStore
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.current_rules import current_stream
 from bearlake.table import Tables
+from bearlake.table.naming import is_current
 from bearlake.telemetry import metrics
 from bearlake.telemetry.fault_isolation import FaultIsolation
 from bearlake.wal import keys as wal_keys
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 TABLE_PREFIX = "table/"
 _DATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/data/[0-9a-f]{16}-[^/]+\.parquet")
 """A data file written by compaction; other engines may have files beside it. The group is the start of its stream's id."""
+_CURRENT_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/data/current-[^/]+\.parquet")
+"""A data file of a current table. No task prepares it, and the index never names it: its table alone decides."""
 _METADATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/metadata/(00000-)?[^/]+(\.avro|\.metadata\.json)")
 """A metadata file of a table. The second group matches those of the first version, which a late creation of the table may name."""
 
@@ -170,8 +174,9 @@ class Sweeper:
 
     async def _sweep_data_files(self, old: Collection[str], held: Held) -> None:
         forbidden = await self._metadata.objects.forbid([key for key in old if _DATA_FILE.fullmatch(key)])
+        current_files = [key for key in old if _CURRENT_FILE.fullmatch(key)]
         metadata_files = [key for key in old if _METADATA_FILE.fullmatch(key)]
-        dead = await self._dead_to_all(forbidden, partial(self._never_listed, held))
+        dead = await self._dead_to_all([*forbidden, *current_files], partial(self._never_listed, held))
         await self._delete_orphans([*dead, *await self._dead_to_all(metadata_files, partial(self._of_dropped, held))])
 
     async def _next_old(self, prefix: str) -> list[str]:
@@ -209,7 +214,8 @@ class Sweeper:
 
         First versions stay if the catalog cannot exclude a late creation: it would list a table without metadata, and block its name.
         """
-        if not stream.is_deleted or _needs_table(stream) or held.needs_table(stream.id):
+        is_gone = stream.is_deleted or is_current(stream)
+        if not is_gone or _needs_table(stream) or held.needs_table(stream.id):
             return ()
         is_absent = await self._tables.is_absent(stream)
         if is_absent is None:
@@ -217,14 +223,15 @@ class Sweeper:
         return keys if is_absent else ()
 
     async def _by_stream(self, keys: Collection[str]) -> AsyncIterator[tuple[Stream, list[str]]]:
-        """Yield the streams whose table folders may have the files, each with those files."""
+        """Yield the streams, and those derived for current tables, whose table folders may have the files, each with those files."""
         by_id: dict[str, list[str]] = {}
         for key in keys:
             by_id.setdefault(key.split("/")[2][-8:], []).append(key)
         if by_id:
             async for stream in all_streams(self._metadata.streams, self._settings.page_count):
-                if candidates := by_id.get(stream.id.hex[:8]):
-                    yield stream, candidates
+                for owner in (stream, current_stream(stream)):
+                    if candidates := by_id.get(owner.id.hex[:8]):
+                        yield owner, candidates
 
     async def _never_listed(self, held: Held, stream: Stream, forbidden: Collection[str]) -> list[str]:
         """Return the forbidden data files that no table of the stream names or will name.

@@ -7,6 +7,7 @@ attempt writes under its own keys, and only the result that reaches `TaskQueue.p
 from bearlake.compaction.clean import clean
 from bearlake.compaction.concurrency import run_both
 from bearlake.compaction.converter import Converter
+from bearlake.compaction.current_item import update
 from bearlake.compaction.kept_batches import KeptBatches
 from bearlake.compaction.merge import merge
 from bearlake.compaction.model import ItemResult, WorkItem, missing_schemas
@@ -29,6 +30,8 @@ async def run(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemR
         Corrupt: an object contradicts its checksums or the index; the message names the object.
         Unavailable: the store did not answer in time.
     """
+    if item.current is not None:
+        return await update(item, item.current, store, workbench)
     if item.cleaning is not None:
         return await clean(item, item.cleaning, store, workbench)
     if item.kind is TaskKind.MERGE:

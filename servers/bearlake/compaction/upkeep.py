@@ -20,6 +20,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskState
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.current_rules import current_stream
 from bearlake.table import Tables
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics
@@ -66,6 +67,8 @@ class TableUpkeep:
         async for stream in all_streams(self._metadata.streams, self._settings.page_count):
             async with self._isolation.of(stream.name):
                 await self._keep_up(stream)
+            async with self._isolation.of(f"current table of {stream.name}"):
+                await self._keep_up_current(stream)
         if self._checks_left:
             self._last_checked = 0
         self._isolation.end_round()
@@ -83,6 +86,28 @@ class TableUpkeep:
         if rules.retention_ms is not None:
             await self._tables.delete_before(stream, self._clock.now_ms() - rules.retention_ms)
         await self._expire(stream)
+
+    async def _keep_up_current(self, stream: Stream) -> None:
+        """Maintain the stream's current table, or drop it if the stream should have none. Rounds create it (`current_tables.py`)."""
+        derived = current_stream(stream)
+        if not stream_configs.table_rules(derived.name, derived.configs).is_enabled:
+            await self._drop_if_found(derived)
+        elif stream.is_deleted:
+            rules = stream_configs.table_rules(stream.name, stream.configs)
+            await self._keep_up_deleted(derived, is_dropped=rules.is_dropped_on_delete)
+        else:
+            self._quiet_counts.pop(derived.number, None)
+            await self._expire(derived)
+
+    async def _drop_if_found(self, derived: Stream) -> None:
+        """Drop a current table that should not exist. Looks for it only a few times: nearly all streams have never had one."""
+        quiet_count = self._quiet_counts.get(derived.number, 0)
+        if quiet_count >= QUIET_ROUND_COUNT:
+            return
+        if await self._tables.state(derived) is None:
+            self._quiet_counts[derived.number] = quiet_count + 1
+        else:
+            await self._tables.drop(derived)
 
     async def _expire(self, stream: Stream) -> int:
         """Expire snapshots that no backup needs, and delete metadata files; return how many files."""

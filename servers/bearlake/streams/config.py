@@ -10,6 +10,8 @@ from bearlake.errors import Invalid
 LONG_MAX: Final = 2**63 - 1
 """Kafka's value for "no limit"."""
 TABLE_NAME_LENGTH_MAX: Final = 249
+BUCKET_COUNT_MAX: Final = 4_096
+"""Buckets of a current table: each is a file, and each file a request of a query."""
 
 
 class ConfigType(IntEnum):

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from bearlake.errors import Invalid
-from bearlake.streams.config import LONG_MAX, TABLE_NAME_LENGTH_MAX, Config, ConfigType
+from bearlake.streams.config import LONG_MAX, Config, ConfigType
 from bearlake.streams.schema_rules import SchemaRules
+from bearlake.streams.table_configs import TABLE_CONFIGS
 
-_TABLE_NAME = f"[A-Za-z0-9_-]{{1,{TABLE_NAME_LENGTH_MAX}}}"
 _NO_DISK = "Accepted for compatibility; without effect, since Bearlake has no broker disks."
 _B, _S, _I, _L, _D, _LIST = (
     ConfigType.BOOLEAN,
@@ -212,81 +212,7 @@ ALL: tuple[Config, ...] = (
     Config("segment.index.bytes", _I, "10485760", _NO_DISK, 4),
     Config("segment.jitter.ms", _L, "0", _NO_DISK, 0),
     Config("segment.ms", _L, "604800000", _NO_DISK, 1),
-    Config(
-        "table.enable",
-        _B,
-        "true",
-        "Whether the stream is also an Iceberg table. Its history is stored in the same Parquet files in both cases.",
-    ),
-    Config(
-        "table.freshness_ms",
-        _L,
-        "10000",
-        "Longest time (ms) from a record's commit until it is in the table; live views show it at once. A shorter time makes more and "
-        "smaller files, which are merged later.",
-        100,
-    ),
-    Config(
-        "table.key.mode",
-        _S,
-        "raw",
-        "As table.value.mode, for keys: how they become columns.",
-        choices=("raw", "keep", "elide"),
-    ),
-    Config(
-        "table.key.schema_id",
-        _I,
-        "-1",
-        "Id of the schema of all keys, which then have no header; -1: each key begins with its schema's id in Confluent's wire format.",
-        -1,
-    ),
-    Config(
-        "table.name", _S, "", "Name of the table; empty: the stream's name with '.' as '_'.", pattern=f"|{_TABLE_NAME}"
-    ),
-    Config("table.namespace", _S, "streams", "Namespace of the table in its catalog.", pattern=_TABLE_NAME),
-    Config(
-        "table.on_compaction",
-        _S,
-        "history",
-        "What key compaction does to the table. history: the table keeps all versions. latest: superseded rows leave the table, too."
-        " Fixed when the stream is created.",
-        choices=("history", "latest"),
-    ),
-    Config(
-        "table.on_delete",
-        _S,
-        "keep",
-        "What happens to the table when the stream is deleted: keep it with its files, or drop it and delete its files.",
-        choices=("keep", "drop"),
-    ),
-    Config(
-        "table.retention_ms",
-        _L,
-        "-1",
-        "Age (ms) at which rows may be removed from the table, independent of the stream's retention.ms; -1: rows stay.",
-        -1,
-    ),
-    Config(
-        "table.value.mode",
-        _S,
-        "raw",
-        "How values become columns. raw: bytes only. keep: typed columns by schema beside the bytes. elide: typed columns,"
-        " and the bytes only of values that the columns do not give back byte for byte; those of JSON keep them.",
-        choices=("raw", "keep", "elide"),
-    ),
-    Config(
-        "table.value.schema_id",
-        _I,
-        "-1",
-        "Id of the schema of all values, which then have no header; -1: each value begins with its schema's id in Confluent's wire format.",
-        -1,
-    ),
-    Config(
-        "table.value.subjects",
-        _LIST,
-        "",
-        "Subjects of the registry whose schemas values may have; empty: the stream's name with '-value'.",
-    ),
+    *TABLE_CONFIGS,
     Config("unclean.leader.election.enable", _B, "false", _NO_DISK),
 )
 

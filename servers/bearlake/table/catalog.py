@@ -19,7 +19,6 @@ from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
@@ -34,6 +33,7 @@ from bearlake.table import schema
 from bearlake.table.creation import Creation, CreationLost, Creations
 from bearlake.table.foreign import BROKEN
 from bearlake.table.io import StoreFileIO
+from bearlake.table.layouts import Layout
 from bearlake.table.light import lighten
 from bearlake.table.metadata_text import read_metadata
 from bearlake.table.rest_catalog import BoundedRestCatalog
@@ -140,7 +140,12 @@ class ConditionalCatalog(SqlCatalog, Catalog):
             return bool(connection.execute(statement).rowcount)
 
     def create_permitted(
-        self, identifier: tuple[str, str], location: str, properties: Mapping[str, str], creation: Creation
+        self,
+        identifier: tuple[str, str],
+        location: str,
+        properties: Mapping[str, str],
+        creation: Creation,
+        layout: Layout,
     ) -> None:
         """Create a table of our schema with a permit; see `table/creation.py`. A lost creation deletes its metadata file.
 
@@ -153,8 +158,8 @@ class ConditionalCatalog(SqlCatalog, Catalog):
         metadata = new_table_metadata(
             location=location,
             schema=schema.iceberg_schema(),
-            partition_spec=UNPARTITIONED_PARTITION_SPEC,
-            sort_order=schema.iceberg_sort_order(),
+            partition_spec=layout.partition_spec,
+            sort_order=layout.sort_order,
             properties=dict(properties),
         )
         files = load_file_io(properties=self.properties, location=path)

@@ -103,14 +103,14 @@ def _into(array: pa.Array, source: ColumnType, column: ColumnType) -> pa.Array:
     if isinstance(column, StructOf):
         assert isinstance(source, StructOf)
         parts = scatter(array, source.fields, column.fields)
-        return _struct(parts, list(arrow_type(column)), array)
+        return struct_like(parts, list(arrow_type(column)), array)
     if isinstance(column, ListOf):
         assert isinstance(source, ListOf)
-        return _list(array, _into(array.values, source.element, column.element), arrow_type(column))
+        return list_like(array, _into(array.values, source.element, column.element), arrow_type(column))
     if isinstance(column, MapOf):
         assert isinstance(source, MapOf)
         items = _into(array.items, source.value, column.value)
-        return _map(array, _into(array.keys, source.key, column.key), items, arrow_type(column))
+        return map_like(array, _into(array.keys, source.key, column.key), items, arrow_type(column))
     return array if array.type == arrow_type(column) else array.cast(arrow_type(column))
 
 
@@ -127,34 +127,37 @@ def _out(array: pa.Array, column: ColumnType, source: ColumnType, found: pa.Data
             )
             for at, field in enumerate(source.fields)
         ]
-        return _struct(parts, list(found), array)
+        return struct_like(parts, list(found), array)
     if isinstance(column, ListOf):
         assert isinstance(source, ListOf)
-        return _list(array, _out(array.values, column.element, source.element, found.value_type), found)
+        return list_like(array, _out(array.values, column.element, source.element, found.value_type), found)
     if isinstance(column, MapOf):
         assert isinstance(source, MapOf)
         items = _out(array.items, column.value, source.value, found.item_type)
-        return _map(array, _out(array.keys, column.key, source.key, found.key_type), items, found)
+        return map_like(array, _out(array.keys, column.key, source.key, found.key_type), items, found)
     return array if array.type == found else array.cast(found)
 
 
 # Arrays from buffers: `from_arrays` copies, and refuses nulls of arrays that are slices. Arrays of `pq.read` and of codecs begin at 0.
 
 
-def _struct(parts: Sequence[pa.Array], fields: Sequence[pa.Field], like: pa.StructArray) -> pa.Array:
+def struct_like(parts: Sequence[pa.Array], fields: Sequence[pa.Field], like: pa.StructArray) -> pa.Array:
+    """Return a struct of the parts, null where `like` is, which begins at 0."""
     assert like.offset == 0
     return pa.Array.from_buffers(
         pa.struct(list(fields)), len(like), like.buffers()[:1], null_count=like.null_count, children=list(parts)
     )
 
 
-def _list(like: pa.ListArray, values: pa.Array, found: pa.DataType) -> pa.Array:
+def list_like(like: pa.ListArray, values: pa.Array, found: pa.DataType) -> pa.Array:
+    """Return lists of the type `found` with other values in the places of those of `like`."""
     return pa.Array.from_buffers(
         found, len(like), like.buffers()[:2], null_count=like.null_count, offset=like.offset, children=[values]
     )
 
 
-def _map(like: pa.MapArray, keys: pa.Array, items: pa.Array, found: pa.DataType) -> pa.Array:
+def map_like(like: pa.MapArray, keys: pa.Array, items: pa.Array, found: pa.DataType) -> pa.Array:
+    """Return maps of the type `found` with other keys and items in the places of those of `like`."""
     entries = pa.StructArray.from_arrays([keys, items], fields=[found.key_field, found.item_field])
     return pa.Array.from_buffers(
         found, len(like), like.buffers()[:2], null_count=like.null_count, offset=like.offset, children=[entries]

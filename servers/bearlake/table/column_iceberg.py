@@ -39,7 +39,7 @@ from pyiceberg.types import (
 
 from bearlake.errors import Conflict, Corrupt
 from bearlake.table.column_book import ColumnBook
-from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf, promoted
+from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf, ids_of, promoted
 from bearlake.table.schema import ERROR, KEY_SCHEMA_ID, SCHEMA_ID, iceberg_schema
 
 COLUMNS_PROPERTY: Final = "bearlake.columns"
@@ -66,22 +66,29 @@ def stage_columns(transaction: Transaction, book: ColumnBook | None) -> None:
     Raises:
         Conflict: another engine has given one of the ids to a column of its own, or changed the type of ours.
     """
-    if book is None:
-        return
+    if book is not None:
+        stage_fields(transaction, _columns_of(book))
+
+
+def stage_fields(transaction: Transaction, columns: Sequence[Column], *, dropped_id: int | None = None) -> None:
+    """Stage what the table lacks of the typed columns, and the drop of the column with the field id `dropped_id`, if it is there.
+
+    Raises as `stage_columns`.
+    """
     metadata = transaction.table_metadata
+    ids = frozenset(ids_of(columns))
     known = _read_ids(metadata.properties.get(COLUMNS_PROPERTY, "[]"))
-    if book.ids <= known and not book.all_columns:
-        return
     schema = metadata.schema()
-    fields = _extended(schema.fields, _columns_of(book), known)
-    if tuple(fields) == schema.fields and book.ids <= known:
+    kept = [field for field in schema.fields if field.field_id != dropped_id]
+    fields = _extended(kept, columns, known)
+    if tuple(fields) == schema.fields and ids <= known:
         return
     number = 1 + max(found.schema_id for found in metadata.schemas)
     new = Schema(*fields, schema_id=number, identifier_field_ids=schema.identifier_field_ids)
     updates = (AddSchemaUpdate(schema=new), SetCurrentSchemaUpdate())
     requirement = AssertCurrentSchemaId.model_validate({"current-schema-id": schema.schema_id})
     transaction._apply(updates, (requirement,))
-    transaction.set_properties({COLUMNS_PROPERTY: _write_ids(known | book.ids)})
+    transaction.set_properties({COLUMNS_PROPERTY: _write_ids(known | ids)})
 
 
 def refused_change(before: TableMetadata, after: Schema) -> str | None:

@@ -22,8 +22,6 @@ from uuid import UUID, uuid4
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import (
-    DataFileContent,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -34,15 +32,16 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
-from pyiceberg.typedef import EMPTY_DICT, Record
+from pyiceberg.typedef import EMPTY_DICT
 
 from bearlake.errors import BearlakeError, Conflict, NotFound, Unavailable
-from bearlake.table import schema
 from bearlake.table.applied_tasks import TASKS_SUMMARY, Decision, decide, read_applied_tasks
 from bearlake.table.column_iceberg import stage_columns
+from bearlake.table.current_model import current_summary
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations
-from bearlake.table.model import DataFile, TableCommit, Unmergeable
+from bearlake.table.manifest_entries import iceberg_file
+from bearlake.table.model import TableCommit, Unmergeable
 from bearlake.table.settings import TableSettings
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,12 @@ class Committer:
 
     def fence(self, table: Table) -> Table:
         """Fence as `Tables.fence` does; return the table's new state."""
-        return self.repeat(table, lambda transaction: transaction.stage_append([], {TASKS_SUMMARY: "{}"}))
+
+        def stage(transaction: Attempt) -> None:
+            own = current_summary(transaction.table_metadata.properties)
+            transaction.stage_append([], own or {TASKS_SUMMARY: "{}"})
+
+        return self.repeat(table, stage)
 
     def repeat(self, table: Table, stage: Stage) -> Table:
         """Stage and commit, on fresh metadata for each attempt, until a commit succeeds or nothing is left to do.
@@ -133,36 +137,6 @@ class Committer:
             removed = [key for change in replacements for key in change.remove]
             operation = Operation.OVERWRITE if drops_rows else Operation.REPLACE
             transaction.stage_replace(added, removed, self.locations, summary, operation)
-
-
-def iceberg_file(metadata: TableMetadata, locations: Locations, file: DataFile) -> IcebergFile:
-    """Return the manifest's entry for a data file of a table."""
-    return IcebergFile.from_args(
-        _table_format_version=metadata.format_version,
-        content=DataFileContent.DATA,
-        file_path=locations.location(file.key),
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=file.row_count,
-        file_size_in_bytes=file.size,
-        column_sizes=dict(file.column_sizes),
-        value_counts=dict(file.value_counts),
-        null_value_counts=dict(file.null_value_counts),
-        nan_value_counts={},
-        lower_bounds=dict(file.lower_bounds),
-        upper_bounds=dict(file.upper_bounds),
-        key_metadata=None,
-        split_offsets=list(file.split_offsets),
-        equality_ids=None,
-        sort_order_id=_sort_order_id(metadata),
-        spec_id=metadata.default_spec_id,
-    )
-
-
-def _sort_order_id(metadata: TableMetadata) -> int | None:
-    """Return the id of our rows' sort order, or None if the table no longer has that order."""
-    ours = schema.iceberg_sort_order().fields
-    return next((order.order_id for order in metadata.sort_orders if order.fields == ours), None)
 
 
 class _Lost(Exception):

@@ -29,6 +29,7 @@ from bearlake.table.io import Locations, StoreBridge
 from bearlake.table.lookup import Lookup
 from bearlake.table.model import TableCommit, TableState, TableSummary
 from bearlake.table.names import MetadataNames
+from bearlake.table.naming import is_current
 from bearlake.table.settings import TableSettings
 from bearlake.table.threads import TableThreads
 
@@ -70,7 +71,7 @@ class IcebergTables(Tables):
             cache_bytes_max=settings.metadata_cache_bytes_max,
         )
         self._stopping = threading.Event()
-        self._committer = Committer(
+        self.committer = Committer(
             locations=self.locations, settings=settings, randomness=randomness, stopping=self._stopping
         )
         self._names = MetadataNames(self.locations, settings.metadata_names_cached_count_max)
@@ -116,7 +117,7 @@ class IcebergTables(Tables):
 
         def commit_now() -> TableState:
             table = self._existing(stream)
-            return self._state(self._committer.commit(table, commit, closed_tasks, lambda: self.bridge.call(ask)))
+            return self._state(self.committer.commit(table, commit, closed_tasks, lambda: self.bridge.call(ask)))
 
         return await self.run(stream.name, commit_now)
 
@@ -124,7 +125,7 @@ class IcebergTables(Tables):
     async def fence(self, stream: Stream) -> TableState | None:
         def fence() -> TableState | None:
             table = self.lookup().find(stream)
-            return None if table is None else self._state(self._committer.fence(table))
+            return None if table is None else self._state(self.committer.fence(table))
 
         return await self.run(stream.name, fence)
 
@@ -144,30 +145,34 @@ class IcebergTables(Tables):
     async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int, needed: Collection[int] = ()) -> int:
         now_ms = self._clock.now_ms()
 
-        def expire() -> tuple[Table, set[str]] | None:
+        def expire() -> tuple[Table, set[str], set[str]] | None:
             table = self.lookup().find(stream)
             if table is None:
                 return None
-            before_ms = now_ms - keep_ms
-            return upkeep.expire(
+            before, before_ms = list(table.metadata.snapshots), now_ms - keep_ms
+            after, released = upkeep.expire(
                 table,
-                self._committer,
+                self.committer,
                 self._names,
                 before_ms=before_ms,
                 keep_count_min=keep_count_min,
                 needed=needed,
             )
+            dead = upkeep.released_files(after, before, self._names) if is_current(stream) else set()
+            return after, released, dead
 
         if (expired := await self.run(stream.name, expire)) is None:
             return 0
-        table, released = expired
+        table, released, dead = expired
         folder = f"{self.locations.key(table.metadata.location)}/metadata/"
         listed = [found async for found in self._store.list(folder)]
 
         def delete() -> int:
+            if dead:
+                self.bridge.delete(sorted(dead))
             before_ms = now_ms - self.settings.metadata_grace_ms
             return upkeep.delete_unnamed(
-                reload(table), listed, released, self.bridge, self._committer, self._names, before_ms=before_ms
+                reload(table), listed, released, self.bridge, self.committer, self._names, before_ms=before_ms
             )
 
         return await self.run(stream.name, delete)
@@ -176,7 +181,7 @@ class IcebergTables(Tables):
     async def delete_before(self, stream: Stream, timestamp_ms: int) -> int:
         def delete() -> int:
             table = self.lookup().find(stream)
-            return 0 if table is None else upkeep.delete_before(table, self._committer, timestamp_ms)
+            return 0 if table is None else upkeep.delete_before(table, self.committer, timestamp_ms)
 
         return await self.run(stream.name, delete)
 

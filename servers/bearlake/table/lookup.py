@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table
 from sqlalchemy.exc import IntegrityError
 
@@ -22,7 +21,8 @@ from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.creation import Creation, CreationLost
 from bearlake.table.io import Locations, Outside
-from bearlake.table.naming import is_own_folder, location_key, table_identifiers
+from bearlake.table.layouts import bucket_count, layout_of
+from bearlake.table.naming import CURRENT_PROPERTY, is_current, is_own_folder, location_key, table_identifiers
 from bearlake.table.settings import TableSettings
 
 _CREATE_TRIES = 10
@@ -131,7 +131,7 @@ class Lookup:
         key = self.locations.key_or_none(table.metadata.location)
         if key is None or not is_own_folder(key, stream):
             raise Conflict(f"table {'.'.join(table.name())} does not lie in the folder of its stream {stream.name}")
-        _check_columns(table)
+        _check_columns(table, is_current=is_current(stream))
 
     def _load(self, identifier: tuple[str, str]) -> Table | None:
         try:
@@ -164,17 +164,18 @@ class Lookup:
         if name is None:
             raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} do not belong to this stream")
         location = self.locations.location(location_key(stream))
-        properties = schema.table_properties(self.settings, str(stream.id))
+        layout = layout_of(stream)
+        properties = schema.table_properties(self.settings, str(stream.id), stream.configs.get(CURRENT_PROPERTY))
         if isinstance(self.catalog, ConditionalCatalog) and permit is not None:
             creation = Creation(stream_id=stream.id, permit=permit, folder=location_key(stream))
-            self.catalog.create_permitted(name, location, properties, creation)
+            self.catalog.create_permitted(name, location, properties, creation, layout)
             return
         self.catalog.create_table(
             name,
             schema.iceberg_schema(),
             location=location,
-            partition_spec=UNPARTITIONED_PARTITION_SPEC,
-            sort_order=schema.iceberg_sort_order(),
+            partition_spec=layout.partition_spec,
+            sort_order=layout.sort_order,
             properties=properties,
         )
 
@@ -183,12 +184,16 @@ def _is_owned(table: Table, stream: Stream) -> bool:
     return table.metadata.properties.get(STREAM_ID_PROPERTY) == str(stream.id)
 
 
-def _check_columns(table: Table) -> None:
-    """Require our columns under our field ids; renamed and additional columns are fine."""
+def _check_columns(table: Table, *, is_current: bool) -> None:
+    """Require our columns under our field ids; renamed and additional columns are fine. Current tables have no `_batch`."""
     found = table.schema()
-    if table.metadata.spec().fields:
+    if is_current and not bucket_count(table):
+        raise Conflict(f"table {'.'.join(table.name())} is not partitioned by buckets of keys")
+    if not is_current and table.metadata.spec().fields:
         raise Conflict(f"table {'.'.join(table.name())} is partitioned; expected an unpartitioned table")
     for ours in schema.iceberg_schema().fields:
+        if is_current and ours.name == schema.BATCH:
+            continue
         try:
             theirs = found.find_field(ours.field_id)
         except ValueError:

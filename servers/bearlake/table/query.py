@@ -51,6 +51,7 @@ from bearlake.table.column_iceberg import new_schema, staged_schema
 from bearlake.table.dataset import open_dataset
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import StoreBridge
+from bearlake.table.naming import is_current
 from bearlake.table.settings import TableSettings
 
 _TYPES: dict[type[IcebergType], str] = {
@@ -129,7 +130,9 @@ async def query(
     live: Callable[[Stream], Awaitable[LiveTable]] | None = None,
     progress: QueryProgress | None = None,
 ) -> QueryResult:
-    """Run one statement over the tables of `streams`. A table is named like its stream (quoted if the name has dots).
+    """Run one statement over the tables of `streams`, among them streams derived for current tables (`naming.current_stream`).
+
+    A table is named like its stream (quoted if the name has dots).
 
     A stream whose table does not exist yet, but `will_have_table`, is an empty table. `live` adds to a table what compaction has not
     reached yet (None: nothing is added). `progress` says how far the statement is.
@@ -144,7 +147,11 @@ async def query(
     mentioned = _mentioned(streams, await tables.run("query", lambda: _tables_of(connection, sql)))
     found: dict[int, LiveTable] = {}
     if live is not None:
-        found = {stream.number: await live(stream) for stream in mentioned if will_have_table(stream)}
+        found = {
+            stream.number: await live(stream)
+            for stream in mentioned
+            if will_have_table(stream) and not is_current(stream)
+        }
     if progress is not None:
         progress.follow(connection)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
+from bearlake.table.naming import CURRENT_PROPERTY
 from bearlake.table.settings import TableSettings
 
 if TYPE_CHECKING:
@@ -155,8 +156,8 @@ def iceberg_sort_order() -> SortOrder:
     )
 
 
-def table_properties(settings: TableSettings, stream_id: str) -> dict[str, str]:
-    """Return the properties of a new table.
+def table_properties(settings: TableSettings, stream_id: str, current_of: str | None = None) -> dict[str, str]:
+    """Return the properties of a new table. `current_of`: the id of the stream whose current table it is.
 
     `gc.enabled=false` makes other engines refuse to expire snapshots or delete files: the segment index needs the files, and our own
     upkeep does both. Metrics of payload columns stay out of the manifests.
@@ -164,6 +165,7 @@ def table_properties(settings: TableSettings, stream_id: str) -> dict[str, str]:
     return {
         "format-version": "2",
         STREAM_ID_PROPERTY: stream_id,
+        **({} if current_of is None else {CURRENT_PROPERTY: current_of}),
         "gc.enabled": "false",
         "write.metadata.metrics.default": "none",
         **{f"write.metadata.metrics.column.{name}": "full" for name in BOUNDED_COLUMNS},

@@ -22,8 +22,9 @@ from pyiceberg.table.snapshots import Operation
 from bearlake.errors import Unsupported
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_iceberg import stage_columns
-from bearlake.table.commit import FORMAT_VERSION, iceberg_file, last_number, table_name
+from bearlake.table.commit import FORMAT_VERSION, last_number, table_name
 from bearlake.table.io import Locations
+from bearlake.table.manifest_entries import iceberg_file
 from bearlake.table.model import DataFile
 
 TAIL_SUMMARY: Final = "bearlake.tail"

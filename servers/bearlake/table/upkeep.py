@@ -1,4 +1,4 @@
-"""Keeps tables small: snapshot expiry, retention, and deletion of metadata files. Never deletes data files (I7).
+"""Keeps tables small: snapshot expiry, retention, and deletion of metadata files. Never deletes data files of streams (I7).
 
 Upkeep deletes files in the table's `metadata/` folder that neither the table's metadata nor any of its snapshots names. Files that an
 expiry has just released are deleted at once: only a commit based on an older version of the table could still name them, and such a
@@ -14,7 +14,7 @@ All functions block. Source: Apache Iceberg table spec, "Snapshot Retention Poli
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
@@ -88,6 +88,19 @@ def expire(
             transaction._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),), heads)
 
     return committer.repeat(table, stage), released
+
+
+def released_files(table: Table, before: Sequence[Snapshot], names: MetadataNames) -> set[str]:
+    """Return the keys of data files of a current table that an expiry has released. `before`: the snapshots before it.
+
+    They are dead: no commit names a file that the snapshot before it does not name, except files of its own.
+    """
+    kept = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    expired = [snapshot for snapshot in before if snapshot.snapshot_id not in kept]
+    if not expired:
+        return set()
+    found = {key for keys in names.files(table, expired) for key in keys}
+    return found - {key for keys in names.files(table, table.metadata.snapshots) for key in keys}
 
 
 def table_of(transaction: Attempt) -> Table:

@@ -74,7 +74,7 @@ class DataFileWriter:
         self._schema = ARROW_SCHEMA if self._typed is None else self._typed.schema
         dictionaries = [*_DICTIONARY_COLUMNS, *dictionary_paths(self._schema)]
         deltas = [*_DELTA_COLUMNS, *delta_paths(self._schema)]
-        self._sink = _Parts()
+        self._sink = Parts()
         self._output = pa.PythonFile(self._sink, mode="w")
         self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
@@ -163,7 +163,7 @@ def record_batch(columns: kernel.Columns) -> pa.RecordBatch:
 
 
 def data_file(key: str, size: int, footer: pq.FileMetaData, columns: pa.Schema = ARROW_SCHEMA) -> DataFile:
-    """Build a file's manifest entry from its footer. Only columns with statistics have bounds."""
+    """Build a file's manifest entry from its footer. Only columns with statistics have bounds, and only if there are rows."""
     field_ids = [leaf.field_id for leaf in leaves(columns)]
     column_sizes: dict[int, int] = {}
     value_counts: dict[int, int] = {}
@@ -185,17 +185,18 @@ def data_file(key: str, size: int, footer: pq.FileMetaData, columns: pa.Schema =
             nulls[field] = 0  # the column is required
             low, high = bounds.get(field, (statistics.min_raw, statistics.max_raw))
             bounds[field] = min(low, statistics.min_raw), max(high, statistics.max_raw)
+    known = {name: form for name, form in _BOUND_FORMATS.items() if FIELD_IDS[name] in bounds}
     return DataFile(
         key=key,
         size=size,
         row_count=footer.num_rows,
-        max_timestamp_ms=bounds[FIELD_IDS[TIMESTAMP]][1] // _MICROSECONDS,
+        max_timestamp_ms=bounds.get(FIELD_IDS[TIMESTAMP], (0, 0))[1] // _MICROSECONDS,
         split_offsets=split_offsets,
         column_sizes=column_sizes,
         value_counts=value_counts,
         null_value_counts=nulls,
-        lower_bounds={FIELD_IDS[name]: form.pack(bounds[FIELD_IDS[name]][0]) for name, form in _BOUND_FORMATS.items()},
-        upper_bounds={FIELD_IDS[name]: form.pack(bounds[FIELD_IDS[name]][1]) for name, form in _BOUND_FORMATS.items()},
+        lower_bounds={FIELD_IDS[name]: form.pack(bounds[FIELD_IDS[name]][0]) for name, form in known.items()},
+        upper_bounds={FIELD_IDS[name]: form.pack(bounds[FIELD_IDS[name]][1]) for name, form in known.items()},
     )
 
 
@@ -221,7 +222,7 @@ def _binary(
     return pa.Array.from_buffers(arrow_type, count, [bitmap, pa.py_buffer(offsets), pa.py_buffer(content)])
 
 
-class _Parts:
+class Parts:
     """A write-only file, written from front to back."""
 
     def __init__(self) -> None:
@@ -230,24 +231,30 @@ class _Parts:
         self.closed = False
 
     def write(self, content: bytes) -> int:
+        """Append."""
         self.parts.append(content)
         self.size += len(content)
         return len(content)
 
     def tell(self) -> int:
+        """Return the size so far."""
         return self.size
 
     def flush(self) -> None:
         """Do nothing; nothing is buffered."""
 
     def close(self) -> None:
+        """Take no more."""
         self.closed = True
 
     def readable(self) -> bool:
+        """Return False."""
         return False
 
     def seekable(self) -> bool:
+        """Return False."""
         return False
 
     def writable(self) -> bool:
+        """Return True."""
         return True

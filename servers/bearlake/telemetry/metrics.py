@@ -295,6 +295,14 @@ COMPACTION_SECONDS = latencies(
 COMPACTION_FRESHNESS_SECONDS = latency(
     "bearlake_compaction_freshness_seconds", "Time from the oldest commit of a task to the table commit."
 )
+CURRENT_SECONDS = latency(
+    "bearlake_compaction_current_seconds", "Duration of a round of a current table, to its commit."
+)
+CURRENT_BYTES = counters(
+    "bearlake_compaction_current_bytes_total",
+    "Bytes of data files that rounds of current tables read and wrote.",
+    "kind",
+)
 COMPACTION_READ_BYTES = counters("bearlake_compaction_read_bytes_total", "Bytes of batches compacted.", "stream")
 COMPACTION_RECORD_BYTES = counters(
     "bearlake_compaction_record_bytes_total", "Uncompressed bytes of records compacted.", "stream"

@@ -28,6 +28,7 @@ from bearlake.metadata.store_copy import OBJECTS
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
 from bearlake.settings.document import Settings
+from bearlake.streams.current_rules import current_stream
 from bearlake.table import backup as table_backup
 from bearlake.table.backup import TableCopy
 from bearlake.table.iceberg import IcebergTables, open_tables
@@ -149,6 +150,7 @@ async def _put_tables_back(
         nonlocal changed_count, done_count
         async with turns:
             changed_count += await table_backup.put_back(tables, stream, copies[stream.id.hex])
+            await tables.drop(current_stream(stream))  # made anew: it may have records that the restored log has not
             done_count += 1
             on_progress(Progressed(step="tables", count=done_count))
 

@@ -7,14 +7,20 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
+from bearlake.table.naming import CURRENT_PROPERTY
 from bearlake.table.warehouse.model import SNAPSHOTS_REFS, Answer, Owner
 
 
 def owner_of(metadata: TableMetadata) -> Owner:
     """Return the owner of a table with this metadata."""
-    text = metadata.properties.get(STREAM_ID_PROPERTY)
-    stream_id = None if text is None else UUID(text)
-    return Owner(stream_id=stream_id, table_uuid=metadata.table_uuid, last_column_id=metadata.last_column_id)
+    current_of = metadata.properties.get(CURRENT_PROPERTY)
+    text = metadata.properties.get(STREAM_ID_PROPERTY) if current_of is None else current_of
+    return Owner(
+        stream_id=None if text is None else UUID(text),
+        table_uuid=metadata.table_uuid,
+        last_column_id=metadata.last_column_id,
+        is_current=current_of is not None,
+    )
 
 
 def answer_of(table: Table, snapshots: str = "") -> Answer:

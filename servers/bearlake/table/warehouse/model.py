@@ -14,6 +14,8 @@ SNAPSHOTS_REFS = "refs"
 """Which snapshots an answer has: all, or those of branches and tags."""
 
 
+READ_ONLY = "this is the current table of a stream: it can only be read. Produce records, or tombstones, to the stream"
+
 FIELD_ID_MAX = 2_147_483_447
 """Larger field ids are Iceberg's own. Source: Iceberg table spec, "Reserved Field IDs"."""
 NEW_FIELD_COUNT_MAX = 10_000
@@ -61,12 +63,16 @@ def absent(name: Name) -> Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """What decides who may use a table: the stream in its properties, None if it is no stream's table; its UUID."""
+    """What decides who may use a table: the stream in its properties, None if it is no stream's table; its UUID.
+
+    `is_current`: it is the stream's current table, which only Bearlake writes.
+    """
 
     stream_id: UUID | None
     table_uuid: UUID
     last_column_id: int = field(default=0, compare=False)
     """The newest field id that the table had given when it was loaded."""
+    is_current: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,11 +35,13 @@ from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import Locations, StoreFileIO
 from bearlake.table.metadata_text import read_metadata
+from bearlake.table.naming import CURRENT_PROPERTY
 from bearlake.table.warehouse import guard
 from bearlake.table.warehouse.answers import answer_of, body_of, owner_of
 from bearlake.table.warehouse.errors import in_words_of_the_specification
 from bearlake.table.warehouse.footers import Footers
 from bearlake.table.warehouse.model import (
+    READ_ONLY,
     Answer,
     Body,
     Listed,
@@ -226,6 +228,8 @@ class Warehouse:
                 check(None if before is None else owner_of(before))
                 if before is None:
                     raise CommitFailedException("the table was dropped")
+                if CURRENT_PROPERTY in before.properties:
+                    raise forbidden(READ_ONLY)
                 is_stream = STREAM_ID_PROPERTY in before.properties
                 if is_stream:
                     guard.check_stream_properties(asked.updates)

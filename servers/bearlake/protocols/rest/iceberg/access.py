@@ -60,8 +60,8 @@ class TableAccess:
         return ".".join(name)
 
     def stream(self, owner: Owner) -> Stream | None:
-        """Return the stream of a table, after `subject`; None if there is none, or none any more."""
-        view = None if owner.stream_id is None else self._streams.peek_id(owner.stream_id.bytes)
+        """Return the stream whose own table it is, after `subject`; None if there is none, or none any more."""
+        view = None if owner.stream_id is None or owner.is_current else self._streams.peek_id(owner.stream_id.bytes)
         return None if view is None else view.stream
 
     async def planned(self) -> Planned:

@@ -8,6 +8,7 @@ from typing import Final
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import Catalog
+from bearlake.streams.current_rules import current_stream
 from bearlake.streams.turns import in_turns
 from bearlake.table.naming import table_identifiers
 from bearlake.table.warehouse.model import Name
@@ -19,7 +20,7 @@ AT_ONCE: Final = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """Tables of streams. `by_name`: the streams that should have a table. `by_suffix`: names of all streams, by the first 8 digits of their
-    ids."""
+    ids, and of those derived for their current tables."""
 
     by_name: Mapping[Name, Stream]
     by_suffix: Mapping[str, Sequence[str]]
@@ -48,7 +49,8 @@ class PlannedTables:
         by_suffix: dict[str, list[str]] = {}
         async for part in in_turns(list(self._streams.views()), AT_ONCE):
             for view in part:
-                by_suffix.setdefault(view.stream.id.hex[:8], []).append(view.stream.name)
+                for id_ in (view.stream.id, current_stream(view.stream).id):
+                    by_suffix.setdefault(id_.hex[:8], []).append(view.stream.name)
                 if stream_configs.table_rules(view.name, view.stream.configs).is_enabled:
                     namespace, name = table_identifiers(view.stream)[0]
                     by_name[(*namespace.split("."), name)] = view.stream

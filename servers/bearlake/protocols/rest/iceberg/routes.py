@@ -32,6 +32,7 @@ from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import ANY
 from bearlake.streams.principal import Operation
 from bearlake.table.warehouse.model import (
+    READ_ONLY,
     SNAPSHOTS_ALL,
     SNAPSHOTS_REFS,
     Body,
@@ -196,6 +197,8 @@ class CatalogRoutes:
         owner = await (await self._tables()).owner(name)
         if owner is not None:
             await self._require(request, name, owner, *operations_of(updates))
+            if owner.is_current:
+                raise forbidden(READ_ONLY)
             if (number := self._access.stream_number(owner)) is not None:
                 await self._columns.take(number, new_ids(updates, owner.last_column_id))
         elif {"type": "assert-create"} in requirements:
@@ -209,7 +212,10 @@ class CatalogRoutes:
         name = name_of(request)
         owner = await self._owned(request, name, Operation.DELETE)
         if self._access.is_stream(owner):
-            raise forbidden("this is the table of a stream: delete the stream, or set its config table.enable to false")
+            raise forbidden(
+                "this is the table of a stream: delete the stream, or set its config table.enable to false (a current table:"
+                " table.current to off)"
+            )
         await (await self._tables()).drop(name, unchanged(owner))
         return web.Response(status=204)
 

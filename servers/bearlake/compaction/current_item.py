@@ -1,0 +1,271 @@
+"""Work items of current tables: each brings some buckets up to the stream's table (`table/current_state.py` has the rule).
+
+    places of the round's records (keys, offsets, timestamps)  →  rows of the newest ones  →  bucket by bucket: the rows so far without
+    those that are superseded, then the new ones, in new files
+
+A bucket of which no record is newer keeps its files. Rows so far pass by row group, so a bucket may have any size. Memory: the newest
+records of the round in the item's buckets, two row groups and a file. The round bounds the records (`compaction.current.round_bytes_max`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from bearlake.compaction.concurrency import run_all
+from bearlake.compaction.model import CurrentWork, ItemResult, WorkItem, WrittenFile
+from bearlake.compaction.output import Upload
+from bearlake.compaction.workbench import Workbench
+from bearlake.errors import Corrupt, OutOfRange
+from bearlake.metadata.compaction import SwapObject
+from bearlake.metadata.model import ObjectKind, ObjectRef
+from bearlake.objects import ByteRange, ObjectStore
+from bearlake.table import current_rows, current_state
+from bearlake.table.current_bucket import BucketChange, NewRecords, Span
+from bearlake.table.current_rows import RowFile
+from bearlake.table.current_state import Places
+from bearlake.table.current_writer import CurrentFileWriter
+from bearlake.table.sparse import SparseFile
+from bearlake.table.writer import Rows
+
+T = TypeVar("T")
+
+_ATTEMPT_BITS = 32
+_TAIL_BYTES = 64 * 1024
+_END_BYTES = 8
+_MAGIC = b"PAR1"
+_PLACES_AT_ONCE_ROWS = 1_000_000
+
+
+class _Group(NamedTuple):
+    """A row group of a data file."""
+
+    object: ObjectRef
+    footer: RowFile
+    number: int
+
+
+async def update(item: WorkItem, work: CurrentWork, store: ObjectStore, workbench: Workbench) -> ItemResult:
+    """Update the item's buckets, with the contract of `compaction.task.run`."""
+    reader = _Reader(store, workbench)
+    span = Span(starts=work.starts, ends=work.ends)
+    records = NewRecords(span, work.bucket_count, list(work.buckets), work.columns)
+    groups = [
+        group
+        for group in await reader.groups(item.inputs)
+        if group.footer.may_have(group.number, work.starts, work.ends)
+    ]
+    wanted = await _see(records, groups, reader, workbench)
+    for group in wanted:
+        rows = await reader.rows(group, work)
+        await workbench.compute(partial(records.take, [rows]))
+    await workbench.compute(records.ready)
+    updater = _Updater(item, work, records, reader, store, workbench)
+    for bucket in sorted(work.buckets):
+        await updater.update(bucket)
+    return updater.result(read_bytes=sum(reference.size for reference in item.inputs))
+
+
+async def _see(records: NewRecords, groups: Sequence[_Group], reader: "_Reader", workbench: Workbench) -> list[_Group]:
+    """Let the records see the row groups; return those with records of the item's buckets."""
+    wanted: list[_Group] = []
+    for chunk in _chunks(groups):
+        tables = [await reader.places(group) for group in chunk]
+        found = await workbench.compute(partial(records.see, tables))
+        wanted += [group for group, has_some in zip(chunk, found, strict=True) if has_some]
+    return wanted
+
+
+def _chunks(groups: Sequence[_Group]) -> Iterator[list[_Group]]:
+    """Split the row groups into runs of about a million rows."""
+    chunk: list[_Group] = []
+    count = 0
+    for group in groups:
+        chunk.append(group)
+        count += group.footer.metadata.row_group(group.number).num_rows
+        if count >= _PLACES_AT_ONCE_ROWS:
+            yield chunk
+            chunk, count = [], 0
+    if chunk:
+        yield chunk
+
+
+class _Reader:
+    """Reads data files."""
+
+    def __init__(self, store: ObjectStore, workbench: Workbench) -> None:
+        self._store = store
+        self._workbench = workbench
+
+    async def groups(self, references: Sequence[ObjectRef]) -> list[_Group]:
+        """Return the row groups of the files."""
+        found = []
+        at_once = self._workbench.limits.read_concurrent_count
+        for start in range(0, len(references), at_once):
+            batch = references[start : start + at_once]
+            footers = await run_all([self.footer(reference) for reference in batch])
+            for reference, footer in zip(batch, footers, strict=True):
+                found += [_Group(reference, footer, at) for at in range(footer.metadata.num_row_groups)]
+        return found
+
+    async def footer(self, reference: ObjectRef) -> RowFile:
+        """Read a file's footer. Raises `Corrupt`, `NotFound`, `Unavailable`."""
+        start = max(0, reference.size - _TAIL_BYTES)
+        (tail,) = await self._read(reference, [ByteRange(start, reference.size)])
+        if len(tail) < _END_BYTES or tail[-len(_MAGIC) :] != _MAGIC:
+            raise Corrupt(f"data file {reference.key}: it does not end like a Parquet file")
+        length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
+        if length > reference.size:
+            raise Corrupt(f"data file {reference.key}: its footer is longer than the file")
+        if length > len(tail):
+            (tail,) = await self._read(reference, [ByteRange(reference.size - length, reference.size)])
+        return await self._decoded(reference, partial(current_rows.parse_file, tail))
+
+    async def places(self, group: _Group) -> Places:
+        """Read the keys and places of a row group."""
+        file = await self._load(group, group.footer.place_ranges(group.number))
+        return await self._decoded(group.object, partial(current_rows.read_places, file, group.footer, group.number))
+
+    async def rows(self, group: _Group, work: CurrentWork) -> Rows:
+        """Read the rows of a row group of the stream's table."""
+        file = await self._load(group, [group.footer.row_range(group.number)])
+        read = partial(current_rows.read_rows, file, group.footer, group.number, work.columns)
+        return await self._decoded(group.object, read)
+
+    async def current(self, group: _Group, work: CurrentWork) -> Rows:
+        """Read the rows of a row group of the current table."""
+        file = await self._load(group, [group.footer.row_range(group.number)])
+        read = partial(current_rows.read_current, file, group.footer, group.number, work.columns)
+        return await self._decoded(group.object, read)
+
+    async def _load(self, group: _Group, ranges: Sequence[ByteRange]) -> SparseFile:
+        return SparseFile(group.object.size, ranges, await self._read(group.object, ranges))
+
+    async def _read(self, reference: ObjectRef, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+        try:
+            return await self._store.read(reference.key, ranges)
+        except OutOfRange as error:
+            raise Corrupt(f"data file {reference.key} is shorter than its committed size") from error
+
+    async def _decoded(self, reference: ObjectRef, step: Callable[[], T]) -> T:
+        try:
+            return await self._workbench.compute(step)
+        except Corrupt as error:
+            raise Corrupt(f"{reference.key}: {error}") from error
+
+
+class _Updater:
+    """Updates buckets, one after the other."""
+
+    def __init__(
+        self,
+        item: WorkItem,
+        work: CurrentWork,
+        records: NewRecords,
+        reader: _Reader,
+        store: ObjectStore,
+        workbench: Workbench,
+    ) -> None:
+        self._item = item
+        self._work = work
+        self._records = records
+        self._reader = reader
+        self._store = store
+        self._workbench = workbench
+        self._attempt = f"{workbench.random_bits(_ATTEMPT_BITS):08x}"
+        self._files: list[WrittenFile] = []
+        self._buckets: list[int] = []
+        self._unchanged: list[str] = []
+        self._row_count = self._dropped_count = self._read_bytes = self._written_bytes = 0
+        self._newest_us = max(work.newest_us, records.newest_us)
+        self._writer: CurrentFileWriter | None = None
+
+    async def update(self, bucket: int) -> None:
+        """Update a bucket."""
+        files = self._work.buckets[bucket]
+        places = await self._workbench.compute(partial(self._records.of_bucket, bucket))
+        groups: list[_Group] = []
+        change: BucketChange | None = None
+        if places.num_rows:
+            change, groups = await self._change(bucket, places, files)
+        if change is None:
+            self._unchanged += [reference.key for reference in files]
+            return
+        self._read_bytes += sum(reference.size for reference in files)
+        for group in groups:
+            rows = await self._reader.current(group, self._work)
+            kept = await self._workbench.compute(partial(change.kept, rows))
+            self._dropped_count += rows.num_rows - kept.num_rows
+            await self._write(bucket, kept)
+        await self._write(bucket, change.rows)
+        if self._writer is None and change.remembered.num_rows:
+            self._writer = self._opened(bucket)
+        if self._writer is not None:
+            await self._finish(bucket, change)
+
+    async def _change(
+        self, bucket: int, places: Places, files: Sequence[ObjectRef]
+    ) -> tuple[BucketChange | None, list[_Group]]:
+        footers = [await self._reader.footer(reference) for reference in files]
+        groups = [
+            _Group(reference, footer, at)
+            for reference, footer in zip(files, footers, strict=True)
+            for at in range(footer.metadata.num_row_groups)
+        ]
+        known = [current_state.no_places()]
+        for group in groups:
+            table = await self._reader.places(group)
+            known.append(await self._workbench.compute(partial(current_state.of_keys_of, table, places)))
+        texts = [footer.text(current_state.FOOTER_NAME) for footer in footers]
+        change = partial(
+            self._records.change,
+            bucket,
+            current_state.joined(known),
+            current_state.joined([current_state.decode_remembered(text) for text in (None, *texts)]),
+            remember_us=self._work.remember_us,
+            newest_us=self._newest_us,
+        )
+        return await self._workbench.compute(change), groups
+
+    async def _write(self, bucket: int, rows: Rows) -> None:
+        """Write rows in row groups of about `row_group_bytes`; a file ends at `file_bytes_max`."""
+        if rows.num_rows == 0:
+            return
+        count = max(1, rows.num_rows * self._item.row_group_bytes // max(1, rows.nbytes))
+        for start in range(0, rows.num_rows, count):
+            writer = self._writer = self._writer or self._opened(bucket)
+            await self._workbench.compute(partial(writer.write, rows.slice(start, count)))
+            if writer.size_bytes >= self._item.file_bytes_max:
+                await self._finish(bucket, None)
+        self._row_count += rows.num_rows
+
+    def _opened(self, bucket: int) -> CurrentFileWriter:
+        key = f"{self._item.output_prefix}-{self._attempt}-{bucket:04x}-{len(self._files):04x}.parquet"
+        return CurrentFileWriter(key, self._work.columns)
+
+    async def _finish(self, bucket: int, change: BucketChange | None) -> None:
+        writer, self._writer = self._writer, None
+        assert writer is not None
+        finished = await self._workbench.compute(partial(writer.finish, {} if change is None else change.footer()))
+        file = finished.file
+        swap = SwapObject(object=ObjectRef(file.key, file.size, ObjectKind.PARQUET), slices=())
+        upload = Upload(file.key, finished.parts)
+        await self._store.put(*upload)
+        self._files.append(WrittenFile(file=file, swap=swap))
+        self._buckets.append(bucket)
+        self._written_bytes += file.size
+
+    def result(self, *, read_bytes: int) -> ItemResult:
+        """Return the result; `read_bytes`: of the item's inputs."""
+        return ItemResult(
+            files=self._files,
+            kept_objects=(),
+            row_count=self._row_count,
+            read_bytes=read_bytes + self._read_bytes,
+            record_bytes=0,
+            written_bytes=self._written_bytes,
+            kept_counts={},
+            unchanged=sorted(self._unchanged),
+            dropped_count=self._dropped_count,
+            buckets=self._buckets,
+            newest_us=self._newest_us,
+        )

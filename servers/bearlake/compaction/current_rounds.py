@@ -1,0 +1,101 @@
+"""Plans one round of a current table: up to which offsets, from which files, in which work items. Pure.
+
+A round takes at most `round_bytes_max` of data files. If there is more, it ends at the same share of each partition's offsets, so that the
+next round goes on from there. What the round says is exact in any case: the newest records below its ends.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bearlake.compaction.model import CurrentWork, WorkItem
+from bearlake.compaction.quarantine import KEPT_PREFIX
+from bearlake.compaction.settings import CompactionSettings
+from bearlake.metadata.compaction import TaskKind
+from bearlake.metadata.model import ObjectKind, ObjectRef, Stream
+from bearlake.streams.current_rules import CurrentRules
+from bearlake.table.current_columns import CurrentColumns
+from bearlake.table.current_model import OWN_FILE, CurrentView, SourceFile
+
+_MICROSECONDS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """A round: where the table is afterwards (`ends`), the files to read, and whether it reaches the stream's table."""
+
+    ends: Mapping[int, int]
+    sources: Sequence[SourceFile]
+    is_whole: bool
+
+
+def plan_round(view: CurrentView, bytes_max: int) -> Round:
+    """Return the next round of a table that is behind."""
+    spans = {index: (view.starts.get(index, 0), end) for index, end in view.ends.items()}
+    sources = _between(view.sources, spans)
+    size = sum(source.size for source in sources)
+    if size <= bytes_max:
+        return Round(ends={**view.starts, **view.ends}, sources=sources, is_whole=True)
+    first = min(source.offset_min for source in sources)
+    cut = {}
+    for index, (start, end) in spans.items():
+        low = min(max(start, first), end)
+        cut[index] = max(start, low + -(-(end - low) * bytes_max // size))
+    sources = _between(sources, {index: (start, cut[index]) for index, (start, _) in spans.items()})
+    is_whole = all(cut[index] >= end for index, (_, end) in spans.items())
+    return Round(ends={**view.starts, **cut}, sources=sources, is_whole=is_whole)
+
+
+def _between(sources: Sequence[SourceFile], spans: Mapping[int, tuple[int, int]]) -> list[SourceFile]:
+    """Return the files that may have rows of a partition with offsets from the start of its span up to its end."""
+    due = [(index, start, end) for index, (start, end) in spans.items() if start < end]
+    return [
+        source
+        for source in sources
+        if any(
+            source.partition_min <= index <= source.partition_max
+            and source.offset_min < end
+            and source.offset_max >= start
+            for index, start, end in due
+        )
+    ]
+
+
+def items_of(
+    stream: Stream,
+    view: CurrentView,
+    found: Round,
+    rules: CurrentRules,
+    columns: CurrentColumns,
+    settings: CompactionSettings,
+    round_id: str,
+) -> list[WorkItem]:
+    """Return the round's work items; buckets are dealt out in turn."""
+    files: dict[int, list[ObjectRef]] = {bucket: [] for bucket in range(rules.bucket_count)}
+    for file in view.files:
+        files[file.bucket].append(ObjectRef(file.key, file.size, ObjectKind.PARQUET))
+    size = sum(source.size for source in found.sources) + sum(file.size for file in view.files)
+    wanted = -(-size // settings.current.item_bytes_max)
+    count = max(1, min(wanted, settings.current.item_count_max, rules.bucket_count))
+    inputs = [ObjectRef(source.key, source.size, ObjectKind.PARQUET) for source in found.sources]
+    return [
+        WorkItem(
+            kind=TaskKind.MERGE,
+            stream_id=stream.id,
+            output_prefix=f"{view.location_key}{OWN_FILE}{round_id}-{number:04x}",
+            kept_prefix=KEPT_PREFIX,
+            slices=(),
+            inputs=inputs,
+            file_bytes_max=settings.merge.file_bytes,
+            row_group_bytes=settings.worker.row_group_bytes,
+            current=CurrentWork(
+                starts=view.starts,
+                ends=found.ends,
+                bucket_count=rules.bucket_count,
+                buckets={bucket: files[bucket] for bucket in range(number, rules.bucket_count, count)},
+                columns=columns,
+                newest_us=0 if view.state is None else view.state.newest_us,
+                remember_us=rules.remember_ms * _MICROSECONDS,
+            ),
+        )
+        for number in range(count)
+    ]

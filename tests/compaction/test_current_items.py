@@ -1,0 +1,250 @@
+"""Random rounds of a current table, against a model row by row: any records, any cuts, any number of items, keys in several partitions."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bearlake.compaction.current_rounds import Round, items_of, plan_round
+from bearlake.compaction.encoding import decode_item, decode_item_result, encode_item, encode_item_result
+from bearlake.compaction.settings import CompactionSettings, CurrentSettings, MergeSettings, WorkerSettings
+from bearlake.compaction.task import run
+from bearlake.compaction.workbench import Workbench
+from bearlake.objects.memory import MemoryObjectStore
+from bearlake.streams.current_rules import CurrentRules, Envelope
+from bearlake.table.current_columns import CurrentColumns
+from bearlake.table.current_model import CurrentFile, CurrentState, CurrentView, SourceFile
+from bearlake.table.schema import ARROW_SCHEMA
+from fixtures.current_lake import Key, Row, newest_of
+from fixtures.tables import a_stream
+
+EPOCH = datetime(2026, 11, 1, tzinfo=UTC)
+KEYS = [b"", b"\0", b"a", b"aa", b"\xff", b"k0", b"k1", b"k" * 300]
+Sent = tuple[int, bytes | None, bytes | None, int]
+"""Partition index, key, value, timestamp (ms after `EPOCH`)."""
+
+RECORD = st.tuples(
+    st.integers(0, 2),
+    st.sampled_from([None, *KEYS]),
+    st.one_of(st.none(), st.binary(max_size=4)),
+    st.integers(0, 5),
+)
+
+
+@dataclass
+class Table:
+    """A stream's data files, and its current table, without a catalog."""
+
+    bucket_count: int
+    store: MemoryObjectStore = field(default_factory=MemoryObjectStore)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sources: list[SourceFile] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+    files: list[CurrentFile] = field(default_factory=list)
+    current_ends: Mapping[int, int] = field(default_factory=dict)
+    state: CurrentState | None = None
+    round_count: int = 0
+
+    async def add(self, records: Sequence[Sent]) -> None:
+        """Add a data file of the stream."""
+        made = []
+        for index, key, value, at in records:
+            offset = self.ends.get(index, 0)
+            self.ends[index] = offset + 1
+            time = EPOCH + timedelta(milliseconds=at)
+            made.append(
+                {
+                    "_partition_id": index,
+                    "_offset": offset,
+                    "_timestamp": time,
+                    "_key": key,
+                    "_value": value,
+                    "_headers": [],
+                }
+            )
+        made.sort(key=lambda row: (row["_partition_id"], row["_offset"]))
+        self.rows += made
+        sink = pa.BufferOutputStream()
+        table = pa.Table.from_pylist(made, schema=ARROW_SCHEMA)
+        pq.write_table(table, sink, row_group_size=3, store_schema=False)
+        content = sink.getvalue().to_pybytes()
+        key = f"table/s/t/data/{len(self.sources):06d}.parquet"
+        await self.store.put(key, [content])
+        offsets, indices = [row["_offset"] for row in made], [row["_partition_id"] for row in made]
+        self.sources.append(
+            SourceFile(
+                key=key,
+                size=len(content),
+                partition_min=min(indices),
+                partition_max=max(indices),
+                offset_min=min(offsets),
+                offset_max=max(offsets),
+            )
+        )
+
+    def view(self) -> CurrentView:
+        """Both tables as a round sees them."""
+        return CurrentView(
+            location_key="table/s/t_current",
+            snapshot_id=None,
+            starts=self.current_ends,
+            ends=dict(self.ends),
+            sources=self.sources,
+            files=self.files,
+            state=self.state,
+            bucket_count=self.bucket_count,
+            source="",
+            source_snapshot=0,
+            sequence=0,
+        )
+
+    async def update(self, config: CompactionSettings, *, cut: int | None = None) -> None:
+        """Make a round, up to an offset if there is a `cut`."""
+        view = self.view()
+        found = plan_round(view, config.current.round_bytes_max)
+        if cut is not None:
+            ends = {index: max(view.starts.get(index, 0), min(end, cut)) for index, end in view.ends.items()}
+            found = Round(ends=ends, sources=self.sources, is_whole=False)
+        rules = CurrentRules(
+            bucket_count=self.bucket_count,
+            envelope=Envelope.NONE,
+            freshness_ms=0,
+            remember_ms=1_000,
+            loses_tombstones=False,
+        )
+        self.round_count += 1
+        items = items_of(a_stream(), view, found, rules, CurrentColumns(), config, f"{self.round_count:04x}")
+        bench = Workbench(random_bits=random.Random(self.round_count).getrandbits)
+        results = []
+        for item in items:
+            result = await run(decode_item(encode_item(item)), self.store, bench)
+            results.append(decode_item_result(encode_item_result(result)))
+        unchanged = {key for result in results for key in result.unchanged}
+        self.files = [file for file in self.files if file.key in unchanged]
+        for result in results:
+            for written, bucket in zip(result.files, result.buckets, strict=True):
+                self.files.append(CurrentFile(key=written.file.key, size=written.file.size, bucket=bucket))
+        self.current_ends = found.ends
+        self.state = CurrentState(
+            round="",
+            source="",
+            source_snapshot=0,
+            sequence=0,
+            is_whole=found.is_whole,
+            newest_us=max(result.newest_us for result in results),
+            at_ms=0,
+            buckets=self.bucket_count,
+            envelope="none",
+        )
+
+    async def newest(self) -> dict[Key, Row]:
+        """The current table's rows by key."""
+        found: dict[Key, Row] = {}
+        for file in self.files:
+            size = await self.store.size(file.key)
+            (content,) = await self.store.read(file.key, [(0, size)])  # type: ignore[list-item]
+            for row in pq.read_table(pa.BufferReader(content)).to_pylist():
+                assert row["_key"] not in found, "a key has two rows"
+                found[row["_key"]] = (row["_partition_id"], row["_offset"], row["_value"])
+        return found
+
+    def expected(self) -> dict[Key, Row]:
+        """The newest records below the current table's ends."""
+        return newest_of(self.rows, self.current_ends)
+
+
+def config_of(
+    *, item_bytes: int = 1 << 20, round_bytes: int = 1 << 20, file_bytes: int = 1 << 20
+) -> CompactionSettings:
+    """Settings that split the work as a test likes."""
+    return CompactionSettings(
+        current=CurrentSettings(item_bytes_max=item_bytes, round_bytes_max=round_bytes),
+        merge=MergeSettings(file_bytes=file_bytes),
+        worker=WorkerSettings(row_group_bytes=64),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rounds=st.lists(
+        st.tuples(
+            st.lists(st.lists(RECORD, min_size=1, max_size=8), max_size=3), st.one_of(st.none(), st.integers(0, 6))
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    bucket_count=st.sampled_from([1, 2, 5]),
+    item_bytes=st.sampled_from([1, 1 << 20]),
+    file_bytes=st.sampled_from([1, 1 << 20]),
+)
+def test_any_rounds_lead_to_the_newest_record_of_each_key(
+    rounds: list[tuple[list[list[Sent]], int | None]], bucket_count: int, item_bytes: int, file_bytes: int
+) -> None:
+    async def check() -> None:
+        table = Table(bucket_count)
+        for files, cut in rounds:
+            for records in files:
+                await table.add(records)
+            await table.update(config_of(item_bytes=item_bytes, file_bytes=file_bytes), cut=cut)
+            assert await table.newest() == table.expected()
+        await table.update(config_of())
+        assert table.current_ends == table.ends
+        assert await table.newest() == table.expected()
+
+    asyncio.run(check())
+
+
+@settings(max_examples=20, deadline=None)
+@given(files=st.lists(st.lists(RECORD, min_size=1, max_size=10), min_size=1, max_size=6), share=st.integers(1, 4_000))
+def test_rounds_that_take_few_bytes_come_to_the_same_end(files: list[list[Sent]], share: int) -> None:
+    async def check() -> None:
+        table = Table(3)
+        for records in files:
+            await table.add(records)
+        for _ in range(400):
+            await table.update(config_of(round_bytes=share))
+            assert await table.newest() == table.expected()
+            if table.current_ends == table.ends:
+                return
+        raise AssertionError(f"no end: {table.current_ends} of {table.ends}")
+
+    asyncio.run(check())
+
+
+def test_buckets_without_new_records_keep_their_files() -> None:
+    async def check() -> None:
+        table = Table(64)
+        await table.add([(0, b"k%d" % number, b"1", 0) for number in range(200)])
+        await table.update(config_of())
+        before = {file.key for file in table.files}
+        await table.add([(0, b"k7", b"2", 0)])
+        await table.update(config_of())
+
+        assert len(before - {file.key for file in table.files}) == 1
+        assert len(table.files) == len(before)
+        assert (await table.newest())[b"k7"] == (0, 200, b"2")
+
+    asyncio.run(check())
+
+
+def test_a_late_older_record_of_another_partition_neither_wins_nor_revives_a_deleted_key() -> None:
+    async def check() -> None:
+        table = Table(1)
+        await table.add(
+            [(1, b"gone", b"1", 3), (1, b"gone", None, 1), (1, b"here", b"new", 3), (1, b"here", b"newer", 1)]
+        )
+        await table.update(config_of())
+        await table.add([(0, b"gone", b"late", 2), (0, b"here", b"late", 2)])
+        await table.update(config_of())
+
+        assert await table.newest() == {b"here": (1, 3, b"newer")}
+        assert await table.newest() == table.expected()
+
+    asyncio.run(check())
