@@ -20,6 +20,7 @@ from bearlake.objects.open import open_store
 from bearlake.protocols.rest.iceberg.access import TableAccess
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations
 from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
+from bearlake.protocols.rest.iceberg.planned_routes import PlannedRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.server import CatalogServer
 from bearlake.protocols.rest.iceberg.sql import SqlRoutes, SqlRunner
@@ -31,6 +32,7 @@ from bearlake.telemetry.object_calls import ObjectCalls
 
 if TYPE_CHECKING:
     from bearlake.live.catalog import LiveCatalog
+    from bearlake.live.planned import PlannedCatalog
     from bearlake.table.warehouse.service import Warehouse
 
 
@@ -63,9 +65,17 @@ class CatalogRole(Role):
         routes = CatalogRoutes(opening.tables, access, columns, settings.tables.catalog_name, settings.catalog)
         login = parts.http_login(settings.listeners.catalog)
         live = LiveRoutes(opening.tables, opening.views, access)
+        planned = PlannedRoutes(opening.tables, opening.plans, access, settings.catalog)
         sql = SqlRoutes(self._sql_runner, access, settings.catalog.sql, streams.quotas)
         self._server = CatalogServer(
-            routes, settings.catalog, self._listeners, live=live, sql=sql, login=login, quotas=streams.quotas
+            routes,
+            settings.catalog,
+            self._listeners,
+            live=live,
+            planned=planned,
+            sql=sql,
+            login=login,
+            quotas=streams.quotas,
         )
         parts.closing.push_async_callback(self._server.close)
 
@@ -93,6 +103,7 @@ class _Opened(NamedTuple):
 
     warehouse: "Warehouse"
     live: "LiveCatalog"
+    plans: "PlannedCatalog"
 
 
 class _Opening:
@@ -112,6 +123,10 @@ class _Opening:
         """Return the live views. Raises `Unavailable`, as `tables`."""
         return (await self._open()).live
 
+    async def plans(self) -> "PlannedCatalog":
+        """Return the planned scans. Raises `Unavailable`, as `tables`."""
+        return (await self._open()).plans
+
     async def close(self) -> None:
         """Close the tables, if they are open."""
         await self._closing.aclose()
@@ -128,6 +143,7 @@ class _Opening:
         except ImportError as error:
             raise Unavailable("the libraries of tables are not installed: pip install 'bearlake[table]'") from error
         from bearlake.live.catalog import LiveCatalog
+        from bearlake.live.planned import PlannedCatalog
         from bearlake.table.iceberg import open_tables
         from bearlake.table.warehouse.service import Warehouse
 
@@ -145,9 +161,10 @@ class _Opening:
         columns = settings.compaction.columns
         live = LiveCatalog(self._parts.metadata, store, tables, columns, settings.live, SystemClock(), compiler)
         closing.push_async_callback(live.close)
-        return _Opened(Warehouse(tables, settings.catalog.warehouse), live)
+        plans = PlannedCatalog(live, tables, store, settings.live, SystemClock())
+        return _Opened(Warehouse(tables, settings.catalog.warehouse), live, plans)
 
 
 def _load_libraries() -> None:
-    import bearlake.live.catalog
+    import bearlake.live.planned
     import bearlake.table.warehouse.service  # noqa: F401

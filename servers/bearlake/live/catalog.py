@@ -43,6 +43,16 @@ class _Described:
         return known == (number, _location(view), view.pieces) and made_after_ms < self.made_ms <= now_ms
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A view as its readers get it. `view_id` -1: there is no snapshot. `key`: the one of its manifests; `has_tail`: it has such."""
+
+    answer: Answer
+    view_id: int
+    key: str
+    has_tail: bool
+
+
 class LiveCatalog:
     """Views of tables as answers of the catalog. Belongs to one event loop."""
 
@@ -72,7 +82,7 @@ class LiveCatalog:
         writer = PieceWriter(metadata, store, runner, values, settings, self._keys.next, clock.now_ms)
         self._views = Views(metadata, tables, writer, settings, clock.now_ms, self._answer, creates_tables=True)
         self._described: OrderedDict[int, _Described] = OrderedDict()
-        self._answers: OrderedDict[int, Answer] = OrderedDict()
+        self._answers: OrderedDict[int, Loaded] = OrderedDict()
         self._answer_bytes = 0
 
     async def load(self, number: int) -> Answer:
@@ -82,6 +92,10 @@ class LiveCatalog:
             Unsupported: the table has a newer format.
             Refused: a part of the log is damaged. Not a kind for which engines try again.
         """
+        return (await self.loaded(number)).answer
+
+    async def loaded(self, number: int) -> Loaded:
+        """Return the same with what a plan needs. Raises as `load`."""
         try:
             return await self._views.view(number)
         except Damaged as error:
@@ -92,7 +106,7 @@ class LiveCatalog:
         self._views.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _answer(self, view: View) -> Answer:
+    async def _answer(self, view: View) -> Loaded:
         """Return the answer for a view; its readers share it, and its manifests are written once."""
         if view.table is None:
             raise NotFound(f"stream {view.stream.name} has no table")
@@ -108,11 +122,12 @@ class LiveCatalog:
                 key=self._keys.next(),
                 made_ms=now_ms,
             )
-        elif (answer := self._answers.get(number)) is not None:
-            return answer
+        elif (loaded := self._answers.get(number)) is not None:
+            return loaded
         answer = await self._describe(view.stream.name, view.table, tail, known, is_new=is_new)
-        self._remember(number, known, answer)
-        return answer
+        loaded = Loaded(answer=answer, view_id=number_of_view, key=known.key, has_tail=bool(tail.ranges))
+        self._remember(number, known, loaded)
+        return loaded
 
     async def _describe(self, name: str, table: LoadedTable, tail: Tail, known: _Described, *, is_new: bool) -> Answer:
         time_ms = known.made_ms - self._settings.clock_margin_ms
@@ -122,20 +137,20 @@ class LiveCatalog:
         )
         return Answer(body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=known.key)
 
-    def _remember(self, number: int, described: _Described, answer: Answer) -> None:
+    def _remember(self, number: int, described: _Described, loaded: Loaded) -> None:
         self._described[number] = described
         self._described.move_to_end(number)
         while len(self._described) > self._settings.stream_count_max:
             self._forget(self._described.popitem(last=False)[0])
         self._forget(number)
-        self._answers[number] = answer
-        self._answer_bytes += len(answer.body)
+        self._answers[number] = loaded
+        self._answer_bytes += len(loaded.answer.body)
         while self._answer_bytes > self._settings.answer_bytes_max:
             self._forget(next(iter(self._answers)))
 
     def _forget(self, number: int) -> None:
-        if (answer := self._answers.pop(number, None)) is not None:
-            self._answer_bytes -= len(answer.body)
+        if (loaded := self._answers.pop(number, None)) is not None:
+            self._answer_bytes -= len(loaded.answer.body)
 
 
 def _tail(view: View) -> Tail:

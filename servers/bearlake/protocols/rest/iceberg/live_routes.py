@@ -5,7 +5,7 @@ stream's are the same in both warehouses.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from aiohttp import web
 
@@ -22,15 +22,15 @@ from bearlake.protocols.rest.iceberg.answers import (
     parent_of,
     tables_answer,
 )
-from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, live
+from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, within
 from bearlake.protocols.rest.iceberg.tables import LiveTables, Tables
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.turns import in_turns
-from bearlake.table.warehouse.model import SNAPSHOTS_ALL, Name, Namespace, Refused, absent, forbidden
+from bearlake.table.warehouse.model import SNAPSHOTS_ALL, Answer, Listed, Name, Namespace, Refused, absent, forbidden
 
 ADVERTISED = [
-    f"{method} {path.replace('/v1/', '/v1/{prefix}/', 1)}"
+    f"{method} {within('{prefix}', path)}"
     for method, path in (
         ("GET", NAMESPACES),
         ("GET", NAMESPACE),
@@ -46,6 +46,9 @@ ADVERTISED = [
 
 class LiveRoutes:
     """The handlers."""
+
+    warehouse: ClassVar[str] = LIVE
+    """The warehouse, and the prefix of its paths."""
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class LiveRoutes:
             ("POST", TABLE, self.commit),
             ("POST", TABLE + "/metrics", self.metrics),
         ):
-            router.add_route(method, live(path), handler)
+            router.add_route(method, within(self.warehouse, path), handler)
 
     async def namespaces(self, request: web.Request) -> web.Response:
         """List namespaces."""
@@ -97,7 +100,7 @@ class LiveRoutes:
         namespace, who = namespace_of(request), principal_of(request)
         found = dict[Name, None]()
         if await self._is_real(namespace):
-            found.update(dict.fromkeys(await self._access.visible(who, await (await self._tables()).tables(namespace))))
+            found.update(dict.fromkeys(await self._access.visible(who, await self._listed(namespace))))
         else:
             await self._properties(request, namespace)
         async for part in in_turns(list((await self._access.planned()).by_name.items())):
@@ -105,6 +108,9 @@ class LiveRoutes:
                 if name[:-1] == namespace and self._sees(who, stream):
                     found[name] = None
         return await tables_answer(list(found))
+
+    async def _listed(self, namespace: Namespace) -> list[Listed]:
+        return await (await self._tables()).tables(namespace)
 
     async def load(self, request: web.Request) -> web.Response:
         """Get a table with every record that was acknowledged before the request; 304 if the client has this version."""
@@ -115,10 +121,13 @@ class LiveRoutes:
             subject = await self._access.subject(name, answer.owner)  # another table may have the name by now
             self._access.require(principal_of(request), [Operation.READ], subject, name)
             return loaded_answer(request, answer)
-        answer = await (await self._views()).load(stream.number)
+        answer = await self._view(stream)
         if answer.owner.stream_id != stream.id:
             raise absent(name)
         return loaded_answer(request, answer)
+
+    async def _view(self, stream: Stream) -> Answer:
+        return await (await self._views()).load(stream.number)
 
     async def exists(self, request: web.Request) -> web.Response:
         """Check whether a table exists."""
@@ -130,7 +139,7 @@ class LiveRoutes:
         name = name_of(request)
         await self._stream(request, name, Operation.READ)
         raise forbidden(
-            f"{'.'.join(name)} can only be read in the warehouse {LIVE}: write to it in the default warehouse"
+            f"{'.'.join(name)} can only be read in the warehouse {self.warehouse}: write to it in the default warehouse"
         )
 
     async def metrics(self, request: web.Request) -> web.Response:

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from bearlake.protocols.rest import bodies
-from bearlake.protocols.rest.iceberg import live_routes
+from bearlake.protocols.rest.iceberg import live_routes, planned_routes
 from bearlake.protocols.rest.iceberg.access import TableAccess, operations_of, unchanged
 from bearlake.protocols.rest.iceberg.answers import (
     REPORT_BYTES_MAX,
@@ -25,7 +25,7 @@ from bearlake.protocols.rest.iceberg.answers import (
     texts_in,
 )
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations, new_ids
-from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES
+from bearlake.protocols.rest.iceberg.rights import LIVE, PLANNED, NAMESPACE, NAMESPACES, TABLE, TABLES
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.iceberg.tables import Tables
 from bearlake.serving.http.login import principal_of
@@ -108,8 +108,11 @@ class CatalogRoutes:
         asked = request.query.get("warehouse", "")
         if asked == LIVE:
             return json_answer({"defaults": {}, "overrides": {"prefix": LIVE}, "endpoints": live_routes.ADVERTISED})
+        if asked == PLANNED:
+            overrides = {"prefix": PLANNED, "scan-planning-mode": "server"}
+            return json_answer({"defaults": {}, "overrides": overrides, "endpoints": planned_routes.ADVERTISED})
         if asked not in ("", self._warehouse):
-            known = f"{self._warehouse!r} and {LIVE!r}"
+            known = f"{self._warehouse!r}, {LIVE!r} and {PLANNED!r}"
             raise Refused(404, "NotFoundException", f"There is no warehouse {asked[:100]!r}, only {known}")
         return json_answer({"defaults": {}, "overrides": {}, "endpoints": _ADVERTISED})
 
