@@ -11,7 +11,7 @@ from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.workbench import Workbench
 from bearlake.errors import NotFound
-from bearlake.live.pieces import PieceWriter
+from bearlake.live.pieces import PieceWriter, key_in
 from bearlake.live.settings import TAIL_PREFIX, LiveSettings
 from bearlake.live.slices import Damaged
 from bearlake.live.tail import Piece
@@ -79,7 +79,9 @@ class LiveCatalog:
             concurrent_count=settings.build_concurrent_count,
         )
         values = ValueSchemas(metadata, tables, columns, compiler)
-        writer = PieceWriter(metadata, store, runner, values, settings, self._keys.next, clock.now_ms)
+        writer = PieceWriter(
+            metadata, store, runner, values, settings, lambda stream: key_in(stream, self._keys), clock.now_ms
+        )
         self._views = Views(metadata, tables, writer, settings, clock.now_ms, self._answer, creates_tables=True)
         self._described: OrderedDict[int, _Described] = OrderedDict()
         self._answers: OrderedDict[int, Loaded] = OrderedDict()
@@ -119,7 +121,7 @@ class LiveCatalog:
                 view_id=number_of_view,
                 table_location=_location(view),
                 pieces=view.pieces,
-                key=self._keys.next(),
+                key=key_in(view.stream, self._keys),
                 made_ms=now_ms,
             )
         elif (loaded := self._answers.get(number)) is not None:
@@ -135,7 +137,12 @@ class LiveCatalog:
             name,
             lambda: describe(table, tail, self._tables.locations, key=known.key, now_ms=time_ms, is_written=not is_new),
         )
-        return Answer(body=body_of(table.metadata_location, text), owner=owner_of(table.metadata), version=known.key)
+        return Answer(
+            body=body_of(table.metadata_location, text),
+            owner=owner_of(table.metadata),
+            version=known.key,
+            location=table.metadata.location,
+        )
 
     def _remember(self, number: int, described: _Described, loaded: Loaded) -> None:
         self._described[number] = described

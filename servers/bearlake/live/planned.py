@@ -1,7 +1,7 @@
 """The warehouse `planned` of the Iceberg REST catalog: the views of `live`, whose scans the server plans.
 
 A view that was loaded here has one more object: what a plan needs of its metadata, under a key that begins with its hour and its id
-(`tail/<hour>/view-<id>-…`). So every server can plan every view for as long as its files exist, and plans it to the same rows.
+(`tail/<hour>/<stream>/view-<id>-…`). So every server can plan every view for as long as its files exist, and plans it to the same rows.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class PlannedCatalog:
             table = await self._tables.load(stream)
             if table is not None and table.snapshot_by_id(snapshot_id) is not None:
                 return table.metadata
-            key = await self._find(snapshot_id)
+            key = await self._find(stream, snapshot_id)
         if key is not None:
             metadata = await self._tables.run(stream.name, lambda: self._read(key))
             # Nobody plans another stream's view.
@@ -144,11 +144,11 @@ class PlannedCatalog:
         except FileNotFoundError:
             return None
 
-    async def _find(self, view_id: int) -> str | None:
+    async def _find(self, stream: Stream, view_id: int) -> str | None:
         """Look for a view that another server has written; its clock may be an hour off."""
         now_ms = self._clock.now_ms()
         for hour in range(-1, 2 + self._settings.life_ms // _HOUR_MS):
-            prefix = f"{hour_prefix(now_ms - hour * _HOUR_MS, TAIL_PREFIX)}{_view_name(view_id)}-"
+            prefix = f"{hour_prefix(now_ms - hour * _HOUR_MS, TAIL_PREFIX)}{stream.id.hex}/{_view_name(view_id)}-"
             if found := [info.key async for info in self._store.list(prefix)]:
                 return max(found)
         return None
@@ -218,9 +218,9 @@ def _view_name(view_id: int) -> str:
 
 
 def _key_of(loaded: Loaded) -> str:
-    """Return the key of a view's metadata, in the hour of its manifests."""
-    hour, _, name = loaded.key.rpartition("/")
-    return f"{hour}/{_view_name(loaded.view_id)}-{name}.metadata.json"
+    """Return the key of a view's metadata, beside its manifests."""
+    folder, _, name = loaded.key.rpartition("/")
+    return f"{folder}/{_view_name(loaded.view_id)}-{name}.metadata.json"
 
 
 def _completed(inside: bytes) -> bytes:

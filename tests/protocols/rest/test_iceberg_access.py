@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bearlake.protocols.rest.iceberg.rights import (
+    CREDENTIALS,
     NAMESPACE,
     NAMESPACES,
     NEEDED,
@@ -37,7 +38,9 @@ READ_ONLY = {("POST", live(TABLE)), ("POST", planned(TABLE))}
 """Nobody may commit to a live view: `test_iceberg_live.py`."""
 OF_HELD_PLANS = {(method, planned(PLAN_RESULT)) for method in ("GET", "DELETE")}
 """No server holds this scene's plans, because they are short: `test_iceberg_planned.py`."""
-SECURED = [route for route in ROUTES if NEEDED[route] and route not in READ_ONLY | OF_HELD_PLANS]
+OF_KEYS = {("GET", path) for path in (CREDENTIALS, live(CREDENTIALS), planned(CREDENTIALS))}
+"""This server gives no keys: `test_iceberg_vending.py`."""
+SECURED = [route for route in ROUTES if NEEDED[route] and route not in READ_ONLY | OF_HELD_PLANS | OF_KEYS]
 OF_TABLES = [route for route in SECURED if route[1] == TABLE or route[1].endswith("/rename")]
 EMPTY = {"type": "struct", "schema-id": 0, "fields": []}
 NEW = {"name": "new", "schema": EMPTY}

@@ -1,4 +1,4 @@
-"""The warehouse `planned` with PyIceberg as an engine: the server plans the views of `live`, in pages, on any server, for those who may read."""
+"""The warehouse `planned` with PyIceberg as an engine: plans of the views of `live`, in pages, on any server, for those who may read."""
 
 import asyncio
 import json

@@ -1,7 +1,7 @@
 """The part of a scan's filter by which files can be left out.
 
 Engines write values in several ways (bytes as hexadecimal digits or as text, timestamps as text or as numbers). A comparison is used only
-where all of them mean the same; any other one counts as one that every row passes. Engines apply the whole filter to the rows that they read.
+where all of them mean the same; any other one counts as one that every row passes. Engines apply the whole filter to the rows they read.
 
 Source: Apache Iceberg REST specification, `Expression`; Java's `ExpressionParser`; PyIceberg 0.12, `expressions`.
 """

@@ -24,7 +24,7 @@ _OVERHEAD: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A point-in-time scan. `snapshot_id` None: of the newest snapshot. `filter` (Any: JSON) None: of all rows. `page`: the tasks wanted."""
+    """A point-in-time scan. `snapshot_id` None: of the newest snapshot. `filter` (Any: JSON) None: of all rows. `page`: which tasks."""
 
     snapshot_id: int | None = None
     filter: Any = None

@@ -5,7 +5,7 @@ stream's are the same in both warehouses.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from aiohttp import web
 
@@ -22,8 +22,9 @@ from bearlake.protocols.rest.iceberg.answers import (
     parent_of,
     tables_answer,
 )
-from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, within
+from bearlake.protocols.rest.iceberg.rights import CREDENTIALS, LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, within
 from bearlake.protocols.rest.iceberg.tables import LiveTables, Tables
+from bearlake.protocols.rest.iceberg.vending import Vending, asks, credentials_answer, not_offered, vended_answer
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.turns import in_turns
@@ -55,8 +56,10 @@ class LiveRoutes:
         tables: Callable[[], Awaitable[Tables]],
         views: Callable[[], Awaitable[LiveTables]],
         access: TableAccess,
+        vending: Vending | None = None,
     ) -> None:
-        """`tables`, `views`: load and open them once; raise `Unavailable`."""
+        """`tables`, `views`: load and open them once; raise `Unavailable`. `vending`: gives keys for files; None: nobody gets any."""
+        self._vending = vending
         self._tables = tables
         self._views = views
         self._access = access
@@ -71,6 +74,7 @@ class LiveRoutes:
             ("GET", TABLE, self.load),
             ("HEAD", TABLE, self.exists),
             ("POST", TABLE, self.commit),
+            ("GET", CREDENTIALS, self.credentials),
             ("POST", TABLE + "/metrics", self.metrics),
         ):
             router.add_route(method, within(self.warehouse, path), handler)
@@ -124,7 +128,27 @@ class LiveRoutes:
         answer = await self._view(stream)
         if answer.owner.stream_id != stream.id:
             raise absent(name)
+        if self._vending is not None and asks(request):
+            found = await self._credentials(request, answer, stream, self._vending)
+            return vended_answer(answer, found) if found else loaded_answer(request, answer)
         return loaded_answer(request, answer)
+
+    async def credentials(self, request: web.Request) -> web.Response:
+        """Get temporary keys for the files of a table and its tail."""
+        name = name_of(request)
+        stream = await self._stream(request, name, Operation.READ)
+        if self._vending is None:
+            raise not_offered()
+        if stream is None:
+            raise absent(name)
+        found = await self._credentials(request, await self._view(stream), stream, self._vending)
+        return credentials_answer(found)
+
+    async def _credentials(
+        self, request: web.Request, answer: Answer, stream: Stream, vending: Vending
+    ) -> list[dict[str, Any]]:
+        who = principal_of(request)
+        return await vending.credentials(who, answer.location, stream, has_tail=True, may_write=False)
 
     async def _view(self, stream: Stream) -> Answer:
         return await (await self._views()).load(stream.number)

@@ -21,6 +21,7 @@ from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
 from bearlake.protocols.rest.iceberg.rights import PLAN, PLAN_RESULT, PLANNED, TASKS, planned, within
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.iceberg.tables import ScanPlans, Tables
+from bearlake.protocols.rest.iceberg.vending import Vending
 from bearlake.serving.http.models import ANY
 from bearlake.streams.principal import Operation
 from bearlake.table.naming import stream_suffix
@@ -52,9 +53,10 @@ class PlannedRoutes(LiveRoutes):
         plans: Callable[[], Awaitable[ScanPlans]],
         access: TableAccess,
         limits: CatalogSettings,
+        vending: Vending | None = None,
     ) -> None:
-        """`tables`, `plans`: load and open them once; raise `Unavailable`. `limits`: those of bodies."""
-        super().__init__(tables, _no_views, access)
+        """`tables`, `plans`: load and open them once; raise `Unavailable`. `limits`: those of bodies. `vending` as in `LiveRoutes`."""
+        super().__init__(tables, _no_views, access, vending)
         self._plans = plans
         self._limits = limits
 

@@ -17,6 +17,7 @@ PLANNED = "planned"
 PLAN = TABLE + "/plan"
 PLAN_RESULT = PLAN + "/{plan}"
 TASKS = TABLE + "/tasks"
+CREDENTIALS = TABLE + "/credentials"
 
 
 def live(path: str) -> str:
@@ -45,6 +46,7 @@ _READING: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("HEAD", TABLE): DESCRIBE_STREAM,
     ("POST", TABLE): READ_STREAM,
     ("POST", TABLE + "/metrics"): (),
+    ("GET", CREDENTIALS): READ_STREAM,
 }
 
 NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
@@ -63,6 +65,7 @@ NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("POST", TABLE): on(Resource.STREAM, Operation.WRITE, Operation.ALTER),
     ("DELETE", TABLE): DELETE_STREAM,
     ("POST", TABLE + "/metrics"): (),
+    ("GET", CREDENTIALS): READ_STREAM,
     ("POST", "/v1/tables/rename"): on(Resource.STREAM, Operation.ALTER, Operation.CREATE),
     **{(method, live(path)): rights for (method, path), rights in _READING.items()},
     **{(method, planned(path)): rights for (method, path), rights in _READING.items()},

@@ -41,7 +41,8 @@ class CatalogServer:
         login: HttpListenerLogin | None = None,
         quotas: QuotaControl | None = None,
     ) -> None:
-        """`live`: the warehouse of live views; `planned`: the one of planned scans; None: there is none. `sql`: what runs statements; None: nothing
+        """`live`: the warehouse of live views; `planned`: the one of planned scans; None: there is none.
+        `sql`: what runs statements; None: nothing
         does. `login`: how clients log in; None: they need not. `quotas`: how much
         they may use; None: they have no quotas.
 
