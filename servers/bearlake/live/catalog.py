@@ -21,7 +21,7 @@ from bearlake.metadata.model import partition_index
 from bearlake.objects import ObjectStore
 from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table.iceberg import IcebergTables, LoadedTable
-from bearlake.table.synthetic import Tail, describe, view_id
+from bearlake.table.synthetic import ManifestLists, Tail, describe, view_id
 from bearlake.table.warehouse.answers import body_of, owner_of
 from bearlake.table.warehouse.model import Answer, Refused
 from bearlake.wal.keys import KeySource
@@ -86,6 +86,7 @@ class LiveCatalog:
         self._described: OrderedDict[int, _Described] = OrderedDict()
         self._answers: OrderedDict[int, Loaded] = OrderedDict()
         self._answer_bytes = 0
+        self._lists = ManifestLists(settings.manifest_list_count_max)
 
     async def load(self, number: int) -> Answer:
         """Return a view of the stream with this number, with every record that was acknowledged before the call.
@@ -135,7 +136,15 @@ class LiveCatalog:
         time_ms = known.made_ms - self._settings.clock_margin_ms
         text = await self._tables.run(
             name,
-            lambda: describe(table, tail, self._tables.locations, key=known.key, now_ms=time_ms, is_written=not is_new),
+            lambda: describe(
+                table,
+                tail,
+                self._tables.locations,
+                self._lists,
+                key=known.key,
+                now_ms=time_ms,
+                is_written=not is_new,
+            ),
         )
         return Answer(
             body=body_of(table.metadata_location, text),

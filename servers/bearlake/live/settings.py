@@ -75,6 +75,8 @@ class LiveSettings:
     """Streams whose pieces a server remembers. The tail of a forgotten stream is written anew."""
     answer_bytes_max: int = 64 * MIB
     """Bytes of answers that a server remembers. An answer beyond them is composed again for each load, and nothing is written."""
+    manifest_list_count_max: int = 64
+    """Manifest lists of tables that a server remembers, about 1 KiB for each manifest; others are read again for each new view."""
     build_concurrent_count: int = 2
     """Pieces written at once."""
     build_pause_ms: int = 100

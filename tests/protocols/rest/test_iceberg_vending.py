@@ -127,7 +127,9 @@ async def scene(tmp_path: Path, cloud: Cloud) -> AsyncIterator[Scene]:
         secret = await lake.create("secret", table__value__mode="raw")
         for stream in (view, secret):
             await lake.produce(stream, b"0")
+        for stream in (view, secret):
             await lake.compact(stream)
+        for stream in (view, secret):
             await lake.produce(stream, b"1")
         vending = Vending(sts, role, settings, url, stores.clock)
         async with serving(
