@@ -29,6 +29,7 @@ from bearlake.table.warehouse.errors import in_words_of_the_specification
 from bearlake.table.warehouse.model import Answer, Body, Refused, invalid
 from bearlake.table.warehouse.plans import metadata_of_view, plan_pages, read_view
 from bearlake.table.warehouse.scans import Scan, scan_of, scan_of_task
+from bearlake.telemetry import catalog_metrics as metrics
 
 _NO_SNAPSHOT: Final = -1
 _NO_FILES: Final = b'"file-scan-tasks":[]'
@@ -59,6 +60,8 @@ class PlannedCatalog:
         self._views: OrderedDict[int, str] = OrderedDict()
         self._plans: OrderedDict[str, _Plan] = OrderedDict()
         self._plan_bytes = 0
+        metrics.PLANS_RUNNING_MAX.set(settings.plans.concurrent_count)
+        metrics.PLAN_BYTES_MAX.set(settings.plans.cache_bytes_max)
 
     async def load(self, stream: Stream) -> Answer:
         """Return a view of the stream's table, as `LiveCatalog.load`; every server can plan it from now on."""
@@ -161,8 +164,10 @@ class PlannedCatalog:
             self._plans.move_to_end(plan_id)
             return known
         async with self._place():
+            began_s = asyncio.get_running_loop().time()
             metadata = await self._metadata(stream, scan.snapshot_id or 0)
             pages = await self._tables.run(stream.name, lambda: self._pages(metadata, scan))
+            metrics.PLAN_SECONDS.observe(asyncio.get_running_loop().time() - began_s)
         plan = _Plan(scan=scan, pages=pages, size=sum(map(len, pages)) + len(scan.key()))
         self._remember(plan_id, plan)
         return plan
@@ -181,9 +186,11 @@ class PlannedCatalog:
                 await self._places.acquire()
         except TimeoutError:
             raise Overloaded("too many scans are being planned (live.plans.concurrent_count)") from None
+        metrics.PLANS_RUNNING.inc()
         try:
             yield
         finally:
+            metrics.PLANS_RUNNING.dec()
             self._places.release()
 
     def _first(self, plan_id: str, plan: _Plan) -> bytes:
@@ -203,6 +210,7 @@ class PlannedCatalog:
         self._plan_bytes += plan.size
         while self._plan_bytes > self._settings.plans.cache_bytes_max:
             self._forget(next(iter(self._plans)))
+        metrics.PLAN_BYTES.set(self._plan_bytes)
 
     def _forget(self, plan_id: str) -> None:
         if (plan := self._plans.pop(plan_id, None)) is not None:

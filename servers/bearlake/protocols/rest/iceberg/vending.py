@@ -23,6 +23,7 @@ from bearlake.protocols.rest.iceberg.answers import json_answer
 from bearlake.protocols.rest.iceberg.session_policy import Grant, place_of, session_policy
 from bearlake.streams.principal import Principal
 from bearlake.table.warehouse.model import Answer, Refused
+from bearlake.telemetry import catalog_metrics as metrics
 
 HEADER: Final = "X-Iceberg-Access-Delegation"
 _VENDED: Final = "vended-credentials"
@@ -52,6 +53,7 @@ class Vending:
         self._partition = named[0] if named and named[0] in _PARTITIONS else "aws"
         self._known: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._asking: dict[tuple[str, str], asyncio.Task[RoleKeys]] = {}
+        metrics.CREDENTIALS_KEPT_MAX.set(settings.cached_count_max)
 
     async def credentials(
         self, who: Principal, location: str, stream: Stream | None, *, has_tail: bool, may_write: bool
@@ -85,15 +87,19 @@ class Vending:
         return await asyncio.shield(asking)
 
     async def _ask(self, known: tuple[str, str], name: str) -> RoleKeys:
+        outcome = "failed"
         try:
             keys = await self._sts.assume(name, known[1])
+            outcome = "given"
         finally:
             self._asking.pop(known, None)
+            metrics.CREDENTIALS.labels(outcome).inc()
         until_ms = min(self._clock.now_ms() + self._settings.duration_s * 500, keys.expires_ms)
         self._known[known] = _Entry(keys=keys, until_ms=until_ms)
         self._known.move_to_end(known)
         while len(self._known) > self._settings.cached_count_max:
             self._known.popitem(last=False)
+        metrics.CREDENTIALS_KEPT.set(len(self._known))
         return keys
 
     def _config(self, keys: RoleKeys) -> dict[str, str]:
