@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyiceberg.table.metadata import TableMetadata
-
 from bearlake.clock import Clock
 from bearlake.errors import AlreadyExists, Overloaded
 from bearlake.live.catalog import LiveCatalog, Loaded
@@ -27,7 +25,7 @@ from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import StoreFileIO
 from bearlake.table.warehouse.errors import in_words_of_the_specification
 from bearlake.table.warehouse.model import Answer, Body, Refused, invalid
-from bearlake.table.warehouse.plans import metadata_of_view, plan_pages, read_view
+from bearlake.table.warehouse.plans import LoadedMetadata, metadata_of_view, plan_pages, read_view
 from bearlake.table.warehouse.scans import Scan, scan_of, scan_of_task
 from bearlake.telemetry import catalog_metrics as metrics
 
@@ -60,6 +58,9 @@ class PlannedCatalog:
         self._views: OrderedDict[int, str] = OrderedDict()
         self._plans: OrderedDict[str, _Plan] = OrderedDict()
         self._plan_bytes = 0
+        self._running_count = 0
+        metrics.PLANS_RUNNING.set_function(lambda: self._running_count)
+        metrics.PLAN_BYTES.set_function(lambda: self._plan_bytes)
         metrics.PLANS_RUNNING_MAX.set(settings.plans.concurrent_count)
         metrics.PLAN_BYTES_MAX.set(settings.plans.cache_bytes_max)
 
@@ -124,7 +125,7 @@ class PlannedCatalog:
         while len(self._views) > self._settings.plans.view_count_max:
             self._views.popitem(last=False)
 
-    async def _metadata(self, stream: Stream, snapshot_id: int) -> TableMetadata:
+    async def _metadata(self, stream: Stream, snapshot_id: int) -> LoadedMetadata:
         """Return the metadata with a snapshot of the stream's table, or one of its views. Raises `Refused`: there is no such snapshot."""
         key = self._views.get(snapshot_id)
         if key is None:
@@ -140,7 +141,7 @@ class PlannedCatalog:
                 return metadata
         raise invalid(f"Cannot find snapshot with ID {snapshot_id}")
 
-    def _read(self, key: str) -> TableMetadata | None:
+    def _read(self, key: str) -> LoadedMetadata | None:
         """Read a view's metadata. Blocks. None: the view has been swept."""
         try:
             return read_view((self._tables.bridge.whole(key) or b"").decode())
@@ -172,7 +173,7 @@ class PlannedCatalog:
         self._remember(plan_id, plan)
         return plan
 
-    def _pages(self, metadata: TableMetadata, scan: Scan) -> list[bytes]:
+    def _pages(self, metadata: LoadedMetadata, scan: Scan) -> list[bytes]:
         limits, files = self._settings.plans, StoreFileIO(self._tables.bridge.properties())
         with in_words_of_the_specification():
             return plan_pages(
@@ -186,12 +187,12 @@ class PlannedCatalog:
                 await self._places.acquire()
         except TimeoutError:
             raise Overloaded("too many scans are being planned (live.plans.concurrent_count)") from None
-        metrics.PLANS_RUNNING.inc()
+        self._running_count += 1
         try:
             yield
         finally:
-            metrics.PLANS_RUNNING.dec()
-            self._places.release()
+            self._running_count -= 1
+                self._places.release()
 
     def _first(self, plan_id: str, plan: _Plan) -> bytes:
         """Return the first answer of a plan. It names the plan only if more follows and the server holds it for the client."""
@@ -210,7 +211,6 @@ class PlannedCatalog:
         self._plan_bytes += plan.size
         while self._plan_bytes > self._settings.plans.cache_bytes_max:
             self._forget(next(iter(self._plans)))
-        metrics.PLAN_BYTES.set(self._plan_bytes)
 
     def _forget(self, plan_id: str) -> None:
         if (plan := self._plans.pop(plan_id, None)) is not None:

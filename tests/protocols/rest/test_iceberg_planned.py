@@ -84,7 +84,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             )
             for _ in range(2)
         ]
-        yield Scene(lake, view, *servers, rights)
+        yield Scene(lake, view, servers[0], servers[1], rights)
 
 
 async def compacted_and_tail(scene: Scene) -> None:

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import boto3
 import pytest
 from botocore.config import Config
+from botocore.session import Session
 from typing_extensions import override
 
 from bearlake.errors import Unavailable
@@ -48,7 +48,9 @@ class Cloud(NamedTuple):
         """A client of Amazon's own library, with the server's keys or others."""
         own = {"aws_access_key_id": s3.ACCESS_KEY_ID, "aws_secret_access_key": s3.SECRET_ACCESS_KEY}
         config = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
-        return boto3.client(service, endpoint_url=self.endpoint, region_name=s3.REGION, config=config, **(keys or own))
+        return Session().create_client(
+            service, endpoint_url=self.endpoint, region_name=s3.REGION, config=config, **(keys or own)
+        )
 
     def assumed(self) -> list[dict[str, Any]]:
         """The sessions that STS has given so far."""

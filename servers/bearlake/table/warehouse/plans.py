@@ -8,7 +8,7 @@ Source: Apache Iceberg REST specification, `FileScanTask`, `DataFile`, `Position
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO
@@ -22,6 +22,9 @@ from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.warehouse.model import Refused, invalid
 from bearlake.table.warehouse.pruning import pruning_filter
 from bearlake.table.warehouse.scans import Scan
+
+LoadedMetadata: TypeAlias = TableMetadata
+"""A version of a table, or a view, for callers that pass it on."""
 
 _COUNTS = {
     "column-sizes": "column_sizes",

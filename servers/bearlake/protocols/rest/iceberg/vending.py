@@ -53,6 +53,7 @@ class Vending:
         self._partition = named[0] if named and named[0] in _PARTITIONS else "aws"
         self._known: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._asking: dict[tuple[str, str], asyncio.Task[RoleKeys]] = {}
+        metrics.CREDENTIALS_KEPT.set_function(lambda: len(self._known))
         metrics.CREDENTIALS_KEPT_MAX.set(settings.cached_count_max)
 
     async def credentials(
@@ -99,7 +100,6 @@ class Vending:
         self._known.move_to_end(known)
         while len(self._known) > self._settings.cached_count_max:
             self._known.popitem(last=False)
-        metrics.CREDENTIALS_KEPT.set(len(self._known))
         return keys
 
     def _config(self, keys: RoleKeys) -> dict[str, str]:
