@@ -192,7 +192,7 @@ class PlannedCatalog:
             yield
         finally:
             self._running_count -= 1
-                self._places.release()
+            self._places.release()
 
     def _first(self, plan_id: str, plan: _Plan) -> bytes:
         """Return the first answer of a plan. It names the plan only if more follows and the server holds it for the client."""
