@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bearlake.metadata.model import Stream
 
-_TAIL: Final = "tail/??????????/{}/"
+_TAIL: Final = "tail/*/{}/"
 """Keys of the pieces of a stream's live views: any hour, then the stream (`live/settings.py`, `TAIL_PREFIX`)."""
 _OWN_FILES: Final = ("data/00000000????????-*", "metadata/*.metadata.json")
 """Files of a stream's table that only the servers write: data files by their task's number, and the table's versions."""
