@@ -134,12 +134,12 @@ async def test_a_filter_leaves_out_files_without_its_rows_and_comes_back_as_resi
     await compacted_and_tail(scene)
     last = {"type": "gt-eq", "term": "_offset", "value": 2}
 
-    every, some = await scene.planned(), await scene.planned(filter=last)
+    whole, filtered = await scene.planned(), await scene.planned(filter=last)
 
-    assert len(paths(every)) == 3
-    assert len(paths(some)) == 1
-    assert some[0]["residual-filter"] == last
-    assert "residual-filter" not in every[0]
+    assert len(paths(whole)) == 3
+    assert len(paths(filtered)) == 1
+    assert filtered[0]["residual-filter"] == last
+    assert "residual-filter" not in whole[0]
 
 
 @pytest.mark.parametrize(
