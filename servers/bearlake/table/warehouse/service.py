@@ -178,7 +178,12 @@ class Warehouse:
             if not body.get("stage-create"):
                 return answer_of(catalog.create_table(name, **parts._asdict()))
             staged = new_table_metadata(**parts._asdict())
-            return Answer(body=body_of(None, staged.model_dump_json()), owner=owner_of(staged), version="")
+            return Answer(
+                body=body_of(None, staged.model_dump_json()),
+                owner=owner_of(staged),
+                version="",
+                location=staged.location,
+            )
 
         return await self._run(create)
 

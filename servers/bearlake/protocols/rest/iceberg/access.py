@@ -95,6 +95,10 @@ class TableAccess:
         """Whether `who` may see the table of a stream."""
         return self._authorizer.sees(who, Operation.DESCRIBE, Resource.STREAM, stream_name)
 
+    def may_write(self, who: Principal, subject: str) -> bool:
+        """Whether `who` may write to the tables of a topic."""
+        return self._authorizer.sees(who, Operation.WRITE, Resource.STREAM, subject)
+
     def is_stream(self, owner: Owner) -> bool:
         """Whether the table belongs to a stream that exists, after `subject`."""
         return self.stream_number(owner) is not None
