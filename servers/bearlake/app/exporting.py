@@ -90,7 +90,7 @@ async def export_topics(
     if source.cluster_id and source.cluster_id == target.cluster_id:
         raise Invalid(f"source and target are the same cluster, {source.cluster_id}")
     async with Connections(target) as connections:
-        exported = ExportTarget(target, exports.target, connections, may_append=options.may_append)
+        exported = ExportTarget(source, target, exports.target, connections, may_append=options.may_append)
         await exported.begin(source.cluster_id)
         groups = GroupMoves(source, target, exported)
         copy = Copy(source, exported, selection, exports.copy, groups.move if options.groups else None)

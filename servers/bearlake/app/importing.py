@@ -127,7 +127,9 @@ async def _copy_schemas(settings: Settings, url: str, streams: Streams) -> "Sche
         return await copy_schemas(source, schemas)
 
 
-async def _run(copy: Copy[StreamView], options: ImportOptions, bytes_per_s_max: int, show: Callable[[Progress], None]) -> None:
+async def _run(
+    copy: Copy[StreamView], options: ImportOptions, bytes_per_s_max: int, show: Callable[[Progress], None]
+) -> None:
     metrics.IMPORT_LAG.set_function(lambda: sum(item.lag for item in copy.partitions))
     metrics.IMPORT_PARTITIONS.set_function(lambda: len(copy.partitions))
     metrics.IMPORT_ENDED.set_function(lambda: len(copy.ended))

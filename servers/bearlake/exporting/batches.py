@@ -16,7 +16,9 @@ from bearlake.records import codec as record_codec
 from bearlake.records.batch import ATTRIBUTE_LOG_APPEND_TIME, COMPRESSION_MASK, Compression
 from bearlake.streams.admission import UNCOMPRESSED_BYTES_MAX
 
-_BASE_AND_EPOCH = Struct(">q4xi")
+_BASE = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
+_LEADER_EPOCH_AT = 12
 _CRC = Struct(">I")
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
@@ -57,15 +59,20 @@ class Sender(NamedTuple):
     base: int
 
 
-def outgoing(piece: Piece) -> Outgoing:
-    """Return what is sent for a batch with records. Raises `Corrupt`, `TooLarge` if it must be decoded and cannot be."""
+def outgoing(piece: Piece, start: int = 0) -> Outgoing:
+    """Return what is sent for a batch with records: those from offset `start` on, of which there may be none.
+
+    Raises `Corrupt`, `TooLarge` if the batch must be decoded and cannot be.
+    """
     (attributes,) = _ATTRIBUTES.unpack_from(piece.batch, _ATTRIBUTES_AT)
     (delta,) = _DELTA.unpack_from(piece.batch, _DELTA_AT)
     (count,) = _COUNT.unpack_from(piece.batch, _COUNT_AT)
     base = piece.end - 1 - delta
-    if count == delta + 1 and not attributes & ATTRIBUTE_LOG_APPEND_TIME:
+    if base >= start and count == delta + 1 and not attributes & ATTRIBUTE_LOG_APPEND_TIME:
         return Outgoing(bytearray(piece.batch), [Stretch(base, count)])
-    fields = record_codec.fields(piece.batch, UNCOMPRESSED_BYTES_MAX)
+    fields = [item for item in record_codec.fields(piece.batch, UNCOMPRESSED_BYTES_MAX) if base + item[0] >= start]
+    if not fields:
+        return Outgoing(bytearray(), [])
     records = [
         record_codec.Record(key=key, value=value, headers=headers, timestamp=timestamp)
         for _, timestamp, key, value, headers in fields
@@ -88,7 +95,8 @@ def _stretches(base: int, deltas: Sequence[int]) -> list[Stretch]:
 def sign(batch: bytearray, sender: Sender, offset: int) -> None:
     """Make the batch the sender's, for the target's offset `offset`: the sequence is the distance to `sender.base`."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
-    _BASE_AND_EPOCH.pack_into(batch, 0, 0, -1)
+    _BASE.pack_into(batch, 0, 0)
+    _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, -1)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & COMPRESSION_MASK)
     _PRODUCER.pack_into(batch, _PRODUCER_AT, sender.id, sender.epoch, (offset - sender.base) % _SEQUENCES)
     _CRC.pack_into(batch, _CRC_AT, kernel.crc32c(batch, _ATTRIBUTES_AT))

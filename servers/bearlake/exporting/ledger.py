@@ -137,12 +137,16 @@ class Ledger:
         for at in range(0, len(records), _ENTRIES_OF_BATCH_MAX):
             batch = record_codec.encode(
                 [
-                    record_codec.Record(key=json.dumps(key).encode(), value=json.dumps(value).encode(), timestamp=now_ms)
+                    record_codec.Record(
+                        key=json.dumps(key).encode(), value=json.dumps(value).encode(), timestamp=now_ms
+                    )
                     for key, value in records[at : at + _ENTRIES_OF_BATCH_MAX]
                 ]
             )
             connection = await connections.to(self._topic.leaders[0])
-            await produced(connection, {self._topic.name: self._topic}, [{(self._topic.name, 0): batch}], self._settings)
+            await produced(
+                connection, {self._topic.name: self._topic}, [{(self._topic.name, 0): batch}], self._settings
+            )
 
     def _key(self, entry: Entry) -> list[Any]:
         return [self._source_id, *entry.place, entry.runs[0][1]]
@@ -180,7 +184,9 @@ class Ledger:
                     )
                 )
         except (ValueError, LookupError, TypeError) as error:
-            raise Corrupt(f"the record at offset {offset} of the ledger {self._topic.name!r} is not an export's: {error}") from error
+            raise Corrupt(
+                f"the record at offset {offset} of the ledger {self._topic.name!r} is not an export's: {error}"
+            ) from error
 
     def _apply(self, entry: Entry) -> None:
         account = self.accounts.get(entry.place)

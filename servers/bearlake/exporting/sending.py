@@ -58,8 +58,8 @@ async def produced(
 ) -> list[dict[tuple[str, int], int]]:
     """Send batches, a request for each round, in order; return the base offset of each. All are durable when this returns.
 
-    `topics`: by name, as the target has them. Raises as `Connection.ask_in_flight`, and what `refusal` returns; then any of the batches may be
-    stored, now or later. `failed` gets the first error of a partition before it is raised.
+    `topics`: by name, as the target has them. `failed` gets the first error of a partition before it is raised. Raises as
+    `Connection.ask_in_flight`, and what `refusal` returns; then any of the batches may be stored, now or later.
     """
     newest = PRODUCE_NEWEST if all(topic.id.int for topic in topics.values()) else _WITH_TOPIC_IDS - 1
     version = connection.version(ApiKey.PRODUCE, newest)
@@ -98,9 +98,7 @@ def refusal(partition: Any, what: str) -> BearlakeError | None:
     return Invalid(message) if code in _REFUSED else Refused(message, code)
 
 
-def _request(
-    topics: Mapping[str, SourceTopic], batches: Batches, version: int, settings: ExportTargetSettings
-) -> Any:
+def _request(topics: Mapping[str, SourceTopic], batches: Batches, version: int, settings: ExportTargetSettings) -> Any:
     kind = messages.ProduceRequest
     made: dict[str, Any] = {}
     for (name, index), batch in batches.items():

@@ -14,7 +14,7 @@ class ExportSourceSettings(SourceSettings):
     CLIENT_ID: ClassVar[str] = "bearlake-export"
 
     user: str = ""
-    """User of PLAIN and SCRAM. It needs the rights Read, Describe and DescribeConfigs on the topics and, to move groups, Describe on them."""
+    """User of PLAIN and SCRAM. It needs the rights Read, Describe and DescribeConfigs on the topics, and Describe on groups that move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import NamedTuple
 
 from typing_extensions import override
 
@@ -27,12 +28,18 @@ from bearlake.importing.batches import Piece
 from bearlake.importing.cluster import Connections, SourceBounds, SourceCluster, SourceTopic, check
 from bearlake.importing.progress import CopyTarget
 from bearlake.importing.reading import has_records, pieces_of
-from bearlake.metadata.model import PartitionBounds
 from bearlake.protocols.kafka import messages
 from bearlake.protocols.kafka.errors import ErrorCode
 
 _OUT_OF_ORDER_MAX = 3
 """Batches out of order in a row, at the same end of the partition, after which the target must have forgotten the producer."""
+
+
+class Copied(NamedTuple):
+    """What the target has of a partition, in offsets of the source: `[start, end)`."""
+
+    start: int
+    end: int
 
 
 @dataclass(slots=True)
@@ -62,9 +69,16 @@ class ExportTarget(CopyTarget[ExportedTopic]):
     """The topics of one export. Use it from one event loop; close it by the `Connections` that it was given."""
 
     def __init__(
-        self, cluster: SourceCluster, settings: ExportTargetSettings, connections: Connections, *, may_append: bool
+        self,
+        source: SourceCluster,
+        cluster: SourceCluster,
+        settings: ExportTargetSettings,
+        connections: Connections,
+        *,
+        may_append: bool,
     ) -> None:
-        """`cluster`: the target. `may_append`: whether to write to topics that have records which no export has written."""
+        """`cluster`: the target, to which `connections` are. `may_append`: whether to write to topics that have records which no export has written."""
+        self._source = source
         self._cluster = cluster
         self._settings = settings
         self._connections = connections
@@ -86,9 +100,7 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         await self.ledger.begin(self._connections)
 
     @override
-    async def ensure(
-        self, topic: SourceTopic, configs: Mapping[str, str], *, may_create: bool = True
-    ) -> ExportedTopic:
+    async def ensure(self, topic: SourceTopic, configs: Mapping[str, str], *, may_create: bool = True) -> ExportedTopic:
         found = await self.topics.ensure(topic.name, len(topic.leaders), configs, may_create=may_create)
         if found is None:
             raise NotFound(f"topic {topic.name!r} of the target was deleted")
@@ -101,13 +113,26 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         return ExportedTopic(name=topic.name, source=topic, topic=topic)
 
     @override
-    async def bounds(self, topic: SourceTopic, view: ExportedTopic) -> Sequence[PartitionBounds]:
-        """Return the bounds in the source's offsets. Raises `Conflict` if the target has records that this export has not written; `Fenced`."""
+    async def bounds(self, topic: SourceTopic, view: ExportedTopic) -> Sequence[Copied]:
+        """Return the bounds in the source's offsets.
+
+        Raises `Conflict` if the target has records that no export of this source has written; `Fenced`, `Corrupt`, `Unavailable`.
+        """
         await self.ledger.load()
         async with Connections(self._cluster) as connections:
             there = await self._cluster.bounds(view.topic, connections)
         view.parts = [await self._part(view, index, bounds) for index, bounds in enumerate(there)]
-        return [PartitionBounds(start=0, end=part.source_next) for part in view.parts]
+        ends = [Copied(0, part.source_next) for part in view.parts]
+        if any(not part.source_next for part in view.parts):
+            await self._skip_deleted(view)
+        return ends
+
+    async def _skip_deleted(self, view: ExportedTopic) -> None:
+        """Let new partitions begin where the source does, which may be amid a batch."""
+        async with Connections(self._source) as connections:
+            bounds = await self._source.bounds(view.source, connections)
+        for part, source in zip(view.parts, bounds, strict=False):
+            part.source_next = max(part.source_next, source.start)
 
     async def _part(self, view: ExportedTopic, index: int, bounds: SourceBounds) -> Part:
         place, end = (view.name, index), bounds.stable
@@ -156,7 +181,9 @@ class ExportTarget(CopyTarget[ExportedTopic]):
             account.sender = await self._new_sender(end)
 
     async def _new_sender(self, base: int) -> Sender:
-        request = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._settings.timeout_ms)
+        request = messages.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=self._settings.timeout_ms
+        )
         async with await self._cluster.connect() as connection:
             answer = await connection.ask(request)
         check(answer.error_code, "a producer id", self._settings.PEER)
@@ -180,19 +207,20 @@ class ExportTarget(CopyTarget[ExportedTopic]):
                 part = view.parts[index]
                 taken[place] = Part(part.source_next, part.target_next, part.is_new)
             if has_records(piece):
-                batch = self._outgoing(view.name, piece)
-                made.setdefault(place, []).append((taken[place].target_next, batch))
-                self._note_runs(place, taken[place], batch, runs.setdefault(place, []))
-            taken[place].source_next = piece.end
+                batch = self._outgoing(view.name, piece, taken[place].source_next)
+                if batch.count:
+                    made.setdefault(place, []).append((taken[place].target_next, batch))
+                    self._note_runs(place, taken[place], batch, runs.setdefault(place, []))
+            taken[place].source_next = max(taken[place].source_next, piece.end)
         await self._write_runs(views, runs)
         await self._send(views, made)
         for (name, index), part in taken.items():
             views[name].parts[index] = self._sure[name, index] = part
             self._refusals.pop((name, index), None)
 
-    def _outgoing(self, name: str, piece: Piece) -> Outgoing:
+    def _outgoing(self, name: str, piece: Piece, start: int) -> Outgoing:
         try:
-            return outgoing(piece)
+            return outgoing(piece, start)
         except Invalid as error:
             self._failed[name] = Invalid(f"topic {name!r}: the batch at offset {piece.start} cannot be sent: {error}")
             raise Unavailable(str(self._failed[name])) from error
@@ -206,7 +234,9 @@ class ExportTarget(CopyTarget[ExportedTopic]):
             part.is_new = False
             part.target_next += count
 
-    async def _write_runs(self, views: Mapping[str, ExportedTopic], runs: Mapping[Place, list[tuple[int, int]]]) -> None:
+    async def _write_runs(
+        self, views: Mapping[str, ExportedTopic], runs: Mapping[Place, list[tuple[int, int]]]
+    ) -> None:
         entries = [
             Entry(
                 place=place, source_topic=str(views[place[0]].source.id), target_topic=str(views[place[0]].topic.id),

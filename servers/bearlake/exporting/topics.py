@@ -50,7 +50,9 @@ class TargetTopics:
             await self._add(name, count)
             found = await self._look(name, count)
         if len(found.leaders) > count:
-            raise Conflict(f"topic {name!r} has {len(found.leaders)} partitions at the target, and {count} at the source")
+            raise Conflict(
+                f"topic {name!r} has {len(found.leaders)} partitions at the target, and {count} at the source"
+            )
         return found
 
     async def _look(self, name: str, count: int) -> SourceTopic:

@@ -48,7 +48,9 @@ async def verify(
         compared = Compared(topic=view.name, partition=index, start=start, end=end)
         found.append(compared)
         if start < end:
-            sides = _Sides(compared, runs, is_compacted="compact" in configs.get(view.name, {}).get("cleanup.policy", ""))
+            sides = _Sides(
+                compared, runs, is_compacted="compact" in configs.get(view.name, {}).get("cleanup.policy", "")
+            )
             source_start = max(copy.source_start, runs.source_of(start) or 0)
             theirs = pieces_of(source, copy.topic, index, source_start, view.parts[index].source_next)
             await sides.run(theirs, pieces_of(target, view.topic, index, start, end))

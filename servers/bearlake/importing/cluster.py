@@ -145,7 +145,10 @@ class SourceCluster:
 
 
 class Connections:
-    """One connection to each broker, for one round of questions, or for an export; an asynchronous context. A connection that failed is opened again."""
+    """One connection to each broker, for one round of questions, or for an export; an asynchronous context.
+
+    A connection that failed is opened again.
+    """
 
     def __init__(self, cluster: SourceCluster) -> None:
         self._cluster = cluster

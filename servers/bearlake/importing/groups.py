@@ -62,4 +62,3 @@ class GroupOffsets:
         }
         if later:
             await self._streams.groups.commit(MemberRef(group=name), later)
-

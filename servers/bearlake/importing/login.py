@@ -57,7 +57,8 @@ class SourceLogin:
         if answer.error_code != ErrorCode.NONE:
             known = ", ".join(answer.mechanisms or ()) or "none"
             raise Invalid(
-                f"{self._settings.PEER} {address} does not let clients log in with {mechanism}; its mechanisms: {known} ({self._settings.SECTION}.mechanism)"
+                f"{self._settings.PEER} {address} does not let clients log in with {mechanism}; its mechanisms: {known} "
+                f"({self._settings.SECTION}.mechanism)"
             )
         if mechanism == PLAIN:
             secret = f"\0{self._settings.user}\0{self._secret('password_file')}"
@@ -75,7 +76,9 @@ class SourceLogin:
         if answer.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             raise Corrupt(f"{self._settings.PEER} {address} answered the login with error {answer.error_code}")
         who = self._settings.user or "the token"
-        raise Denied(f"{self._settings.PEER} {address} refuses the login of {who}: {answer.error_message or 'no reason given'}")
+        raise Denied(
+            f"{self._settings.PEER} {address} refuses the login of {who}: {answer.error_message or 'no reason given'}"
+        )
 
     def _secret(self, setting: str) -> str:
         return secret_in(getattr(self._settings, setting), f"{self._settings.SECTION}.{setting}")
@@ -83,7 +86,8 @@ class SourceLogin:
     def _check_secrecy(self, address: str, host: str) -> None:
         if self.tls is None and not self._settings.plain_without_tls and not is_loopback(host):
             raise Denied(
-                f"{self._settings.mechanism} would show the secret to everybody on the way to {address}: set {self._settings.SECTION}.tls, or "
+                f"{self._settings.mechanism} would show the secret to everybody on the way to {address}: "
+                f"set {self._settings.SECTION}.tls, or "
                 f"{self._settings.SECTION}.plain_without_tls if you trust the network"
             )
 

@@ -109,9 +109,7 @@ class Connection:
         least, most = self._versions.get(key, (0, -1))
         found = min(most, ours[-1], newest)
         if found < max(least, ours[0]):
-            raise Unsupported(
-                f"{self._peer} has {key.name} {least} to {most}: expected {ours[0]} to {ours[-1]}"
-            )
+            raise Unsupported(f"{self._peer} has {key.name} {least} to {most}: expected {ours[0]} to {ours[-1]}")
         return found
 
     async def ask(self, request: Message, *, newest: int = 1 << 15, wait_ms: int = 0) -> Any:
