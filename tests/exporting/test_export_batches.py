@@ -55,7 +55,7 @@ def test_a_batch_with_gaps_is_encoded_again_without_them(codec: Compression) -> 
     sign(sent.batch, Sender(id=1, epoch=2, base=0), 0)
 
     assert sent.stretches == [Stretch(10, 1), Stretch(13, 2)]
-    assert sent.count == 3
+    assert sent.record_count == 3
     found = record_codec.decode(sent.batch, 1 << 20)
     assert [(item.offset_delta, item.timestamp, item.key, item.value) for item in found] == [
         (0, 5, None, b"a"),

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 RECORD_COUNT = 4_000
 KILLS = 4
-Row = tuple[int, int, bytes | None, bytes | None]
+Row = tuple[int | None, int, bytes | None, bytes | None]
 """(offset, timestamp, key, value)."""
 
 

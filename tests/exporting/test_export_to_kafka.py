@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,15 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from bearlake.app.exporting import Exported, ExportOptions, export_topics
-from bearlake.errors import Conflict, Invalid
+from bearlake.errors import Conflict, Fenced, Invalid
 from bearlake.exporting.settings import ExportSettings, ExportSourceSettings, ExportTargetSettings
+from bearlake.exporting.target import ExportTarget
+from bearlake.importing.batches import Piece, gap
+from bearlake.importing.cluster import Connections, SourceCluster, SourceTopic
 from bearlake.importing.settings import CopySettings
+from bearlake.importing.target import Target
+from bearlake.records import codec as record_codec
+from bearlake.records.batch import Compression
 from bearlake.settings.document import Settings
 from fixtures.kafka_server import Make, Node
 
@@ -34,7 +41,7 @@ SETTINGS = Settings(
         copy=CopySettings(pause_ms=10),
     )
 )
-Seen = list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes]]]]
+Seen = list[Any]
 """(offset, timestamp, key, value, headers) of each record."""
 
 
@@ -68,7 +75,7 @@ async def send(address: str, topic: str, values: list[bytes], **settings: Any) -
     def work() -> None:
         sender = producer(address, **settings)
         for number, value in enumerate(values):
-            headers = [("n", b"%d" % number), ("n", None)]
+            headers: Any = [("n", b"%d" % number), ("n", None)]
             sender.produce(topic, value, b"k%d" % number, 0, headers=headers, timestamp=1_700_000_000_000 + number)
         assert sender.flush(TIMEOUT_S) == 0
 
@@ -92,8 +99,8 @@ def read_all(address: str, topic: str, partition: int = 0) -> Seen:
         while True:
             message = consumer.poll(TIMEOUT_S)
             assert message is not None, "no answer"
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()  # noqa: SLF001
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error  # noqa: SLF001
                 return seen
             headers = message.headers() or []
             seen.append((message.offset(), message.timestamp()[1], message.key(), message.value(), headers))
@@ -147,13 +154,13 @@ async def test_plain_records_get_the_same_offsets_in_topics_with_the_same_config
     kafka: KafkaPeer, kafka_cluster: Make
 ) -> None:
     source = (await kafka_cluster())[0]
-    await create(source.address, "plain", 3, retention_ms="-1", table_key_mode="prefix")
+    await create(source.address, "plain", 3, retention_ms="-1", table_enable="false")
 
     def work() -> None:
         for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
             sender = producer(source.address, compression_type=codec)
             for number in range(60):
-                headers = [("n", b"%d" % number), ("n", None), ("codec", codec.encode())]
+                headers: Any = [("n", b"%d" % number), ("n", None), ("codec", codec.encode())]
                 sender.produce("plain", b"v" * (number * 37), b"%d" % number, number % 3, headers=headers)
             assert sender.flush(TIMEOUT_S) == 0
 
@@ -167,11 +174,11 @@ async def test_plain_records_get_the_same_offsets_in_topics_with_the_same_config
         assert len(here) == 100
     assert [row["offsets"] for row in found.progress.partitions] == ["same"] * 3
     assert [(item.different, item.missing, item.same_records) for item in found.compared] == [(0, 0, 0)] * 3
-    resource = ConfigResource("topic", "plain")  # type: ignore[no-untyped-call]
-    described = AdminClient({"bootstrap.servers": kafka.address}).describe_configs([resource])[resource]
-    configs = await asyncio.to_thread(described.result, TIMEOUT_S)
+    resource = ConfigResource("topic", "plain")
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    configs = await asyncio.to_thread(admin.describe_configs([resource])[resource].result, TIMEOUT_S)
     assert configs["retention.ms"].value == "-1"
-    assert found.left_configs == {"plain": ["table.key.mode"]}
+    assert found.left_configs == {"plain": ["table.enable"]}
 
 
 async def test_an_export_goes_on_where_the_last_one_ended(kafka: KafkaPeer, kafka_cluster: Make) -> None:
@@ -217,6 +224,62 @@ async def test_transactions_leave_gaps_through_which_groups_are_moved(kafka: Kaf
         assert await committed(kafka.address, f"group-{index}", "paid") == index
     assert await committed(kafka.address, "end", "paid") == 40
     assert found.refused_groups == {}
+
+
+async def test_batches_with_gaps_are_sent_without_them_and_other_gaps_are_left_out(
+    kafka: KafkaPeer, kafka_cluster: Make
+) -> None:
+    source = (await kafka_cluster())[0]
+    target = Target(source.streams, "elsewhere")
+    topic = SourceTopic(name="holes", id=uuid.UUID(int=7), leaders=[""])
+    view = await target.ensure(topic, {"cleanup.policy": "compact"})
+    for base in (
+        0,
+        10,
+        20,
+    ):  # as key compaction leaves batches: record 0 and 3 to 4 of 5, then nothing up to the next one
+        batch = record_codec.encode(
+            [
+                record_codec.Record(key=b"k%d" % (base + delta), value=b"v", timestamp=1_000 + base, offset_delta=delta)
+                for delta in (0, 3, 4)
+            ],
+            codec=Compression.ZSTD,
+        )
+        piece = Piece(base, base + 5, memoryview(batch), 1_000 + base, False)
+        await target.append([(view, 0, piece), *((view, 0, item) for item in gap(base + 5, base + 10))])
+    here = await read(source.address, "holes")
+    for index in (1, 5, 8):
+        await commit(source.address, f"hole-{index}", "holes", here[index][0])
+    await commit(source.address, "in-a-gap", "holes", 6)
+
+    found = await exported(source, kafka, "holes", groups=True)
+    again = await exported(source, kafka, "holes", groups=True)
+
+    assert [row[0] for row in here] == [0, 3, 4, 10, 13, 14, 20, 23, 24]
+    there = await read(kafka.address, "holes")
+    assert [row[0] for row in there] == list(range(9))
+    assert without_offsets(there) == without_offsets(here)
+    for index in (1, 5, 8):
+        assert await committed(kafka.address, f"hole-{index}", "holes") == index
+    assert await committed(kafka.address, "in-a-gap", "holes") == 3
+    for result in (found, again):
+        assert [(item.same_records, item.missing, item.different) for item in result.compared] == [(9, 0, 0)]
+        assert [row["offsets"] for row in result.progress.partitions] == ["other"]
+
+
+async def test_a_target_that_has_forgotten_the_producer_gets_each_record_once(kafka_cluster: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
+    await create(source.address, "forgotten")
+    await send(source.address, "forgotten", [b"1", b"2"])
+    options = ExportOptions(source=source.address, target=target.address, patterns=["forgotten"], verify=True)
+    await export_topics(SETTINGS, options)
+    await target.streams.metadata.producers.expire(idle_ms=0, limit=100)
+    await send(source.address, "forgotten", [b"3", b"4"])
+
+    found = await export_topics(SETTINGS, options)
+
+    assert await read(target.address, "forgotten") == await read(source.address, "forgotten")
+    assert [(item.same_batches, item.different) for item in found.compared] == [(2, 0)]
 
 
 async def test_offsets_of_groups_are_never_moved_back(kafka: KafkaPeer, kafka_cluster: Make) -> None:
@@ -353,10 +416,6 @@ async def test_a_cluster_is_not_exported_to_itself(kafka: KafkaPeer, kafka_clust
 
 
 async def test_a_newer_export_ends_an_older_one(kafka: KafkaPeer, kafka_cluster: Make) -> None:
-    from bearlake.errors import Fenced
-    from bearlake.exporting.target import ExportTarget
-    from bearlake.importing.cluster import Connections, SourceCluster
-
     source = (await kafka_cluster())[0]
     await create(source.address, "fenced")
     cluster = SourceCluster(kafka.address, SETTINGS.exports.target)

@@ -36,7 +36,7 @@ class Stretch(NamedTuple):
     """Records at consecutive offsets of the source."""
 
     start: int
-    count: int
+    record_count: int
 
 
 class Outgoing(NamedTuple):
@@ -46,9 +46,9 @@ class Outgoing(NamedTuple):
     stretches: Sequence[Stretch]
 
     @property
-    def count(self) -> int:
+    def record_count(self) -> int:
         """Number of its records."""
-        return sum(stretch.count for stretch in self.stretches)
+        return sum(stretch.record_count for stretch in self.stretches)
 
 
 class Sender(NamedTuple):
@@ -85,8 +85,8 @@ def _stretches(base: int, deltas: Sequence[int]) -> list[Stretch]:
     found: list[Stretch] = []
     for delta in deltas:
         offset = base + delta
-        if found and found[-1].start + found[-1].count == offset:
-            found[-1] = Stretch(found[-1].start, found[-1].count + 1)
+        if found and found[-1].start + found[-1].record_count == offset:
+            found[-1] = Stretch(found[-1].start, found[-1].record_count + 1)
         else:
             found.append(Stretch(offset, 1))
     return found

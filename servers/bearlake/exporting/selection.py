@@ -6,7 +6,9 @@ from typing_extensions import override
 
 from bearlake.importing.cluster import SourceCluster, SourceTopic
 from bearlake.importing.progress import Topics
-from bearlake.streams.configs import IMPORT_SOURCE
+
+_OWN = ("import.", "http.")
+"""Configs that are the state of a stream here, such as where it was imported from."""
 
 
 class ExportSelection(Topics):
@@ -31,5 +33,5 @@ class ExportSelection(Topics):
         names = [topic.name for topic in topics if topic.name not in self._configs]
         if names:
             for name, configs in (await self._cluster.configs(names)).items():
-                self._configs[name] = {key: value for key, value in configs.items() if key != IMPORT_SOURCE}
+                self._configs[name] = {key: value for key, value in configs.items() if not key.startswith(_OWN)}
         return topics

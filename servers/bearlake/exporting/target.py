@@ -77,7 +77,10 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         *,
         may_append: bool,
     ) -> None:
-        """`cluster`: the target, to which `connections` are. `may_append`: whether to write to topics that have records which no export has written."""
+        """`cluster`: the target, to which `connections` are.
+
+        `may_append`: whether to write to topics that have records which no export has written.
+        """
         self._source = source
         self._cluster = cluster
         self._settings = settings
@@ -85,6 +88,8 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         self._may_append = may_append
         self.topics = TargetTopics(cluster, settings)
         self.ledger: Ledger
+        self._producer: tuple[int, int] | None = None
+        """The (id, epoch) of this session's new producer; sequences are counted by partition."""
         self._failed: dict[str, BearlakeError] = {}
         """Topics whose newest append has failed for good."""
         self._sure: dict[Place, Part] = {}
@@ -178,16 +183,22 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         refused_at, count = self._refusals.get(place, (-1, 0))
         if refused_at == end and count >= _OUT_OF_ORDER_MAX:
             del self._refusals[place]
+            self._producer = None
             account.sender = await self._new_sender(end)
 
     async def _new_sender(self, base: int) -> Sender:
+        if self._producer is None:
+            self._producer = await self._new_producer()
+        return Sender(*self._producer, base)
+
+    async def _new_producer(self) -> tuple[int, int]:
         request = messages.InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=self._settings.timeout_ms
         )
         async with await self._cluster.connect() as connection:
             answer = await connection.ask(request)
         check(answer.error_code, "a producer id", self._settings.PEER)
-        return Sender(answer.producer_id, answer.producer_epoch, base)
+        return answer.producer_id, answer.producer_epoch
 
     @override
     async def append(self, batches: Sequence[tuple[ExportedTopic, int, Piece]]) -> None:
@@ -208,7 +219,7 @@ class ExportTarget(CopyTarget[ExportedTopic]):
                 taken[place] = Part(part.source_next, part.target_next, part.is_new)
             if has_records(piece):
                 batch = self._outgoing(view.name, piece, taken[place].source_next)
-                if batch.count:
+                if batch.record_count:
                     made.setdefault(place, []).append((taken[place].target_next, batch))
                     self._note_runs(place, taken[place], batch, runs.setdefault(place, []))
             taken[place].source_next = max(taken[place].source_next, piece.end)

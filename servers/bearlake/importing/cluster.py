@@ -100,7 +100,7 @@ class SourceCluster:
                 return _topic(topic, brokers, self.settings.PEER)
         return None
 
-    async def _metadata(self, topics: Sequence[Any] | None) -> tuple[Any, dict[int, str]]:
+    async def _metadata(self, topics: list[Any] | None) -> tuple[Any, dict[int, str]]:
         """Return the answer about these topics (None: all), and the addresses of brokers by id."""
         async with await self.connect() as connection:
             found = await connection.ask(messages.MetadataRequest(topics=topics, allow_auto_topic_creation=False))

@@ -105,7 +105,7 @@ class Copy(Generic[ViewT]):
                 metrics.IMPORT_FAILURES.labels(type(first).__name__).inc()
                 if failure_count >= self._settings.attempt_count_max and not follow:
                     raise Unavailable(f"gave up after {failure_count} failures in a row: {first}") from error
-                log.warning("import interrupted; trying again", extra={"error": str(first)})
+                log.warning("copy interrupted; trying again", extra={"error": str(first)})
                 await asyncio.sleep(self._settings.pause_ms / 1000)
             else:
                 failure_count = 0
@@ -178,7 +178,7 @@ class Copy(Generic[ViewT]):
         except (Conflict, Denied, Invalid, NotFound) as error:
             self.ended[name] = error
             metrics.IMPORT_FAILURES.labels(type(error).__name__).inc()
-            log.warning("a topic's import ends", extra={"topic": name, "error": str(error)})
+            log.warning("the copy of a topic ends", extra={"topic": name, "error": str(error)})
 
     async def _pass(self, *, follow: bool) -> None:
         """Copy until every partition is done; with `follow`, for `refresh_ms`. Raises a group of errors."""
