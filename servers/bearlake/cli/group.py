@@ -1,4 +1,4 @@
-"""`bearlake group`: consumer groups and share groups, their lag, and a reset of their offsets. It uses the REST API."""
+"""`bearlake group`: consumer groups, share groups and Pulsar subscriptions, their lag, and a reset of their offsets, by the REST API."""
 
 import time
 from typing import Any
@@ -12,7 +12,8 @@ from bearlake.cli.rest_client import RestClient, rest_options
 from bearlake.errors import Invalid
 
 _GROUP = {"group": "GROUP", "type": "TYPE", "state": "STATE"}
-_TOTAL = {"members": "MEMBERS", "lag": "LAG", "lag_s": "LAG S"}
+_LAGS = {"lag": "LAG", "lag_s": "LAG S"}
+_TOTAL = {"members": "MEMBERS", **_LAGS}
 _POSITION = {"stream": "STREAM", "partition": "PARTITION", "offset": "OFFSET", "end_offset": "END"}
 _LAG = {"lag": "LAG", "lag_s": "LAG S", "client_id": "CLIENT"}
 _MEMBER = {"member": "MEMBER", "client_id": "CLIENT", "instance_id": "INSTANCE", "host": "HOST"}
@@ -28,19 +29,28 @@ _MOVE = {
 
 @click.group()
 def group() -> None:
-    """Inspect consumer groups and share groups, and reset their offsets."""
+    """Inspect consumer groups, share groups and Pulsar subscriptions; reset offsets of groups."""
 
 
 @group.command("list")
+@click.option(
+    "--no-lag", "is_quick", is_flag=True, help="Only names, types and states: one request instead of one per group."
+)
 @rest_options
 @json_option
-def list_groups(rest: RestClient, as_json: bool) -> int:
-    """List consumer groups and share groups."""
-    found = [listed.shown for listed in group_positions.all_groups(rest)]
+def list_groups(is_quick: bool, rest: RestClient, as_json: bool) -> int:
+    """List consumer groups, share groups and Pulsar subscriptions (STREAM/SUBSCRIPTION) with their lag.
+
+    The lag is in records, and in seconds: the age of the next record to read in the partition that is furthest behind.
+    """
+    groups = group_positions.all_groups(rest)
+    found = [listed.shown for listed in groups]
+    if not is_quick:
+        group_positions.add_lags(rest, groups, found, int(time.time() * 1000))
     if as_json:
         print_json(found)
     else:
-        print_table(found, _GROUP)
+        print_table(found, _GROUP if is_quick else {**_GROUP, **_LAGS})
     return 0
 
 
@@ -111,6 +121,10 @@ def reset(
     """
     target = group_positions.target(to)
     found = group_positions.find(rest, name)
+    if found.type == group_positions.PULSAR:
+        raise Invalid(
+            f"{name} is a Pulsar subscription: reset it in the console, or with pulsar-admin topics reset-cursor"
+        )
     if found.type == "share" and target["to"] == "shift":
         raise Invalid("--to shift:N: share groups have no shift; use offset:N")
     moves = group_positions.reset(rest, found, stream, partitions, target, is_real=is_real)
