@@ -13,8 +13,10 @@ from bearlake.cli import completion, group_positions
 from bearlake.cli.main import run
 from bearlake.cli.rest_client import RestClient
 from bearlake.errors import Denied, Invalid, NotFound, Unavailable
+from faults.waiting import until
 from fixtures.console_lake import Lake
 from fixtures.server_process import started
+from fixtures.waiting import WAIT_S
 
 NOW_MS = 1_800_000_000_000
 
@@ -159,7 +161,7 @@ def test_a_list_has_the_lag_of_each_group_and_the_age_where_it_is_furthest_behin
     assert [(row["lag"], row["lag_s"]) for row in rows] == [(9, 1.0), (0, 0.0), (None, None), (None, None)]
 
 
-def test_a_pulsar_subscription_is_found_by_stream_and_name_and_reset_elsewhere(
+def test_a_pulsar_subscription_is_found_by_stream_and_name_and_moves_as_a_whole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ask(_: RestClient, __: str, path: str, ___: Any = None) -> Any:
@@ -171,8 +173,14 @@ def test_a_pulsar_subscription_is_found_by_stream_and_name_and_reset_elsewhere(
 
     assert run(["group", "describe", "orders/a/b"]) == 0
     assert "pulsar" in capsys.readouterr().out
-    assert run(["group", "reset", "orders/a/b", "--stream", "orders", "--to", "latest"]) == 2
-    assert "pulsar-admin topics reset-cursor" in capsys.readouterr().err
+    reset = ["group", "reset", "orders/a/b", "--stream"]
+    for words in (
+        ["orders", "--to", "offset:1"],
+        ["orders", "--to", "latest", "--partition", "0"],
+        ["other", "--to", "latest"],
+    ):
+        assert run([*reset, *words]) == 2
+    assert capsys.readouterr().err.count("bearlake: ") == 3
     assert run(["group", "describe", "orders/other"]) == 1
 
 
@@ -256,6 +264,15 @@ def test_groups_are_listed_described_and_reset(
         ]
         assert as_json("list")[1]["lag_s"] > 86_400
         assert [row["lag"] for row in as_json("describe", "orders/archive")["positions"]] == [3]
+
+        def archived() -> int:
+            return int(as_json("describe", "orders/archive")["positions"][0]["offset"])
+
+        moving = ("reset", "orders/archive", "--stream", "orders", "--pulsar", str(server.ready["pulsar_http"]), "--to")
+        assert [move["new_offset"] for move in as_json(*moving, f"time:{times[1]}")["moves"]] == [1]
+        for target, offset in (("latest", 3), ("earliest", 0), (f"time:{times[2]}", 2)):
+            assert [move["new_offset"] for move in as_json(*moving, target, "--execute")["moves"]] == [offset]
+            until(lambda want=offset: archived() == want, WAIT_S, "the new position is saved")
         for name in ("billing", "packers"):
             reset = ("reset", name, "--stream", "orders", "--partition", "0", "--to")
             before = as_json("describe", name)["positions"][0]["offset"]
