@@ -46,6 +46,7 @@ def test_upgrade(tmp_path: Path) -> None:
         machine.run("bearlake stream create kept")
         machine.run("echo value | bearlake produce kept")
         before = machine.follow("docs/upgrade.md")
+    (tmp_path / "ready.json").unlink()
     with beside_up(tmp_path, "--no-tour") as machine:
         said = machine.run("bearlake consume kept --from-beginning --max-messages 1")
         machine.run("bearlake doctor --problems --timeout-ms 60000")
