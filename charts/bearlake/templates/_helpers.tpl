@@ -210,7 +210,7 @@ variables.
   {{- with include "bearlake.admin.tls" (dict "context" $ "layer" $layer) -}}
     {{- $admin = set $admin "tls" (fromYaml .) -}}
   {{- end -}}
-  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" (omit ($layer.tiers | default dict) "console")) -}}
+  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" (omit ($layer.tiers | default dict) "console") "sources" ($layer.sources | default dict)) -}}
 {{- end -}}
 {{- $secrets := list -}}
 {{- range .Values.imagePullSecrets -}}{{- $secrets = append $secrets .name -}}{{- end -}}
