@@ -45,7 +45,7 @@ def test_upgrade(tmp_path: Path) -> None:
     with beside_up(tmp_path, "--no-tour") as machine:
         machine.run("bearlake stream create kept")
         machine.run("echo value | bearlake produce kept")
-        before = machine.follow("docs/upgrade.md")
+        machine.follow("docs/upgrade.md")
     (tmp_path / "ready.json").unlink()
     with beside_up(tmp_path, "--no-tour") as machine:
         said = machine.run("bearlake consume kept --from-beginning --max-messages 1")
@@ -53,7 +53,6 @@ def test_upgrade(tmp_path: Path) -> None:
 
     assert (tmp_path / "before-upgrade" / "manifest.json").is_file()
     assert said.strip() == "value"
-    assert "before-upgrade" in before.output("bearlake backup before-upgrade")
 
 
 def test_settings(tmp_path: Path) -> None:

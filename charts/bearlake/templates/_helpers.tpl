@@ -210,7 +210,8 @@ variables.
   {{- with include "bearlake.admin.tls" (dict "context" $ "layer" $layer) -}}
     {{- $admin = set $admin "tls" (fromYaml .) -}}
   {{- end -}}
-  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" (omit ($layer.tiers | default dict) "console") "sources" ($layer.sources | default dict)) -}}
+  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" (omit ($layer.tiers | default dict) "console")) -}}
+  {{- with $layer.sources }}{{- $_ := set (get $layers $name) "sources" . -}}{{- end -}}
 {{- end -}}
 {{- $secrets := list -}}
 {{- range .Values.imagePullSecrets -}}{{- $secrets = append $secrets .name -}}{{- end -}}

@@ -1,7 +1,7 @@
 """All objects of an import: the ConfigMap, the Deployment with its one pod, and the NetworkPolicy.
 
-The pod runs `bearlake import kafka --follow` for all Streams of a data layer that name the same source. An update ends the old pod before the
-new one starts: two would fence each other, because their registrations have the same name.
+The pod runs `bearlake import kafka --follow` for all Streams of a data layer that name the same source. An update ends the old pod before
+the new one starts: two would fence each other, because their registrations have the same name.
 """
 
 import re
