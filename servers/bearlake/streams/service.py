@@ -31,7 +31,7 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.objects import ObjectStore
-from bearlake.streams import gauges
+from bearlake.streams import gauges, promotions
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Appended, Call
 from bearlake.streams.audit import Audit, AuditSettings
@@ -148,7 +148,7 @@ class Streams(Management):
         audit = audit or Audit(settings.audit)
         self.access = AccessControl(metadata.access, access, audit)
         quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
-        super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
+        super().__init__(metadata, _catalog(metadata, store, settings), authorizer or self.access, quotas, audit)
         self.checks = Checks(settings.checks, metadata.schemas, compiler)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
@@ -387,6 +387,6 @@ def _history(
     return History(metadata.log, tail, index, files, settings.history, slices_per_lookup=count)
 
 
-def _catalog(metadata: Metadata, settings: StreamsSettings) -> Catalog:
+def _catalog(metadata: Metadata, store: ObjectStore, settings: StreamsSettings) -> Catalog:
     limits = settings.stream_count_max, settings.partition_count_max, settings.stream_partition_count_max
-    return Catalog(metadata.streams, *limits, head=metadata.log.head)
+    return Catalog(metadata.streams, *limits, head=metadata.log.head, note_promotion=promotions.note_in(store))
