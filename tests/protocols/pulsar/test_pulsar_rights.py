@@ -101,6 +101,7 @@ async def answer(node: PulsarNode, name: str, rights: OnlyRights, topic: str = "
         return (await node.client()).connected
     client, message_id = await ready(node, name)
     node.streams.authorizer = rights
+    node.streams.catalog.version += 1  # clients share watched lists until streams or access rules change
     if name == "send":
         client.send_message(b"v", next(_numbers))
         return await client.receive()
