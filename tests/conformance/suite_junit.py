@@ -33,6 +33,7 @@ CLASSES = {
     "DescribeFeaturesTest": f"{_CLIENTS}.admin",
     "DescribeProducersWithBrokerIdTest": f"{_CLIENTS}.admin",
     "DynamicGroupConfigIntegrationTest": f"{_CLIENTS}.admin",
+    "EOSUncleanShutdownIntegrationTest": _STREAMS,
     "GroupAuthorizerIntegrationTest": f"{_CLIENTS}.security",
     "ListOffsetsIntegrationTest": f"{_CLIENTS}.admin",
     "PlaintextConsumerAssignTest": f"{_CLIENTS}.consumer",

@@ -319,9 +319,7 @@ async def test_offsets_of_a_group_take_effect_with_the_transaction(kafka, is_com
     await producer.init()
     r = m.TxnOffsetCommitRequest
     topics = [r.Topic(name="t", partitions=[r.Partition(partition_index=0, committed_offset=7)])]
-    kept = await client.ask(
-        r(**producer.who, group_id="g", topics=topics, generation_id_or_member_epoch=-1, member_id=""), 5
-    )
+    kept = await client.ask(r(**producer.who, group_id="g", topics=topics, generation_id=-1, member_id=""), 5)
     during = [await offsets_of(client, requires_stable=requires) for requires in (False, True)]
     await producer.end(is_commit=is_commit)
 
@@ -388,7 +386,7 @@ async def keep_offset(producer, member_id, epoch, *, version=5, group="g", metad
     r = m.TxnOffsetCommitRequest
     partition = r.Partition(partition_index=0, committed_offset=7, committed_metadata=metadata)
     topics = [r.Topic(name="t", topic_id=topic_id, partitions=[partition])]
-    request = r(**producer.who, group_id=group, topics=topics, generation_id_or_member_epoch=epoch, member_id=member_id)
+    request = r(**producer.who, group_id=group, topics=topics, generation_id=epoch, member_id=member_id)
     return (await producer.client.ask(request, version)).topics[0].partitions[0].error_code
 
 

@@ -78,7 +78,7 @@ async def _keep(
         group=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        generation=request.generation_id_or_member_epoch,
+        generation=request.generation_id,
     )
     try:
         await context.streams.transactions.keep_offsets(
