@@ -135,10 +135,10 @@ async def test_a_long_reason_of_the_value_leaves_room_for_that_of_the_key() -> N
 
     file = ValueFile(plan, [[[framed(7, b""), framed(7, b"")]]], key_at=[b"k", KEY].__getitem__)
 
-    both, one = (row["_error"] for row in rows_of(file))
+    both, single = (row["_error"] for row in rows_of(file))
     assert both.startswith("UNSUPPORTED_SCHEMA: xxx")
     assert "; KEY_NO_SCHEMA: the value" in both
-    assert (len(both) <= 256, one) == (True, refusal)
+    assert (len(both) <= 256, single) == (True, refusal)
 
 
 def test_an_item_asks_for_the_schemas_of_values_and_keys_at_once() -> None:

@@ -136,8 +136,8 @@ def _joined_errors(errors: pa.StringArray, others: pa.StringArray) -> pa.StringA
     if others.null_count == len(others):
         return errors
     halves = [pc.utf8_slice_codeunits(part, 0, (ERROR_LENGTH_MAX - len(_BETWEEN)) // 2) for part in (errors, others)]
-    one = pc.utf8_slice_codeunits(pc.coalesce(errors, others), 0, ERROR_LENGTH_MAX)
-    return pc.coalesce(pc.binary_join_element_wise(*halves, _BETWEEN), one)
+    single = pc.utf8_slice_codeunits(pc.coalesce(errors, others), 0, ERROR_LENGTH_MAX)
+    return pc.coalesce(pc.binary_join_element_wise(*halves, _BETWEEN), single)
 
 
 class _PartTyping:
