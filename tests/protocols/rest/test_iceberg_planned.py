@@ -268,6 +268,17 @@ async def test_a_filter_of_four_hundred_levels_leaves_no_file_out(scene: Scene) 
     assert len(paths(await scene.planned(filter=deep))) == 3
 
 
+async def test_comparisons_beyond_the_first_ones_leave_no_file_out(scene: Scene) -> None:
+    await compacted_and_tail(scene)
+    many: Any = {"type": "eq", "term": "_offset", "value": 9}
+    for _ in range(7):
+        many = {"type": "or", "left": many, "right": many}
+
+    none = {"type": "and", "left": many["left"]["left"], "right": True}
+    assert paths(await scene.planned(filter=none)) == set()
+    assert len(paths(await scene.planned(filter=many))) == 3
+
+
 async def test_counts_of_columns_come_where_they_are_asked_for(scene: Scene) -> None:
     await scene.lake.produce(scene.view, b"0")
 
