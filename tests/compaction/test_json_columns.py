@@ -211,7 +211,9 @@ async def test_views_have_the_same_columns_before_compaction(lake: TypedLake) ->
 async def test_names_of_any_characters_can_be_queried(lake: TypedLake) -> None:
     stream = await lake.create(table__value__mode="keep")
     names = ['q"uote', "back`tick", "d.ot", "select", "Straße", "a b", "it's", "\\", "%s", "{}", "x" * 255, "📦"]
-    schema_id = await registered(lake, fields(**{name: {"type": "integer"} for name in names}, o=fields(**{"d.ot": {}})))
+    schema_id = await registered(
+        lake, fields(**{name: {"type": "integer"} for name in names}, o=fields(**{"d.ot": {}}))
+    )
     value_ = {name: at for at, name in enumerate(names)} | {"o": {"d.ot": [1]}}
     await lake.produce(stream, framed(schema_id, json.dumps(value_).encode()))
     await lake.compact(stream)
