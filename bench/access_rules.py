@@ -131,7 +131,7 @@ def main() -> None:
 
 def _is_reached(result: Result) -> bool:
     found = figures.ratios(result.runs.get(OURS, ()), result.runs.get(WITHOUT, ()))
-    return found is not None and not figures.missed(GOAL, found, None)
+    return found is not None and not figures.missed(GOAL, found)
 
 
 def _parser() -> argparse.ArgumentParser:

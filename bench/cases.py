@@ -58,57 +58,57 @@ JAVA_PROPERTIES = {"acks": "all", "batch.size": "131072", "linger.ms": "5"}
 CASES = (
     Case(
         name="produce-1m", title="produce 1 MiB", shape=_shape(1000),
-        goal=Goal(cpu_ratio_max=0.6, throughput_ratio_min=1.2),
+        goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.3),
     ),
     Case(
         name="produce-100k", title="produce 100 KiB", shape=_shape(100),
-        goal=Goal(cpu_ratio_max=0.6, throughput_ratio_min=1.0),
+        goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.3),
     ),
     Case(
         name="produce-64k", title="produce 64 KiB", shape=_shape(64),
-        goal=Goal(cpu_ratio_max=0.6, throughput_ratio_min=1.0),
+        goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.3),
     ),
     Case(
         name="produce-64k-idempotent", title="produce 64 KiB, idempotent", shape=_shape(64), idempotent=True,
-        goal=Goal(cpu_ratio_max=0.6, throughput_ratio_min=1.0),
+        goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.3),
     ),
     Case(
         name="produce-16k", title="produce 16 KiB", shape=_shape(16), connections=16,
-        goal=Goal(cpu_ratio_max=0.6, throughput_ratio_min=0.9),
+        goal=Goal(cpu_ratio_max=0.4, throughput_ratio_min=1.3),
     ),
     Case(
         name="produce-1k", title="produce 1 KiB", shape=_shape(1), connections=16,
-        goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=0.9),
+        goal=Goal(cpu_ratio_max=0.3, throughput_ratio_min=1.5),
     ),
     Case(
         name="produce-lz4", title="produce lz4, 100 KiB raw",
         shape=BatchShape(record_count=100, record_bytes=KIB, codec="lz4"),
-        goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.0),
+        goal=Goal(cpu_ratio_max=0.4, throughput_ratio_min=1.5),
     ),
     Case(
         name="produce-zstd", title="produce zstd, 100 KiB raw",
         shape=BatchShape(record_count=100, record_bytes=KIB, codec="zstd"),
-        goal=Goal(cpu_ratio_max=0.3, throughput_ratio_min=1.5),
+        goal=Goal(cpu_ratio_max=0.25, throughput_ratio_min=2.0),
     ),
     Case(
         name="produce-1000-partitions", title="1,000 partitions, 100 x 1 KiB", shape=_shape(1), connections=10,
-        partitions_per_request=100, goal=Goal(cpu_ratio_max=0.4, throughput_ratio_min=1.5),
+        partitions_per_request=100, goal=Goal(cpu_ratio_max=0.35, throughput_ratio_min=2.0),
     ),
     Case(
         name="fetch-1m", title="fetch at the tail, 1 MiB", kind="fetch", shape=_shape(64), depth=2, version=12,
-        goal=Goal(cpu_ratio_max=0.7, throughput_ratio_min=0.8),
+        goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.2),
     ),
     Case(
         name="java", title="Java ProducerPerformance, 1 KiB records", kind="java", shape=_shape(1), connections=16,
-        java_properties=JAVA_PROPERTIES, goal=Goal(cpu_ratio_max=0.7, throughput_ratio_min=1.3),
+        java_properties=JAVA_PROPERTIES, goal=Goal(cpu_ratio_max=0.7, throughput_ratio_min=1.2),
     ),
     Case(
         name="low-load", title="low load: 4 x 1 KiB, 5 ms pause", shape=_shape(1), depth=1, pause_us=5000,
-        goal=Goal(p50_ms_max=0.7),
+        goal=Goal(cpu_ratio_max=1.0, p50_ratio_max=1.3),
     ),
     Case(
         name="produce-64k-fsync", title="produce 64 KiB, disk, fsync", shape=_shape(64), medium="disk",
-        peer_config={"flush.messages": "1"}, goal=Goal(throughput_ratio_min=1.5),
+        peer_config={"flush.messages": "1"}, goal=Goal(cpu_ratio_max=0.2, throughput_ratio_min=2.5),
     ),
 )  # fmt: skip
 
@@ -128,7 +128,7 @@ EXTRA = (
     Case(name="fetch-1m-v4", title="fetch 1 MiB, Fetch v4", kind="fetch", shape=_shape(64), depth=2, version=4),
     Case(
         name="fetch-64k", title="fetch one 64 KiB batch", kind="fetch", shape=_shape(64), connections=16, depth=2,
-        version=12, fetch_bytes_max=80_000,
+        version=12, fetch_bytes_max=80_000, goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.2),
     ),
     Case(name="closed-loop", title="closed loop: 4 x 16 KiB", shape=_shape(16), depth=1),
     Case(

@@ -60,7 +60,7 @@ class Goal:
 
     cpu_ratio_max: float | None = None
     throughput_ratio_min: float | None = None
-    p50_ms_max: float | None = None
+    p50_ratio_max: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +105,14 @@ def ratios(ours: Sequence[Run], peers: Sequence[Run]) -> Ratios | None:
     )
 
 
-def missed(goal: Goal, found: Ratios | None, p50_ms: float | None) -> list[str]:
+def missed(goal: Goal, found: Ratios | None) -> list[str]:
     """Describe the parts of `goal` that the measured figures miss; a part without a measurement is not missed."""
     out = []
     if found and goal.throughput_ratio_min is not None and found.throughput < goal.throughput_ratio_min:
         out.append("throughput")
     if found and goal.cpu_ratio_max is not None and found.cpu > goal.cpu_ratio_max:
         out.append("CPU")
-    if p50_ms is not None and goal.p50_ms_max is not None and p50_ms > goal.p50_ms_max:
+    if found and found.p50 is not None and goal.p50_ratio_max is not None and found.p50 > goal.p50_ratio_max:
         out.append("p50")
     return out
 

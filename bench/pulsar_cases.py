@@ -39,29 +39,32 @@ class PulsarCase:
 CASES = (
     PulsarCase(
         name="produce-64k", title="produce 1 KiB, 64 KiB batches", entry=_64_KIB, depth=64,
-        goal=Goal(cpu_ratio_max=0.6, throughput_ratio_min=0.8),
+        goal=Goal(cpu_ratio_max=0.3, throughput_ratio_min=1.5),
     ),
     PulsarCase(
-        name="produce-100b", title="produce 100 B, 10 KB batches", entry=_10_KB, depth=100, goal=Goal(cpu_ratio_max=1.0),
+        name="produce-100b", title="produce 100 B, 10 KB batches", entry=_10_KB, depth=100,
+        goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.5),
     ),
     PulsarCase(
-        name="produce-unbatched", title="produce 1 KiB, unbatched", entry=_ALONE, depth=1000, goal=Goal(cpu_ratio_max=3.0),
+        name="produce-unbatched", title="produce 1 KiB, unbatched", entry=_ALONE, depth=1000,
+        goal=Goal(cpu_ratio_max=0.3, throughput_ratio_min=1.5),
     ),
     PulsarCase(
         name="consume-1k-exclusive", title="consume 1 KiB, Exclusive", kind="consume", entry=_64_KIB, depth=_PERMITS,
-        message_count=600_000, goal=Goal(cpu_ratio_max=1.0),
+        message_count=600_000, goal=Goal(cpu_ratio_max=0.3, throughput_ratio_min=1.5),
     ),
     PulsarCase(
         name="consume-1k-shared", title="consume 1 KiB, Shared, 2 consumers", kind="consume", entry=_64_KIB, depth=_PERMITS,
-        message_count=600_000, subscription="Shared", consumer_count=2, goal=Goal(cpu_ratio_max=1.0),
+        message_count=600_000, subscription="Shared", consumer_count=2, goal=Goal(cpu_ratio_max=0.3, throughput_ratio_min=1.5),
     ),
     PulsarCase(
         name="consume-100b-exclusive", title="consume 100 B, Exclusive", kind="consume", entry=_10_KB, depth=_PERMITS,
-        message_count=3_000_000, goal=Goal(cpu_ratio_max=1.0),
+        message_count=3_000_000, goal=Goal(cpu_ratio_max=0.3, throughput_ratio_min=1.5),
     ),
     PulsarCase(
         name="consume-100b-shared", title="consume 100 B, Shared, 2 consumers", kind="consume", entry=_10_KB,
-        depth=_PERMITS, message_count=3_000_000, subscription="Shared", consumer_count=2, goal=Goal(cpu_ratio_max=1.0),
+        depth=_PERMITS, message_count=3_000_000, subscription="Shared", consumer_count=2,
+        goal=Goal(cpu_ratio_max=0.3, throughput_ratio_min=1.5),
     ),
 )  # fmt: skip
 

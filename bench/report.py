@@ -149,7 +149,7 @@ def _ratio_row(result: Result, peer: str, *, has_verdict: bool) -> list[str] | N
     if not found:
         return None
     goal = result.case.goal
-    missed = figures.missed(goal, found, figures.of_runs(ours, lambda run: run.p50_ms))
+    missed = figures.missed(goal, found)
     verdict = "missed: " + ", ".join(missed) if missed else "reached" if goal != figures.Goal() else ""
     if not has_verdict:
         verdict = "no verdict"
@@ -159,7 +159,7 @@ def _ratio_row(result: Result, peer: str, *, has_verdict: bool) -> list[str] | N
         "" if goal.throughput_ratio_min is None else f">= {goal.throughput_ratio_min}",
         short(found.cpu),
         "" if goal.cpu_ratio_max is None else f"<= {goal.cpu_ratio_max}",
-        short(found.p50) + ("" if goal.p50_ms_max is None else f" (goal: <= {goal.p50_ms_max} ms)"),
+        short(found.p50) + ("" if goal.p50_ratio_max is None else f" (goal: <= {goal.p50_ratio_max})"),
         short(found.p99),
         verdict,
     ]

@@ -13,12 +13,12 @@ from bearlake.protocols.rest.proxy import formats, models
 
 def binary(body: bytes) -> None:
     """As a request with the content type `binary`."""
-    bodies.parse_optional(models.BINARY, body)
+    bodies.parse(models.BINARY, body)
 
 
 def with_json(body: bytes) -> None:
     """As a request with the content type `json`."""
-    for at, record in enumerate(bodies.parse_optional(models.JSON, body).records):
+    for at, record in enumerate(bodies.parse(models.JSON, body).records):
         formats.json_in(record.value, f"records[{at}].value")
 
 

@@ -6,6 +6,7 @@ The values are orders: a small one of about 80 bytes with 12 fields, and a large
 import io
 import json
 import random
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -111,6 +112,50 @@ def order(source: random.Random, is_large: bool) -> dict[str, Any]:
     return made
 
 
+def json_schema(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields of an Avro record as a JSON schema."""
+    return {"type": "object", "properties": {part["name"]: json_type(part["type"]) for part in parts}}
+
+
+def json_type(type_: Any) -> dict[str, Any]:
+    """Return an Avro type as a JSON schema."""
+    if isinstance(type_, list):
+        return {"oneOf": [{"type": "null"}, json_type(type_[1])]}
+    if isinstance(type_, str):
+        names = {"long": "integer", "int": "integer", "double": "number"}
+        return {"type": names.get(type_, type_)}
+    if type_.get("logicalType") == "timestamp-millis":
+        return {"type": "string", "format": "date-time"}
+    if type_["type"] == "record":
+        return json_schema(type_["fields"])
+    if type_["type"] == "array":
+        return {"type": "array", "items": json_type(type_["items"])}
+    if type_["type"] == "map":
+        return {"type": "object", "additionalProperties": json_type(type_["values"])}
+    return {"type": "string"} if type_["type"] == "enum" else {"type": "number"}
+
+
+def json_text(made: dict[str, Any]) -> bytes:
+    """Return an order in JSON, as compact as most programs write it."""
+    moment = datetime.fromtimestamp(made["created_at"] / 1000, UTC).isoformat(timespec="milliseconds")
+    return json.dumps({**made, "created_at": moment}, separators=(",", ":"), default=float).encode()
+
+
+def measure_json(name: str, is_large: bool) -> None:
+    """Measure orders of one size in JSON."""
+    source = random.Random(7)
+    values, size = [], 0
+    while size < RUN_BYTES:
+        values.append(json_text(order(source, is_large)))
+        size += len(values[-1])
+    print(f"{name} in JSON: {len(values)} values of {size // len(values)} bytes")
+    columns = mapping.columns_of(SchemaType.JSON, json.dumps(json_schema(LARGE if is_large else SMALL)))
+    array = pa.array(values, pa.binary())
+    assert not codec.decode(columns, array).problems
+    show("  decode", best(lambda: codec.decode(columns, array)), size)
+    show("  Python's parser, without columns", best(lambda: [json.loads(value) for value in values]), size)
+
+
 def show(what: str, seconds: float, size: int) -> None:
     """Print one line: what was measured, and its throughput."""
     print(f"{what:44} {size / seconds / 1e6:8.0f} MB/s")
@@ -142,3 +187,5 @@ if __name__ == "__main__":
     print(f"native: {kernel.IS_NATIVE}")
     measure("small orders", is_large=False)
     measure("large orders", is_large=True)
+    measure_json("small orders", is_large=False)
+    measure_json("large orders", is_large=True)

@@ -1,9 +1,10 @@
-"""Typed columns: what a core does per second while it writes and serves data files of Avro orders, in MB of values.
+"""Typed columns: what a core does per second while it writes and serves data files of Avro or JSON orders, in MB of values.
 
-    .venv/bin/python bench/micro/typed_values.py [--mib 32] [--rounds 3] [--keys]
+    .venv/bin/python bench/micro/typed_values.py [--mib 32] [--rounds 3] [--keys] [--json]
 
 One row group of 8 MiB at a time, as compaction writes them: `write` is from columns of records to a data file, `serve` from the file to
 record batches. Sizes are those of the data file, in bytes per record. With `--keys`, records have keys, which become columns as values do.
+With `--json`, values are JSON, which has no mode `elide`.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import random
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
@@ -77,6 +79,55 @@ BIG = {
 }
 
 
+_MOMENT = {"type": "string", "format": "date-time"}
+_TEXT = {"type": "string"}
+JSON_SMALL = {
+    "id": {"type": "integer"},
+    "customer": {"type": "integer"},
+    "placed": _MOMENT,
+    "status": {"type": "string", "enum": ["NEW", "PAID", "SENT"]},
+    "currency": _TEXT,
+    "amount": {"type": "number"},
+    "is_gift": {"type": "boolean"},
+    "note": {"oneOf": [{"type": "null"}, _TEXT]},
+}
+_JSON_ITEM = {"sku": _TEXT, "count": {"type": "integer"}, "price": {"type": "number"}}
+JSON_BIG = {
+    **JSON_SMALL,
+    "address": {"type": "object", "properties": {"street": _TEXT, "city": _TEXT, "country": _TEXT}},
+    "items": {"type": "array", "items": {"type": "object", "properties": _JSON_ITEM}},
+    "tags": {"type": "object", "additionalProperties": _TEXT},
+}
+
+
+def json_order(randomness: random.Random, id_: int, *, is_big: bool) -> bytes:
+    """Write one order as compact JSON."""
+    moment = datetime.fromtimestamp(1_700_000_000 + id_ / 27, UTC)
+    value: dict[str, object] = {
+        "id": id_,
+        "customer": randomness.randrange(10**6),
+        "placed": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "status": randomness.choice(("NEW", "PAID", "SENT")),
+        "currency": randomness.choice(("EUR", "NOK", "USD")),
+        "amount": randomness.randrange(100, 10**6) / 100,
+        "is_gift": False,
+        "note": None if randomness.random() < 0.7 else "leave it at the door, please",
+    }
+    if is_big:
+        city = randomness.choice(("Bergen", "Oslo", "Hamar", "Moss"))
+        value["address"] = {"street": f"Storgata {randomness.randrange(200)}", "city": city, "country": "NO"}
+        value["items"] = [
+            {
+                "sku": f"SKU-{randomness.randrange(5_000):06}",
+                "count": randomness.randrange(1, 9),
+                "price": randomness.randrange(1, 30_000) / 100,
+            }
+            for _ in range(randomness.randrange(6, 17))
+        ]
+        value["tags"] = {"channel": "web", "campaign": "autumn"}
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
 def number(value: int) -> bytes:
     """Encode an Avro int or long."""
     bits = (value << 1 ^ value >> 63) & (1 << 64) - 1
@@ -118,13 +169,14 @@ def key(randomness: random.Random) -> bytes:
     return b"\0" + KEY_ID.to_bytes(4) + number(randomness.randrange(10**6)) + text(region)
 
 
-def groups_of(size: int, *, is_big: bool, has_keys: bool) -> tuple[list[bytes], int, int]:
+def groups_of(size: int, *, is_big: bool, has_keys: bool, is_json: bool) -> tuple[list[bytes], int, int]:
     """Return batches of framed orders of about `size` bytes, their record count and the bytes of their values."""
     randomness = random.Random(1)
     batches, record_count, value_bytes = [], 0, 0
     while value_bytes < size:
+        make = json_order if is_json else order
         values = [
-            b"\0" + SCHEMA_ID.to_bytes(4) + order(randomness, record_count + at, is_big=is_big) for at in range(200)
+            b"\0" + SCHEMA_ID.to_bytes(4) + make(randomness, record_count + at, is_big=is_big) for at in range(200)
         ]
         keys = [key(randomness) if has_keys else None for _ in values]
         records = zip(keys, values, strict=True)
@@ -188,11 +240,15 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", action="store_true")
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     print("orders  mode    bytes/value  bytes/record in file  write MB/s  serve MB/s")
-    for name, schema, is_big in (("small", SMALL, False), ("big", BIG, True)):
-        batches, record_count, value_bytes = groups_of(options.mib * MIB, is_big=is_big, has_keys=options.keys)
-        writer = WriterSchema("AVRO", json.dumps(schema), (), True, LEVELS_MAX, COLUMNS_MAX)
+    for name, schema, fields_of_json, is_big in (("small", SMALL, JSON_SMALL, False), ("big", BIG, JSON_BIG, True)):
+        batches, record_count, value_bytes = groups_of(
+            options.mib * MIB, is_big=is_big, has_keys=options.keys, is_json=options.json
+        )
+        text = json.dumps({"type": "object", "properties": fields_of_json} if options.json else schema)
+        writer = WriterSchema("JSON" if options.json else "AVRO", text, (), True, LEVELS_MAX, COLUMNS_MAX)
         fields = codec_of(writer).fields
         book = with_schema(new_book(15), SCHEMA_ID, fields, last_id=15, column_count_max=1_000)
         of_key = WriterSchema("AVRO", json.dumps(KEY), (), True, LEVELS_MAX, COLUMNS_MAX)
@@ -202,7 +258,7 @@ def main() -> None:
         columns = FileColumns(
             book=book, schemas={SCHEMA_ID: writer}, key_schemas={KEY_ID: of_key} if options.keys else {}
         )
-        for mode in ("raw", "keep", "elide"):
+        for mode in ("raw", "keep") if options.json else ("raw", "keep", "elide"):
             plan = None
             if mode != "raw":
                 elides = mode == "elide"

@@ -51,6 +51,8 @@ class StreamSpec:
     configs: Mapping[str, str]
     is_deleted_with_resource: bool
     access: frozenset[AccessRule] = frozenset()
+    source: str = ""
+    """The source of the data layer from which the stream is imported; empty: it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,7 @@ def stream_spec(resource: Resource) -> StreamSpec:
             for rule in spec.get("access", ())
             for operation in rule["operations"]
         ),
+        source=spec.get("source", {}).get("name", ""),
     )
 
 

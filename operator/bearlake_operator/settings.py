@@ -12,6 +12,7 @@
 `example.yaml` is an example; the tests load it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,6 +22,7 @@ from typing import Any
 import yaml
 
 from bearlake_operator import decoder, stream_names
+from bearlake_operator.api import StreamSpec
 from bearlake_operator.errors import Invalid
 
 PROTOCOLS = ("kafka", "pulsar", "rest", "grpc")
@@ -34,6 +36,8 @@ SCALING_SECONDS_MAX = 3600
 ADVERTISING_PROTOCOLS = ("kafka", "pulsar")
 """Protocols whose servers advertise addresses to clients. These servers open each additional listener on a port of its own."""
 COMPACTOR = "compactor"
+_SOURCE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?\Z")
+"""Names of sources: part of the names and labels of objects."""
 PORT_MAX = 65535
 
 
@@ -262,6 +266,25 @@ class NetworkPolicies:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSource:
+    """A Kafka-compatible cluster from which Streams can be imported. Administrators name its address and login; Streams name it."""
+
+    bootstrap: str
+    """`host:port` of brokers, with commas."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces whose Streams may use it; empty: all. Whoever may use it can import every topic that its login can read."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Server settings of its import, such as `imports.source`: TLS, and a login whose password is in one of `files`."""
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    pod_template: Mapping[str, Any] = field(default_factory=dict)
+    """Merged into the pod template last."""
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap:
+            raise ValueError("bootstrap must not be empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataLayer:
     """One deployment of Bearlake: the values that all its pods share."""
 
@@ -272,8 +295,13 @@ class DataLayer:
     """Secrets that are mounted into every pod at `/etc/bearlake/secrets/<secret>/<key>`. Settings refer to these files. Servers read
     changed contents without a restart."""
     tiers: Mapping[str, Tier] = field(default_factory=dict)
+    sources: Mapping[str, ImportSource] = field(default_factory=dict)
+    """Clusters from which Streams of the data layer can be imported, by name."""
 
     def __post_init__(self) -> None:
+        for name in self.sources:
+            if not _SOURCE_NAME.match(name):
+                raise ValueError(f"sources: {name!r} must have 1 to 30 lower-case letters, digits and dashes")
         unknown = set(self.tiers) - {*SERVER_TIERS, COMPACTOR}
         if unknown:
             raise ValueError(
@@ -355,6 +383,15 @@ class Settings:
     def refused_table(self, namespace: str, configs: Mapping[str, str]) -> str:
         """The message for a Stream of this namespace that may not have the table name in these configs, else empty."""
         return stream_names.refused_table(self.stream_names, namespace, configs)
+
+    def refused_source(self, namespace: str, spec: StreamSpec) -> str:
+        """The message for a Stream of this namespace whose source does not exist or that may not use it, else empty."""
+        if not spec.source or spec.data_layer not in self.data_layers:
+            return ""
+        source = self.data_layers[spec.data_layer].sources.get(spec.source)
+        if source is None or (source.namespaces and namespace not in source.namespaces):
+            return f"The data layer {spec.data_layer!r} has no source {spec.source!r} for the namespace {namespace!r}."
+        return ""
 
     def unknown_data_layer(self, data_layer: str) -> str:
         """The message for a resource with this `dataLayer` if no such data layer is configured, else empty."""

@@ -34,7 +34,7 @@ class Threads:
         self._thread_count = thread_count
         self._pending_count_max = pending_count_max
         self._deadline_s = None if deadline_ms is None else deadline_ms / 1000
-        self._queue: SimpleQueue[_Call | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Call | _Step | None] = SimpleQueue()
         self._pending_count = 0
         self._waiting: dict[_Call, None] = {}
         self._threads: set[threading.Thread] = set()
@@ -78,6 +78,18 @@ class Threads:
             del answer
         return result
 
+    def start(self, step: Callable[[], object], ended: Callable[[BaseException | None], None]) -> None:
+        """Run `step`, then call `ended` on the event loop with what the step raised; without a future, a timer or a wait for a place.
+
+        The step has no deadline, cannot be withdrawn, and counts in `pending_count`: the caller bounds such steps.
+
+        Raises:
+            Unavailable: closed, or the system has no thread for it. Nothing was done.
+        """
+        if self._is_closed:
+            raise Unavailable(f"the threads {self._name} are closed")
+        self._hand_over(_Step(step, asyncio.get_running_loop(), ended))
+
     def close(self) -> None:
         """Let the threads end after the calls that are queued; calls that wait for a place fail with `Unavailable`."""
         self._is_closed = True
@@ -92,7 +104,7 @@ class Threads:
         for thread in list(self._threads):
             thread.join()
 
-    def _hand_over(self, call: "_Call") -> None:
+    def _hand_over(self, call: "_Call | _Step") -> None:
         """Queue a call that has a place. Raises `Unavailable`, with nothing done, if there is no thread."""
         if len(self._threads) < min(self._pending_count + 1, self._thread_count):  # also replaces a thread that died
             self._start_thread()
@@ -124,7 +136,7 @@ class Threads:
         finally:
             self._threads.discard(threading.current_thread())
 
-    def _ended(self, call: "_Call", result: object, error: BaseException | None) -> None:
+    def _ended(self, call: "_Call | _Step", result: object, error: BaseException | None) -> None:
         self._pending_count -= 1
         while self._waiting:
             following = next(iter(self._waiting))
@@ -135,10 +147,7 @@ class Threads:
                 following.fail(failure)
             else:
                 break
-        if error is not None:
-            call.fail(error)
-        elif (answer := call.answer) is not None and not answer.done():
-            answer.set_result(result)
+        call.end(result, error)
 
 
 class Borrowed:
@@ -203,6 +212,13 @@ class _Call:
         self.step = _nothing
         return True
 
+    def end(self, result: object, error: BaseException | None) -> None:
+        """Answer the caller, if it still waits."""
+        if error is not None:
+            self.fail(error)
+        elif self.answer is not None and not self.answer.done():
+            self.answer.set_result(result)
+
     def expire(self) -> None:
         """The deadline has passed."""
         self.fail(TimeoutError())
@@ -212,6 +228,27 @@ class _Call:
         if self.answer is not None and not self.answer.done():
             self.answer.set_exception(error)
             self.answer.exception()  # a caller that is cancelled at the same time never looks at it
+
+
+class _Step:
+    """A call that nobody awaits."""
+
+    __slots__ = ("ended", "loop", "step")
+
+    def __init__(
+        self, step: Callable[[], object], loop: asyncio.AbstractEventLoop, ended: Callable[[BaseException | None], None]
+    ) -> None:
+        self.step = step
+        self.loop = loop
+        self.ended = ended
+
+    def claim(self) -> bool:
+        """A step always runs."""
+        return True
+
+    def end(self, _: object, error: BaseException | None) -> None:
+        """Tell the caller."""
+        self.ended(error)
 
 
 def _nothing() -> None:

@@ -131,6 +131,22 @@ async def test_an_imported_stream_keeps_the_offsets_of_its_source(place: Place) 
         assert done.partition_count == 0
 
 
+async def test_a_stream_that_was_promoted_after_the_backup_stays_promoted(place: Place) -> None:
+    async with place.opened() as lake:
+        spec = StreamSpec(name="imported", partition_count=1, configs={"import.source": "kafka.example:9092"})
+        stream = await lake.stores.metadata.streams.create(spec)
+        await place.back_up()
+        await lake.streams.catalog.change(stream, lambda _: ({}, ["import.source"]))
+
+    done = await place.restore()
+
+    async with place.opened() as lake:
+        key = stream.partition(0)
+        assert (await lake.stores.metadata.log.bounds([key]))[key].end == GAP
+        assert (await lake.find("imported")).stream.configs == {}
+        assert done.partition_count == 1
+
+
 async def test_an_open_transaction_is_aborted_and_its_producer_begins_anew(place: Place) -> None:
     async with place.opened() as lake:
         view = await lake.create()
@@ -298,7 +314,17 @@ async def test_a_damaged_or_unfinished_backup_is_refused(place: Place) -> None:
         with pytest.raises(Corrupt, match=r"tables\.json"):
             await place.restore()
     tables.write_text(text)
-    (backup / "manifest.json").unlink()
+    manifest = backup / "manifest.json"
+    whole = manifest.read_text()
+    taken = json.loads(whole)["taken_ms"]
+    for damaged in (whole.replace(str(taken), str(taken + 1), 1), json.dumps({**json.loads(whole), "version": 1})):
+        manifest.write_text(damaged)
+        with pytest.raises(Corrupt, match=r"manifest\.json"):
+            await place.restore()
+    older = {key: value for key, value in json.loads(whole).items() if key != "checksum"}
+    manifest.write_text(json.dumps({**older, "version": 1}))
+    assert (await place.restore()).missing == []
+    manifest.unlink()
     with pytest.raises(NotFound, match="is no backup"):
         await place.restore()
 
@@ -312,7 +338,7 @@ async def test_a_backup_makes_its_own_folder(place: Place) -> None:
     with pytest.raises(AlreadyExists, match="exists"):
         await place.back_up()
     assert {path.stat().st_mode & 0o077 for path in (place.folder / "backup").rglob("*")} == {0}
-    assert json.loads((place.folder / "backup" / "manifest.json").read_text())["version"] == 1
+    assert json.loads((place.folder / "backup" / "manifest.json").read_text())["version"] == 2
 
 
 async def test_a_backup_is_restored_into_the_same_kind_of_store(tmp_path: Path) -> None:

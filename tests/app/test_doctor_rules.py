@@ -91,7 +91,7 @@ class Overwriting:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    async def put(self, key: str, parts: list[bytes], on_durable: object = None) -> None:
+    async def put(self, key: str, parts: list[bytes]) -> None:
         await self._store.delete([key])
         await self._store.put(key, parts)
 
@@ -99,7 +99,7 @@ class Overwriting:
 class Undeletable(Overwriting):
     """A store that refuses deletions."""
 
-    async def put(self, key: str, parts: list[bytes], on_durable: object = None) -> None:
+    async def put(self, key: str, parts: list[bytes]) -> None:
         await self._store.put(key, parts)
 
     async def delete(self, keys: list[str]) -> None:

@@ -112,7 +112,8 @@ def test_rows_and_bytes_beyond_the_limits_are_left_out_or_refused(lake: ServerPr
     [
         ("copy (select 1) to '/tmp/x'", "expected one SELECT"),
         ("select 1; select 2", "expected one SELECT"),
-        ("select * from read_text('/etc/passwd')", "disabled"),
+        ("select * from read_text('/etc/passwd')", "cannot be a table"),
+        ("from 'https://example.com/a.parquet'", "disabled"),
         ("select * from '/etc/passwd'", "does not exist"),
     ],
 )

@@ -13,8 +13,10 @@ from bearlake.cli import completion, group_positions
 from bearlake.cli.main import run
 from bearlake.cli.rest_client import RestClient
 from bearlake.errors import Denied, Invalid, NotFound, Unavailable
+from faults.waiting import until
 from fixtures.console_lake import Lake
 from fixtures.server_process import started
+from fixtures.waiting import WAIT_S
 
 NOW_MS = 1_800_000_000_000
 
@@ -60,11 +62,19 @@ def test_unknown_targets_are_wrong_usage(text: str) -> None:
 
 
 def test_a_group_of_both_lists_is_a_share_group() -> None:
-    lists = {"/share-groups": [share("both")], "/consumer-groups": [consumer("both"), consumer("also")]}
+    lists = {
+        "/share-groups": [share("both")],
+        "/consumer-groups": [consumer("both"), consumer("also")],
+        "/subscriptions": [{"topic_name": "orders", "subscription_name": "archive"}],
+    }
 
     found = group_positions.all_groups(Rest(lambda _, path, __: {"data": lists[path]}))
 
-    assert [(group.name, group.type) for group in found] == [("also", "classic"), ("both", "share")]
+    assert [(group.name, group.type) for group in found] == [
+        ("also", "classic"),
+        ("both", "share"),
+        ("orders/archive", "pulsar"),
+    ]
 
 
 def test_names_are_encoded_in_paths() -> None:
@@ -81,7 +91,11 @@ def test_names_are_encoded_in_paths() -> None:
 
 
 def test_names_of_groups_complete_from_both_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    lists = {"/share-groups": [share("packers")], "/consumer-groups": [consumer("payers"), consumer("p$(reboot)")]}
+    lists = {
+        "/share-groups": [share("packers")],
+        "/consumer-groups": [consumer("payers"), consumer("p$(reboot)")],
+        "/subscriptions": [],
+    }
     monkeypatch.setattr(RestClient, "ask", lambda _, __, path: {"data": lists[path]})
     context = click.Context(click.Command("describe"))
 
@@ -119,6 +133,55 @@ def test_ages_are_read_only_where_the_lag_is_largest() -> None:
     group_positions.add_ages(Rest(lambda *_: {"data": [{"timestamp_ms": NOW_MS}]}), rows, NOW_MS)
 
     assert [row["partition"] for row in rows if row["lag_s"] is None] == [0]
+
+
+def test_a_list_has_the_lag_of_each_group_and_the_age_where_it_is_furthest_behind() -> None:
+    lags = {
+        "/consumer-groups/a/lags": [(0, 2), (1, 7)],
+        "/consumer-groups/b/lags": [(0, 0)],
+        "/consumer-groups/c/lags": [],
+    }
+
+    def answer(_: str, path: str, body: Any) -> Any:
+        if path.endswith("records:read"):
+            return {"data": [{"timestamp_ms": NOW_MS - 1_000 * body["positions"][0]["partition_id"]}]}
+        if path not in lags:
+            raise NotFound("gone")
+        shown = [
+            {"topic_name": "t", "partition_id": index, "current_offset": 1, "log_end_offset": 9, "lag": lag}
+            for index, lag in lags[path]
+        ]
+        return {"data": shown}
+
+    groups = [group_positions.Group(name, "classic", "empty", f"/consumer-groups/{name}") for name in "abcd"]
+    rows: list[dict[str, Any]] = [{} for _ in groups]
+
+    group_positions.add_lags(Rest(answer), groups, rows, NOW_MS)
+
+    assert [(row["lag"], row["lag_s"]) for row in rows] == [(9, 1.0), (0, 0.0), (None, None), (None, None)]
+
+
+def test_a_pulsar_subscription_is_found_by_stream_and_name_and_moves_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(_: RestClient, __: str, path: str, ___: Any = None) -> Any:
+        if path == "/topics/orders/subscriptions/a%2Fb/lags":
+            return {"data": []}
+        raise NotFound(path)
+
+    monkeypatch.setattr(RestClient, "ask", ask)
+
+    assert run(["group", "describe", "orders/a/b"]) == 0
+    assert "pulsar" in capsys.readouterr().out
+    reset = ["group", "reset", "orders/a/b", "--stream"]
+    for words in (
+        ["orders", "--to", "offset:1"],
+        ["orders", "--to", "latest", "--partition", "0"],
+        ["other", "--to", "latest"],
+    ):
+        assert run([*reset, *words]) == 2
+    assert capsys.readouterr().err.count("bearlake: ") == 3
+    assert run(["group", "describe", "orders/other"]) == 1
 
 
 def test_an_outage_is_no_unknown_age() -> None:
@@ -193,10 +256,23 @@ def test_groups_are_listed_described_and_reset(
             joined = as_json("describe", "packers")
 
         assert (joined["type"], joined["lag"], len(joined["members"])) == ("share", 0, 1)
-        assert [(row["group"], row["type"]) for row in as_json("list")] == [
-            ("billing", "classic"),
-            ("packers", "share"),
+        lake.pulsar("PUT", "/admin/v2/persistent/public/default/orders/subscription/archive", "earliest")
+        assert [(row["group"], row["type"], row["lag"]) for row in as_json("list")] == [
+            ("billing", "classic", 0),
+            ("orders/archive", "pulsar", 3),
+            ("packers", "share", 0),
         ]
+        assert as_json("list")[1]["lag_s"] > 86_400
+        assert [row["lag"] for row in as_json("describe", "orders/archive")["positions"]] == [3]
+
+        def archived() -> int:
+            return int(as_json("describe", "orders/archive")["positions"][0]["offset"])
+
+        moving = ("reset", "orders/archive", "--stream", "orders", "--pulsar", str(server.ready["pulsar_http"]), "--to")
+        assert [move["new_offset"] for move in as_json(*moving, f"time:{times[1]}")["moves"]] == [1]
+        for target, offset in (("latest", 3), ("earliest", 0), (f"time:{times[2]}", 2)):
+            assert [move["new_offset"] for move in as_json(*moving, target, "--execute")["moves"]] == [offset]
+            until(lambda want=offset: archived() == want, WAIT_S, "the new position is saved")
         for name in ("billing", "packers"):
             reset = ("reset", name, "--stream", "orders", "--partition", "0", "--to")
             before = as_json("describe", name)["positions"][0]["offset"]

@@ -35,12 +35,12 @@ class FailingStore(MemoryObjectStore):
 
     fail_count = 0
 
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         if self.fail_count > 0:
             self.fail_count -= 1
             await asyncio.sleep(SLOW_S)
             raise Unavailable("the test store fails this put")
-        await super().put(key, parts, *([on_durable] if on_durable is not None else []))
+        await super().put(key, parts)
 
 
 def java() -> list[str | Path]:

@@ -1,4 +1,4 @@
-"""Kafka's own integration tests of its Java clients, as JUnit runs them.
+"""Kafka's own integration tests of its Java clients, of MirrorMaker and of Streams, as JUnit runs them.
 
 Kafka's tests ask their harness for brokers with certain settings. The Java files in `junit/` are an extension of JUnit that
 starts Bearlake instead, with these settings translated. A test is called `Class.method`, or `Class.method[1]` and so on if it runs
@@ -17,15 +17,22 @@ from conformance import packages, processes
 from conformance.outcomes import Context, Outcome
 
 _CLIENTS = "org.apache.kafka.clients"
+_MIRROR = "org.apache.kafka.connect.mirror.integration"
+_STREAMS = "org.apache.kafka.streams.integration"
 CLASSES = {
     "AdminFenceProducersTest": f"{_CLIENTS}.admin",
     "AutoTopicCreationTest": f"{_CLIENTS}.admin",
     "ClientRebootstrapTest": _CLIENTS,
     "ConcurrentListOffsetsRequestTest": f"{_CLIENTS}.admin",
+    "ConsumerBounceTest": f"{_CLIENTS}.consumer",
+    "ConsumerIntegrationTest": f"{_CLIENTS}.consumer",
     "ConsumerTopicCreationTest": f"{_CLIENTS}.consumer",
+    "DedicatedMirrorIntegrationTest": _MIRROR,
     "DeleteTopicTest": f"{_CLIENTS}.admin",
     "DescribeAuthorizedOperationsTest": f"{_CLIENTS}.admin",
+    "DescribeFeaturesTest": f"{_CLIENTS}.admin",
     "DescribeProducersWithBrokerIdTest": f"{_CLIENTS}.admin",
+    "DynamicGroupConfigIntegrationTest": f"{_CLIENTS}.admin",
     "GroupAuthorizerIntegrationTest": f"{_CLIENTS}.security",
     "ListOffsetsIntegrationTest": f"{_CLIENTS}.admin",
     "PlaintextConsumerAssignTest": f"{_CLIENTS}.consumer",
@@ -34,11 +41,13 @@ CLASSES = {
     "PlaintextConsumerCommitTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerFetchTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerPollTest": f"{_CLIENTS}.consumer",
+    "PlaintextConsumerSubscriptionTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerTest": f"{_CLIENTS}.consumer",
     "ProducerCompressionTest": f"{_CLIENTS}.producer",
     "ProducerFailureHandlingTest": f"{_CLIENTS}.producer",
     "ProducerIdExpirationTest": f"{_CLIENTS}.producer",
     "ProducerIntegrationTest": f"{_CLIENTS}.producer",
+    "ProducerSendWhileDeletionTest": f"{_CLIENTS}.producer",
     "SaslPlainPlaintextConsumerTest": f"{_CLIENTS}.consumer",
     "ShareConsumerTest": f"{_CLIENTS}.consumer",
     "TransactionsExpirationTest": _CLIENTS,
@@ -49,6 +58,9 @@ CLASSES = {
 SOURCES = Path(__file__).resolve().parent / "junit"
 PROCESS_TIMEOUT_S = 1800
 TEST_TIMEOUT_S = 90
+LONG_TEST_TIMEOUT_S = 300
+LONG_PACKAGES = (_MIRROR, _STREAMS)
+"""Packages whose tests start several clusters and workers, and wait for them: 30 to 110 s each on a busy machine."""
 JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC")
 REPORT = "TEST-junit-jupiter.xml"
 
@@ -87,7 +99,7 @@ def _run_classes(context: Context, names: list[str], class_path: list[Path | str
             *("org.junit.platform.console.ConsoleLauncher", "execute"),
             *(f"--select-class={CLASSES[name]}.{name}" for name in names),
             *_selection(context, names),
-            *_configuration(),
+            *_configuration(names),
             *("--reports-dir", folder, "--details", "tree", "--disable-ansi-colors", "--disable-banner"),
         ],
         log=logs / f"{'quick' if context.is_quick else names[0]}.log",
@@ -112,12 +124,13 @@ def _selection(context: Context, names: list[str]) -> list[str]:
     return [option, rf".*\.({'|'.join(methods)})"] if methods else []
 
 
-def _configuration() -> list[str]:
-    """Options that put our extension in the place of Kafka's, and limit the time of each test."""
+def _configuration(names: list[str]) -> list[str]:
+    """Options that put our extension in the place of Kafka's, and limit the time of each test of the classes."""
+    is_long = any(CLASSES[name] in LONG_PACKAGES for name in names)
     settings = {
         "junit.jupiter.extensions.autodetection.enabled": "true",
         "junit.jupiter.extensions.autodetection.exclude": "org.apache.kafka.*",
-        "junit.jupiter.execution.timeout.default": f"{TEST_TIMEOUT_S}s",
+        "junit.jupiter.execution.timeout.default": f"{LONG_TEST_TIMEOUT_S if is_long else TEST_TIMEOUT_S}s",
     }
     return [f"--config={key}={value}" for key, value in settings.items()]
 

@@ -1,6 +1,6 @@
 """Kafka Streams: its authors' smoke test with `exactly_once_v2`, while servers and an instance of the application are killed.
 
-`streams_changelog.py` has the other test.
+`streams_changelog.py` and `streams_protocol.py` have the other tests.
 
 A driver writes 20,000 records in 90 seconds. Two instances of an application (`StreamsSmokeTest process`) count, sum, join and window
 them with state stores, so they use transactions, changelog topics and repartition topics. When they have nothing left to do, the driver
@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from conformance import packages, processes
 from conformance.outcomes import Context, Outcome
 from conformance.streams_changelog import Changelog
+from conformance.streams_protocol import StreamsProtocol
 from fixtures.ports import free_port
 
 SOURCES = Path(__file__).resolve().parent / "streams"
@@ -149,7 +150,8 @@ class _Smoke:
         return process
 
 
-TESTS: dict[str, type[_Smoke | Changelog]] = {
+TESTS: dict[str, type[_Smoke | Changelog | StreamsProtocol]] = {
     "exactly_once_v2_with_kills": _Smoke,
     "restore_from_a_compacted_changelog": Changelog,
+    "streams_protocol_is_refused": StreamsProtocol,
 }

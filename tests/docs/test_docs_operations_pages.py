@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md, docs/settings.md and docs/security.md work as they stand."""
+"""The commands of docs/operations.md, docs/upgrade.md, docs/settings.md and docs/security.md work as they stand."""
 
 import json
 from pathlib import Path
@@ -38,6 +38,21 @@ def test_operations(tmp_path: Path) -> None:
 
     assert "copier-1" in ran.output("bearlake transaction list")
     assert "ongoing" in ran.output("bearlake transaction describe").lower()
+
+
+def test_upgrade(tmp_path: Path) -> None:
+    """The page's two halves: before all processes stop, and after they run again on the same stores."""
+    with beside_up(tmp_path, "--no-tour") as machine:
+        machine.run("bearlake stream create kept")
+        machine.run("echo value | bearlake produce kept")
+        machine.follow("docs/upgrade.md")
+    (tmp_path / "ready.json").unlink()
+    with beside_up(tmp_path, "--no-tour") as machine:
+        said = machine.run("bearlake consume kept --from-beginning --max-messages 1")
+        machine.run("bearlake doctor --problems --timeout-ms 60000")
+
+    assert (tmp_path / "before-upgrade" / "manifest.json").is_file()
+    assert said.strip() == "value"
 
 
 def test_settings(tmp_path: Path) -> None:

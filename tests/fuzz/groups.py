@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from fuzz.target import Target
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "sanitized": ("kernel", "kernel_kafka", "kernel_pulsar", "kernel_typed", "kernel_protobuf", "records"),
+    "sanitized": (
+        "kernel",
+        "kernel_kafka",
+        "kernel_pulsar",
+        "kernel_typed",
+        "kernel_protobuf",
+        "kernel_json",
+        "records",
+    ),
     "decoders": ("kafka_codec", "groups_membership", "pulsar", "bodies", "logins", "grpc"),
     "schemas": ("schemas", "typed_schemas", "typed_protobuf"),
     "routes": ("http",),

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from bearlake.errors import Conflict, NotFound
+from bearlake.importing.batches import Piece
 from bearlake.importing.cluster import SourceCluster
 from bearlake.importing.copying import Copy
 from bearlake.importing.pace import Pace
+from bearlake.importing.progress import PartitionCopy
 from bearlake.importing.selection import Selection, usable
 from bearlake.importing.settings import CopySettings, SourceSettings
 from bearlake.importing.target import Target
 from bearlake.metadata.model import PartitionBounds, PartitionKey
+from bearlake.streams.catalog import StreamView
 from bearlake.streams.configs import IMPORT_SOURCE
 from fixtures.kafka_server import Make, Node, batch_of, values_of
 from fixtures.transactional import TransactionalWriter
@@ -205,6 +208,54 @@ async def test_an_import_that_runs_while_the_stream_is_promoted_writes_nothing_a
     with pytest.raises(Conflict, match="promoted"):
         await asyncio.wait_for(running, 20)
     assert await values_in(target, "orders") == [(0, b"ours")]
+
+
+async def test_a_promoted_stream_keeps_the_records_that_the_source_deletes(kafka_cluster: Make, targets: Make) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
+    topic = await source.create("orders")
+    client = await source.client()
+    await client.produce(topic, batch_of(b"a", b"b", b"c"))
+    copy = await copy_of(source, target, "orders")
+    running = asyncio.ensure_future(copy.run(follow=True))
+    await until(lambda: copy.copied.batches == 1)
+    await Target(target.streams, "").promote("orders")
+    view = await source.streams.catalog.resolve("orders")
+    await source.streams.metadata.log.trim(view.partition(0), 2)
+    await client.produce(topic, batch_of(b"d"))
+
+    with pytest.raises(Conflict, match="promoted"):
+        await asyncio.wait_for(running, 20)
+    assert await values_in(target, "orders") == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+
+
+class PromotedAfterAppend(Target):
+    """A target whose stream is promoted as soon as it has records."""
+
+    async def append(self, batches: Sequence[tuple[StreamView, int, Piece]]) -> None:
+        """Append, then promote."""
+        await super().append(batches)
+        await self.promote("orders")
+
+
+async def test_offsets_of_groups_are_copied_only_for_streams_that_are_still_imported(
+    kafka_cluster: Make, targets: Make
+) -> None:
+    source, target = (await kafka_cluster())[0], (await targets())[0]
+    await (await source.client()).produce(await source.create("orders"), batch_of(b"a"))
+    await source.create("bills")
+    copied: list[list[str]] = []
+
+    async def copy_groups(partitions: Sequence[PartitionCopy]) -> None:
+        copied.append([item.topic.name for item in partitions])
+
+    cluster = SourceCluster(source.address, SOURCE)
+    selection = Selection(cluster, [".*"])
+    await selection.look()
+    copy = Copy(cluster, PromotedAfterAppend(target.streams, cluster.cluster_id), selection, COPY, copy_groups)
+    await copy.run(follow=False)
+
+    assert copied == [["bills"]]
+    assert list(copy.ended) == ["orders"]
 
 
 async def test_records_that_come_with_a_promotion_while_an_import_begins_do_not_count_as_copied(

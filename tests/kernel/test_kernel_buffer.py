@@ -233,6 +233,73 @@ def test_every_batch_is_where_its_commit_says_and_gets_its_outcome(
     assert [base for _, base, _ in results] == list(range(len(rows)))
 
 
+# -- arrange ---------------------------------------------------------------------------------------------------------
+
+
+@given(rows=PLACED, front=st.integers(0, 9))
+def test_arranged_batches_make_the_same_object_as_joined_ones(
+    kernel: ModuleType, rows: list[tuple[bytes, int, bytes]], front: int
+) -> None:
+    joined, arranged = kernel.WriteBuffer(1 << 20), kernel.WriteBuffer(1 << 20)
+    for buffer in (joined, arranged):
+        add(kernel, buffer, *(append(at, batch, stream=stream) for stream, at, batch in rows))
+    target = joined.join(front, 4)
+
+    parts = arranged.arrange(front)
+
+    assert bytes(front) + b"".join(parts) + bytes(4) == target
+    assert arranged.commits() == joined.commits()
+    if arranged.can_arrange:
+        assert arranged.index(None) == joined.index(target)
+    assert arranged.resolve([(0, 1, 2)] * len(rows)) != []
+
+
+def test_arranged_batches_stay_in_their_memory_until_it_is_released(kernel: ModuleType) -> None:
+    memory, hold = bytearray(b"arrived"), Hold()
+    buffer = kernel.WriteBuffer(100)
+    add(kernel, buffer, append(1, memoryview(memory)[:3], hold), append(1, memoryview(memory)[3:], hold))
+
+    parts = buffer.arrange(40)
+    assert (hold.held, [bytes(part) for part in parts]) == (2, [b"arr", b"ived"])
+    memory[:] = b"changed"
+    assert b"".join(parts) == b"changed"  # no copy
+    buffer.release()
+
+    assert (hold.held, hold.calls) == (0, [2])
+    buffer.release()
+    assert hold.calls == [2]
+    with pytest.raises(ValueError, match="index"):
+        buffer.index(None)
+
+
+def test_views_of_arranged_batches_keep_memory_that_was_released(kernel: ModuleType) -> None:
+    buffer = kernel.WriteBuffer(1 << 20)
+    add(kernel, buffer, append(1, bytearray(b"x" * 100_000)))
+    parts = buffer.arrange(0)
+    buffer.release()
+    del buffer
+
+    assert bytes(parts[0]) == b"x" * 100_000
+
+
+def test_a_buffer_is_arranged_once_and_with_batches(kernel: ModuleType) -> None:
+    buffer = kernel.WriteBuffer(100)
+    for front in (0, -1):
+        with pytest.raises(ValueError, match="must have batches"):
+            buffer.arrange(front)
+    results, _ = add(kernel, buffer, append(1, b"a"))
+    for early in (buffer.release, lambda: buffer.index(None)):
+        with pytest.raises(ValueError, match=r"joined|index"):
+            early()
+    buffer.arrange(0)
+
+    for late in (
+        lambda: buffer.join(0, 0), lambda: buffer.arrange(0), lambda: buffer.add(results, [append(1, b"a")], 0, 0)
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="joined already"):
+            late()
+
+
 # -- outcomes --------------------------------------------------------------------------------------------------------
 
 

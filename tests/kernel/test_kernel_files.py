@@ -3,6 +3,8 @@ from types import ModuleType
 
 import pytest
 
+from bearlake import kernel as kernel_limits
+
 
 @pytest.mark.parametrize("sync", [True, False])
 @pytest.mark.parametrize("parts", [[], [b""], [b"abc"], [b"a", bytearray(b"bc"), memoryview(b"xdex")[1:3], b""]])
@@ -39,11 +41,14 @@ def test_put_file_into_no_folder_is_refused(kernel: ModuleType, tmp_path: Path) 
         kernel.put_file(str(tmp_path / "none"), str(tmp_path / "none/object"), [b"x"], True)
 
 
-def test_put_file_takes_at_most_64_buffers(kernel: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at most 64"):
-        kernel.put_file(str(tmp_path), str(tmp_path / "object"), [b"x"] * 65, True)
+def test_put_file_takes_as_many_buffers_as_one_system_call(kernel: ModuleType, tmp_path: Path) -> None:
+    parts = [bytes([at % 256]) * (at % 3) for at in range(kernel_limits.FILE_PARTS_MAX)]
+    kernel.put_file(str(tmp_path), str(tmp_path / "most"), parts, True)
+    with pytest.raises(ValueError, match="at most 1024"):
+        kernel.put_file(str(tmp_path), str(tmp_path / "more"), [*parts, b"x"], True)
 
-    assert list(tmp_path.iterdir()) == []
+    assert (tmp_path / "most").read_bytes() == b"".join(parts)
+    assert [found.name for found in tmp_path.iterdir()] == ["most"]
 
 
 def test_put_file_refuses_values_that_are_not_buffers(kernel: ModuleType, tmp_path: Path) -> None:

@@ -135,6 +135,18 @@ def buffer_calls(native: ModuleType, appends: list[Any]) -> list[Callable[[], An
         made.index(target)
         return made
 
+    def arranged(front: Any = 3) -> Any:
+        made = buffer()
+        made.arrange(front)
+        return made
+
+    def released() -> Any:
+        made = arranged()
+        made.index(None)
+        made.release()
+        made.release()
+        return made
+
     def join_twice() -> None:
         joined().join(0, 0)
 
@@ -155,6 +167,15 @@ def buffer_calls(native: ModuleType, appends: list[Any]) -> list[Callable[[], An
         lambda: joined().resolve(SliceRows(bytes(48))),
         lambda: joined().resolve([OUTCOME, (0, "x", 0), OUTCOME]),
         lambda: joined().resolve(7),
+        arranged,
+        lambda: arranged("x"),
+        lambda: arranged(-1),
+        lambda: arranged().arrange(0),
+        lambda: arranged().index(bytearray(1)),
+        lambda: released().index(None),
+        lambda: released().commits(),
+        lambda: buffer().release(),
+        lambda: joined().index(None),
         lambda: joined().index(bytearray(1)),
         lambda: joined().index(b""),
         lambda: joined().add(native.Results(3, OUTCOME), held, 0, 0),
@@ -271,6 +292,44 @@ PEOPLE = b"\2a\2\2\2k\1\0\0" * 3
 ENDS = b"".join((at * 9).to_bytes(4, "little") for at in range(4))
 
 
+JSON_NODES = (
+    TypedNode(TypedKind.RECORD, children=(1, 2, 5), symbols=(b"s", b"m", b"l")),
+    TypedNode(TypedKind.STRING),
+    TypedNode(TypedKind.MAP, children=(3, 4)),
+    TypedNode(TypedKind.STRING),
+    TypedNode(TypedKind.DOUBLE),
+    TypedNode(TypedKind.ARRAY, children=(6,)),
+    TypedNode(TypedKind.JSON),
+)
+JSON_TEXT = rb'{"s": "\u00e9", "m": {"a": 1.23456789012345678901}, "l": [[], {"a": 1}]}'
+
+
+def json_calls(native: ModuleType) -> list[Callable[[], Any]]:
+    """JSON: good values, malformed ones, and everything that can be wrong with the arguments."""
+    ends = bytes(4) + len(JSON_TEXT).to_bytes(4, "little")
+    good: list[Any] = [JSON_NODES, None, ends, JSON_TEXT, 0, 1, 0, 10**6]
+
+    def decode(at: int, value: Any) -> Any:
+        return native.decode_json(*good[:at], value, *good[at + 1 :])
+
+    return [
+        lambda: native.decode_json(*good),
+        lambda: decode(3, JSON_TEXT.replace(b"[]", b"[,")),
+        lambda: decode(3, JSON_TEXT[:-1]),
+        lambda: decode(6, 3),
+        lambda: decode(7, 20),
+        lambda: decode(1, b"\1"),
+        lambda: decode(1, b""),
+        lambda: decode(2, 7),
+        lambda: decode(5, 9),
+        lambda: decode(0, JSON_NODES[:3]),
+        lambda: decode(0, (*JSON_NODES[:6], TypedNode(TypedKind.INT))),
+        lambda: decode(0, (*JSON_NODES[:6], TypedNode(TypedKind.JSON, symbols=(7,)))),  # type: ignore[arg-type]
+        lambda: decode(0, NODES),
+        lambda: decode(0, list(JSON_NODES)),
+    ]
+
+
 def typed_calls(native: ModuleType) -> list[Callable[[], Any]]:
     """Typed columns: good values, malformed ones, and everything that can be wrong with the arguments."""
     _, slots = native.decode_avro(NODES, None, ENDS, PEOPLE, 0, 3, 0, 1, 10**6)
@@ -336,6 +395,7 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         *intake_calls(native),
         *fetch_calls(native),
         *typed_calls(native),
+        *json_calls(native),
         lambda: native.parse_produce(BODY, 0, 3),
         lambda: native.parse_produce(BODY[:-1], 0, 3),
         lambda: native.parse_produce(BODY.replace(b"topic", b"\xff\xff\xff\xff\xff"), 0, 3),
@@ -429,6 +489,7 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.decode_avro(NODES, buffer, buffer, buffer, 0, 1, 0, 0, 0),
         lambda: native.decode_avro(NODES, None, ENDS, buffer, 0, 1, 0, 0, 10**6),
         lambda: native.encode_avro(NODES, [TypedSource(0, 1, buffer, buffer, buffer)] * 6, buffer),
+        lambda: native.decode_json(JSON_NODES, buffer, ENDS, buffer, 0, 1, 0, 10**6),
     ):
         repeat(call, 3)
 

@@ -4,12 +4,11 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
 
 from bearlake.kernel import ProtoCheck, fallback
 from bearlake.streams.schemas.formats import protobuf as compiler
 from bearlake.table.typed.protobuf_types import MessageTypes
+from fixtures.protobuf_cases import google_class
 from fixtures.protobuf_random import ProtobufRandom
 
 
@@ -17,12 +16,8 @@ def test_both_kernels_stop_at_the_same_place(native: ModuleType) -> None:
     random = Random(8)
     for _ in range(40):
         made = ProtobufRandom(random)
-        parsed = compiler.parsed(made.schema(), {})
-        pool = DescriptorPool()
-        for file in parsed.files:
-            pool.AddSerializedFile(file.SerializeToString())
-        theirs = GetMessageClass(pool.FindFileByName(parsed.file.name).message_types_by_name["M"])
-        types = MessageTypes([file.SerializeToString() for file in parsed.files])
+        files = [file.SerializeToString() for file in compiler.parsed(made.schema(), {}).files]
+        theirs, types = google_class(files), MessageTypes(files)
         content, ends = b"", []
         for _ in range(20):
             message = theirs()

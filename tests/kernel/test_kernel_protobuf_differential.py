@@ -6,9 +6,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 
 from bearlake.errors import Corrupt
@@ -27,7 +25,7 @@ from bearlake.kernel.typed.protobuf_reader import ProtobufReader
 from bearlake.streams.schemas.formats import protobuf as compiler
 from bearlake.table.typed import protobuf
 from bearlake.table.typed.model import TypedColumns
-from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, files_of
+from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, files_of, google_class
 from fixtures.protobuf_random import ProtobufRandom
 from fixtures.typed_kernels import column, outcome, plain, sources
 
@@ -66,13 +64,8 @@ def agree(native: ModuleType, columns: TypedColumns, values: list[bytes | None],
 def random_schema(random: Random, **limits: int) -> tuple[ProtobufRandom, TypedColumns, type[Message]]:
     """A schema, the columns of its first message, and Google's class of it."""
     made = ProtobufRandom(random)
-    parsed = compiler.parsed(made.schema(), {})
-    files = [file.SerializeToString() for file in parsed.files]
-    pool = DescriptorPool()
-    for file in files:
-        pool.AddSerializedFile(file)
-    theirs = GetMessageClass(pool.FindFileByName(parsed.file.name).message_types_by_name["M"])
-    return made, protobuf.columns_of(files, **limits), theirs
+    files = [file.SerializeToString() for file in compiler.parsed(made.schema(), {}).files]
+    return made, protobuf.columns_of(files, **limits), google_class(files)
 
 
 def random_value(made: ProtobufRandom, theirs: type[Message]) -> bytes:

@@ -17,6 +17,7 @@ from bearlake.table.projection import Columns, kafka_schema, table_schema
 from fixtures.deployment import NOW_MS
 from fixtures.live_lake import LiveLake, live_lake
 from fixtures.transactional import TransactionalWriter
+from fixtures.typed_values import framed
 
 RAW = {"table__value__mode": "raw"}
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -24,10 +25,10 @@ WIDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "item", "type": ["null",
 SMALL = LogRowsSettings(window_bytes=1, row_group_bytes=1, slices_per_lookup=2, footer_count_max=1)
 
 
-def reader(lake: LiveLake, settings: LogRowsSettings = SMALL) -> LogRows:
+def reader(lake: LiveLake) -> LogRows:
     stores = lake.lake.stores
     values = ValueSchemas(stores.metadata, lake.lake.tables, ColumnSettings(), lake.lake.compiler)
-    return LogRows(stores.metadata, stores.store, settings, lambda: values)
+    return LogRows(stores.metadata, stores.store, SMALL, lambda: values)
 
 
 async def raw(
@@ -121,12 +122,12 @@ async def test_typed_rows_are_those_of_the_table_before_and_after_compaction(tmp
     async with live_lake(tmp_path) as lake:
         view = await lake.lake.create()
         first = await lake.lake.register(ORDER)
-        await lake.lake.produce(view, b"\0" + first.to_bytes(4) + b"\x02", None, b"no schema")
+        await lake.lake.produce(view, framed(first, b"\x02"), None, b"no schema")
         rows = reader(lake)
         before = await typed(lake, view, 0, 3, rows)
         await lake.lake.compact(view)
         second = await lake.lake.register(WIDER)
-        await lake.lake.produce(view, b"\0" + second.to_bytes(4) + b"\x04\x02\x02x")
+        await lake.lake.produce(view, framed(second, b"\x04\x02\x02x"))
 
         after = await typed(lake, view, 0, 4, rows)
 
@@ -139,16 +140,16 @@ async def test_typed_rows_are_those_of_the_table_before_and_after_compaction(tmp
         assert [{name: row[name] for name in before[0]} for row in after[:3]] == before
         assert [(row["id"], row["item"]) for row in after] == [(1, None), (None, None), (None, None), (2, "x")]
         complete = await raw(lake, view, 0, 4, "value")
-        assert complete[0]["value"] == b"\0" + first.to_bytes(4) + b"\x02", "the bytes that the columns give back"
+        assert complete[0]["value"] == framed(first, b"\x02"), "the bytes that the columns give back"
 
 
 async def test_keys_with_columns_are_those_of_the_table_or_complete(tmp_path: Path) -> None:
     async with live_lake(tmp_path) as lake:
         view = await lake.lake.create(table__key__mode="elide")
         of_value, of_key = await lake.lake.register(ORDER), await lake.lake.register(ORDER, "orders-key")
-        key = b"\0" + of_key.to_bytes(4) + b"\x0e"
-        await lake.lake.produce(view, b"\0" + of_value.to_bytes(4) + b"\x04", key=b"no schema")
-        await lake.lake.produce(view, b"\0" + of_value.to_bytes(4) + b"\x02", None, key=key)
+        key = framed(of_key, b"\x0e")
+        await lake.lake.produce(view, framed(of_value, b"\x04"), key=b"no schema")
+        await lake.lake.produce(view, framed(of_value, b"\x02"), None, key=key)
         rows = reader(lake)
         names = ("id", "id_2", "_key", "_value", "_key_schema_id")
         for is_compacted in (False, True):
@@ -165,7 +166,7 @@ async def test_keys_with_columns_are_those_of_the_table_or_complete(tmp_path: Pa
                 (None, 7, None, None, of_key),
             ]
             assert [row["key"] for row in complete] == [b"no schema", key, key]
-            assert [row["value"] for row in complete][1:] == [b"\0" + of_value.to_bytes(4) + b"\x02", None]
+            assert [row["value"] for row in complete][1:] == [framed(of_value, b"\x02"), None]
             assert [row["key"] for row in keys] == [b"no schema", key, key]
 
 
@@ -173,13 +174,13 @@ async def test_a_query_that_is_older_than_a_column_does_not_get_it(tmp_path: Pat
     async with live_lake(tmp_path) as lake:
         view = await lake.lake.create()
         first = await lake.lake.register(ORDER)
-        await lake.lake.produce(view, b"\0" + first.to_bytes(4) + b"\x02")
+        await lake.lake.produce(view, framed(first, b"\x02"))
         rows = reader(lake)
         await rows.newest_columns(view.stream)
         stored = await lake.lake.stores.metadata.table_columns.get(view.stream.number)
         old = table_schema(decode_book(stored.text, stored.version))
         second = await lake.lake.register(WIDER)
-        await lake.lake.produce(view, b"\0" + second.to_bytes(4) + b"\x04\x02\x02x")
+        await lake.lake.produce(view, framed(second, b"\x04\x02\x02x"))
         await rows.newest_columns(view.stream)
         stored = await lake.lake.stores.metadata.table_columns.get(view.stream.number)
 

@@ -130,7 +130,8 @@ async def test_an_answer_that_is_too_large_to_remember_is_composed_again_and_not
         await lake.live.load(view.stream.number)
         keys = await tail_keys(lake)
         gc.collect()
-        assert not [found for found in gc.get_objects() if isinstance(found, Answer)]
+        answers = [found.version for found in gc.get_objects() if isinstance(found, Answer)]
+        assert not [version for version in answers if any(key.startswith(version) for key in keys)]
 
         assert await lake.offsets(view) == [0]
         assert await tail_keys(lake) == keys

@@ -11,9 +11,12 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.errors import AlreadyExists, Denied, Invalid, NotFound, Unavailable
-from bearlake.objects import Buffer, ByteRange
+from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectStore
+from bearlake.objects.fault_settings import InjectedFaults
 from bearlake.objects.local import LocalObjectStore, LocalSettings
 from bearlake.objects.local_files import FileCalls
+from bearlake.objects.open import ObjectStoreSettings, open_store
+from bearlake.objects.retrying import RetrySettings
 from fixtures.waiting import WAIT_S
 
 
@@ -330,20 +333,90 @@ async def test_threads_are_named_and_bounded(tmp_path: Path, open_local: OpenLoc
     assert len(names) <= 3
 
 
-# -- what happens next -----------------------------------------------------------------------------------------------
+# -- puts in steps -------------------------------------------------------------------------------------------------
 
 
-async def test_the_callback_runs_once_on_the_thread_of_the_put_when_the_object_is_durable(tmp_path: Path) -> None:
+async def in_a_step(store: ObjectStore, work: Callable[[BlockingPut], None]) -> None:
+    """Run `work` in a step of the store; raises what it raises."""
+    put = store.blocking_put()
+    assert put is not None
+    ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    put.start(lambda: work(put), ended.set_result)
+    error = await ended
+    if error is not None:
+        raise error
+
+
+async def test_a_step_puts_in_a_thread_of_the_store_and_goes_on_when_the_object_is_durable(tmp_path: Path) -> None:
     store = LocalObjectStore(tmp_path)
-    seen: list[tuple[bool, str]] = []
+    seen: list[tuple[bytes, str]] = []
 
-    def next_step() -> None:
-        seen.append(((tmp_path / "a/b").read_bytes() == b"xy", threading.current_thread().name))
+    def work(put: BlockingPut) -> None:
+        put.attempt("a/b", [b"x", memoryview(b"y")])
+        seen.append(((tmp_path / "a/b").read_bytes(), threading.current_thread().name))
 
-    await store.put("a/b", [b"x", b"y"], next_step)
-    with pytest.raises(AlreadyExists):
-        await store.put("a/b", [b"z"], next_step)
+    await in_a_step(store, work)
+    await in_a_step(store, lambda put: put.attempt("a/c", [b""]))
     await store.close()
 
-    assert [is_there for is_there, _ in seen] == [True]
-    assert seen[0][1].startswith("objects-write")
+    assert seen[0][0] == b"xy"
+    assert seen[0][1].startswith("objects-store")
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"), [("a/b", AlreadyExists), ("a", Invalid), ("a/b/c", Invalid), ("../a", Invalid)]
+)
+async def test_an_attempt_raises_as_a_put(tmp_path: Path, key: str, kind: type[Exception]) -> None:
+    store = LocalObjectStore(tmp_path)
+    await store.put("a/b", [b"x"])
+
+    with pytest.raises(kind):
+        await store.put(key, [b"z"])
+    with pytest.raises(kind):
+        await in_a_step(store, lambda put: put.attempt(key, [b"z"]))
+
+    await store.close()
+    assert (tmp_path / "a/b").read_bytes() == b"x"
+
+
+async def test_a_closed_store_starts_no_step(tmp_path: Path) -> None:
+    store = LocalObjectStore(tmp_path)
+    await store.close()
+
+    with pytest.raises(Unavailable):
+        await in_a_step(store, lambda put: put.attempt("a", [b"x"]))
+
+
+async def test_the_layers_of_a_store_keep_their_rules_for_attempts(tmp_path: Path) -> None:
+    calls: list[tuple[str, str, int]] = []
+
+    class Calls:
+        def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
+            calls.append((operation, outcome, size_bytes))
+
+    settings = ObjectStoreSettings(retry=RetrySettings(pause_first_ms=0))
+    store = open_store(f"file://{tmp_path}", settings, recorder=Calls())
+    put = store.blocking_put()
+    assert put is not None
+
+    with pytest.raises(Invalid, match="markers"):
+        put.attempt("markers/0/0", [b"x"])
+    put.attempt("a/b", [b"xy"])
+    put.attempted(0.1, 2, None)
+    put.attempted(0.1, 2, Unavailable("lost"))
+    await put.again("a/b", [b"xy"], Unavailable("the reply was lost"))
+    with pytest.raises(Denied):
+        await put.again("a/c", [b"xy"], Denied("no"))
+    await store.close()
+
+    assert calls[:2] == [("put", "ok", 2), ("put", "unavailable", 0)]
+    assert ("put", "already_exists", 0) in calls[2:]
+    assert not (tmp_path / "a/c").exists()
+
+
+async def test_injected_faults_leave_no_way_around_them(tmp_path: Path) -> None:
+    faults = InjectedFaults(put_latency_ms=1)
+    store = open_store(f"file://{tmp_path}", ObjectStoreSettings(faults=faults))
+
+    assert store.blocking_put() is None
+    await store.close()

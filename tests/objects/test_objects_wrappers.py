@@ -30,7 +30,7 @@ class CountingStore(MemoryObjectStore):
         super().__init__(ManualClock())
         self.tried_s: list[float] = []
 
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         self.tried_s.append(asyncio.get_running_loop().time())
         await super().put(key, parts)
 
@@ -51,7 +51,7 @@ async def test_a_lost_reply_then_a_retry_is_one_success(run_virtual: RunVirtual)
     inner = MemoryObjectStore()
 
     class LosesFirstReply(FaultyObjectStore):
-        async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+        async def put(self, key: str, parts: Sequence[Buffer]) -> None:
             await self._inner.put(key, parts)
             raise Unavailable("lost")
 
@@ -69,7 +69,7 @@ class Claims(MemoryObjectStore):
         self._answers: list[Exception] = [Unavailable("no space"), *[AlreadyExists("claimed")] * claim_count]
         self._torn = content
 
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         if self._torn is not None:
             content, self._torn = self._torn, None
             await super().put(key, [content])
@@ -107,7 +107,7 @@ async def test_a_taken_key_without_an_earlier_failure_stays_an_error() -> None:
 @pytest.mark.parametrize("error", [NotFound("x"), Denied("x"), OutOfRange("x", start=0, end=1)])
 async def test_only_unavailable_is_retried(error: Exception) -> None:
     class Fails(CountingStore):
-        async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+        async def put(self, key: str, parts: Sequence[Buffer]) -> None:
             self.tried_s.append(0.0)
             raise error
 
@@ -124,7 +124,7 @@ def broken(inner: ObjectStore) -> FaultyObjectStore:
 
 def test_retries_are_bounded_and_pauses_grow_with_jitter(run_virtual: RunVirtual) -> None:
     class Fails(CountingStore):
-        async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+        async def put(self, key: str, parts: Sequence[Buffer]) -> None:
             self.tried_s.append(asyncio.get_running_loop().time())
             raise Unavailable("always")
 

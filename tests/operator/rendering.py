@@ -13,9 +13,10 @@ REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "operator"))
 
 from bearlake_operator import api, settings  # noqa: E402
-from bearlake_operator.manifests import Manifest, compactor, tier  # noqa: E402
+from bearlake_operator.manifests import Manifest, compactor, importer, tier  # noqa: E402
 from bearlake_operator.settings import (  # noqa: E402
     Autoscaling,
+    ImportSource,
     ListenerType,
     NetworkPolicies,
     ScalingMode,
@@ -90,6 +91,27 @@ def outside(protocol: str, listener: TierListener) -> list[Manifest]:
     return tier.objects(with_tier(protocol, Tier(listeners=(listener,))), "default", protocol)
 
 
+def with_source() -> Settings:
+    """The example settings with a source that logs in."""
+    source = ImportSource(
+        bootstrap="kafka-1.example.com:9093,kafka-2.example.com:9093",
+        settings={
+            "imports": {
+                "source": {
+                    "tls": True,
+                    "mechanism": "SCRAM-SHA-512",
+                    "user": "bearlake",
+                    "password_file": "/etc/bearlake/secrets/old-kafka/password",
+                }
+            }
+        },
+        resources={"requests": {"cpu": "1"}},
+    )
+    layer = example().data_layers["default"]
+    changed = replace(layer, files=(*layer.files, "old-kafka"), sources={"old": source})
+    return replace(example(), data_layers={"default": changed})
+
+
 SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
     "kafka": lambda: tier.objects(example(), "default", "kafka"),
     "kafka-everything": lambda: tier.objects(guarded(with_tier("kafka", everything())), "default", "kafka"),
@@ -106,6 +128,7 @@ SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
     "pulsar-http-outside": lambda: outside(
         "pulsar", TierListener(name="ADMIN-OUT", type=ListenerType.NODE_PORT, port=8080, node_port=30080)
     ),
+    "import": lambda: importer.objects(guarded(with_source()), "default", "old", ["orders.us", "orders.eu"]),
     "compactor-guarded": lambda: of_compactor(guarded(example())),
     "rest-outside": lambda: outside(
         "rest", TierListener(name="registry-out", type=ListenerType.LOAD_BALANCER, port=8081)

@@ -9,8 +9,17 @@ import pytest
 from bearlake_operator.admin import Backlog, Commits, ObservedStream, StreamChange, StreamCommits
 from bearlake_operator.api import compactor_spec, stream_spec
 from bearlake_operator.errors import Invalid
-from bearlake_operator.reconcile import claims, endpoints, required_tiers, schedule, selection, status, stream_changes
-from bearlake_operator.settings import AdminAccess, DataLayer, ListenerType, Settings, Tier, TierListener
+from bearlake_operator.reconcile import (
+    claims,
+    endpoints,
+    imports,
+    required_tiers,
+    schedule,
+    selection,
+    status,
+    stream_changes,
+)
+from bearlake_operator.settings import AdminAccess, DataLayer, ImportSource, ListenerType, Settings, Tier, TierListener
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -134,6 +143,71 @@ def test_excess_partitions_are_reported_and_kept():
     assert stream_changes.change_for(spec, observed(5), ()) is None
     assert re.search(r"\b5\b.*\b2\b", stream_changes.excess_partitions(spec, observed(5)))
     assert stream_changes.excess_partitions(spec, observed(2)) == ""
+
+
+# Imports.
+
+
+def importing_settings(*namespaces):
+    source = ImportSource(bootstrap="old:9092", namespaces=namespaces)
+    layer = DataLayer(settings={}, admin=AdminAccess(secret="token"), sources={"old": source})
+    return Settings(image="server", compactor_image="compactor", data_layers={"default": layer})
+
+
+def imported(*resources, namespaces=()):
+    return imports.by_source(importing_settings(*namespaces), resources, claims.resolve(resources))
+
+
+def test_an_imported_stream_is_created_and_partitioned_by_its_import():
+    spec = stream_spec(stream(source={"name": "old"}, configs={"max.message.bytes": "5"}))
+
+    assert stream_changes.change_for(spec, None, ()) is None
+    change = stream_changes.change_for(spec, observed(7, import_source="kafka:c/1"), ["import.source"])
+    assert change == StreamChange(
+        name="orders", is_new=False, partitions=None, set_configs={"max.message.bytes": "5"}, unset_configs=[]
+    )
+    assert stream_changes.excess_partitions(spec, observed(7)) == ""
+
+
+def test_a_stream_whose_source_is_removed_is_promoted():
+    spec = stream_spec(stream(partitions=7))
+
+    change = stream_changes.change_for(spec, observed(7, import_source="kafka:c/1"), ["import.source"])
+
+    assert change is not None
+    assert change.unset_configs == ["import.source"]
+
+
+def test_a_stream_that_another_import_fills_is_not_promoted():
+    spec = stream_spec(stream(partitions=7))
+
+    assert stream_changes.change_for(spec, observed(7, import_source="kafka:c/1"), ()) is None
+
+
+def test_streams_of_one_source_are_imported_together_until_they_are_promoted():
+    first, second = stream("a", source={"name": "old"}), stream("b", source={"name": "old"})
+    done = stream("c", source={"name": "old"}) | {"status": {"import": {"source": "old", "state": "Promoted"}}}
+
+    assert imported(first, second, done, stream("d")) == {("default", "old"): ["a", "b"]}
+
+
+def test_an_import_waits_for_the_access_rules_of_its_stream():
+    rules = [{"principal": "User:a", "operations": ["Read"]}]
+    waiting = stream("a", source={"name": "old"}, access=rules)
+    granted = waiting | {"status": {"conditions": [{"type": "AccessSynced", "status": "True"}]}}
+
+    assert imported(waiting) == {}
+    assert imported(granted) == {("default", "old"): ["a"]}
+
+
+def test_only_sources_that_exist_for_the_namespace_are_used():
+    known, unknown = stream("a", source={"name": "old"}), stream("b", source={"name": "new"})
+
+    assert imported(known, unknown) == {("default", "old"): ["a"]}
+    assert imported(known, namespaces=("other",)) == {}
+    assert "no source 'new'" in importing_settings().refused_source("a", stream_spec(unknown))
+    assert "for the namespace 'a'" in importing_settings("other").refused_source("a", stream_spec(known))
+    assert importing_settings("a").refused_source("a", stream_spec(known)) == ""
 
 
 # Tiers and schedules.

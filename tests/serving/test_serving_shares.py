@@ -95,7 +95,9 @@ async def partition(closing: AsyncExitStack, pair: Pair) -> PartitionKey:
     here = pair.nodes[0].streams
     view = await here.catalog.find("t")
     await append(here, view, batch_of(b"0", b"1"), batch_of(b"2", b"3"), batch_of(b"4", b"5"))
-    await ShareCoordinator(here.metadata, here.coordinator.ownership).note_streams("g/ö", [view.stream.number])
+    await ShareCoordinator(here.metadata, here.coordinator.ownership).note_streams(
+        "g/ö", {view.stream.number: view.partition_count}
+    )
     await here.local_shares.reset("g/ö", view.partition(0), 0)
     return view.partition(0)
 

@@ -15,6 +15,8 @@ from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted, Outcome, OutcomeKind
 from bearlake.metadata.sqlite import log as sqlite_log
 from bearlake.streams.append import AppendCall
+from bearlake.streams.committer import Committer
+from bearlake.streams.flush import Storing
 from bearlake.streams.follower import Follower
 from bearlake.streams.service import Streams
 from bearlake.streams.writer import Writer
@@ -59,7 +61,8 @@ class EagerLog:
 class EagerStreams(Streams):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._writer._commit_log = EagerLog(self._writer._commit_log, self)  # type: ignore[assignment]
+        committer = self._writer._committer
+        committer._commit_log = EagerLog(committer._commit_log, self)  # type: ignore[assignment]
 
 
 class ForgetfulLog:
@@ -104,8 +107,9 @@ def _write_commit_again(write: Callable[..., None]) -> Callable[..., None]:
 def let_commits_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
     write = Writer._write
 
-    async def eager(self: Writer, sealed: Any, number: int, before: Any, done: Any) -> None:
-        await write(self, sealed, number, None, done)
+    async def eager(self: Writer, flush: Any) -> None:
+        flush.before = None
+        await write(self, flush)
 
     patch.setattr(Writer, "_write", eager)
 
@@ -117,6 +121,9 @@ def commit_objects_that_were_not_stored(patch: pytest.MonkeyPatch) -> None:
         def __init__(self, store: Any) -> None:
             self._store = store
 
+        def blocking_put(self) -> None:
+            """None: as in the simulation."""
+
         async def put(self, key: str, parts: Any) -> None:
             with contextlib.suppress(BearlakeError):
                 await self._store.put(key, parts)
@@ -125,6 +132,26 @@ def commit_objects_that_were_not_stored(patch: pytest.MonkeyPatch) -> None:
         make(self, Optimist(store), *arguments)  # type: ignore[arg-type]
 
     patch.setattr(Writer, "__init__", made)
+
+
+def commit_what_the_thread_could_not_put(patch: pytest.MonkeyPatch) -> None:
+    run = Storing.run
+
+    def optimistic(self: Storing) -> None:
+        put = self._put_here
+
+        def put_or_not(key: str, parts: Any) -> None:
+            with contextlib.suppress(BearlakeError):
+                put(key, parts)
+
+        self._put_here = put_or_not
+        run(self)
+
+    patch.setattr(Storing, "run", optimistic)
+
+
+def let_threads_commit_any_object(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Writer, "_is_oldest", lambda self, before: True)
 
 
 def lose_changed_streams(patch: pytest.MonkeyPatch) -> None:
@@ -169,9 +196,9 @@ def move_offsets_by_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def call_every_failed_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
-    commit = Writer._commit
+    commit = Committer.commit
 
-    async def once(self: Writer, told: ObjectCommit) -> Any:
+    async def once(self: Committer, told: ObjectCommit, **more: Any) -> Any:
         log = self._commit_log
 
         class Once:
@@ -183,11 +210,11 @@ def call_every_failed_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
 
         self._commit_log = Once()  # type: ignore[assignment]
         try:
-            return await commit(self, told)
+            return await commit(self, told, **more)
         finally:
             self._commit_log = log
 
-    patch.setattr(Writer, "_commit", once)
+    patch.setattr(Committer, "commit", once)
 
 
 def forget_what_was_sent_before(patch: pytest.MonkeyPatch) -> None:
@@ -228,6 +255,8 @@ PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     forget_tokens: "a repeated token gets the first result",
     let_commits_overtake_each_other: "I3",
     commit_objects_that_were_not_stored: "I1: the object is durable before its commit",
+    commit_what_the_thread_could_not_put: "I1: the object is durable before its commit",
+    let_threads_commit_any_object: ("I3", "outcomes follow the rules", "what was refused is not stored"),
     lose_changed_streams: ("every server knows all streams", "nothing is kept of deleted streams"),
     serve_stored_offsets: ("I2", "KIP-74", "I1, I6: a reader gets the records that were acknowledged"),
     read_every_socket: "pending bytes are bounded",

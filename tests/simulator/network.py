@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
-from bearlake.metadata import Metadata
+from bearlake.metadata import BlockingCommit, Metadata
 from bearlake.metadata.faulty import READS
-from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.wal import keys as wal_keys
+from simulator import here
 from simulator.loop import Process, current_process
 
 T = TypeVar("T")
@@ -51,6 +52,8 @@ class NetworkSettings:
     """Longest wait for a reply."""
     late_rate: float = 0.0
     """A request to the metadata store arrives up to `LATE_S` after its caller has given up (a suspended database process)."""
+    has_stores_here: bool = False
+    """Servers put and commit objects in a thread (`here.py`), as with stores on their machine."""
     can_be_late: bool = True
     """A metadata store call that its caller gave up may take effect at any later time. False: only until the process's next write
     begins, which the store's own client ensures."""
@@ -77,6 +80,15 @@ class Network:
         self._on_bug = on_bug
         self._stalled_until_s: dict[str, float] = {}
         self._cut_until_s: dict[str, float] = {}
+
+    @property
+    def context(self) -> contextvars.Context:
+        """The context of the process that executes the effects."""
+        return self._context
+
+    def on_bug(self, bug: Exception) -> None:
+        """Report an error that no store may raise."""
+        self._on_bug(bug)
 
     def stall(self, store: str, duration_ms: float) -> None:
         """Make the store (`objects`, `metadata`) accept no calls for the duration."""
@@ -194,12 +206,21 @@ class RemoteObjectStore(ObjectStore):
         """By key: whether every put of this WAL object fails."""
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """Copy the bytes now; the request may arrive later."""
         sent = b"".join(parts)
         if self._is_doomed(key):
             raise Unavailable(f"put {key}: never stored")
         await self._network.call("objects", f"put {key}", lambda: self._inner.put(key, [sent]))
+
+    @override
+    def blocking_put(self) -> BlockingPut | None:
+        return here.blocking_put(self._network, self._put_here) if self._network.settings.has_stores_here else None
+
+    async def _put_here(self, key: str, sent: bytes) -> None:
+        if self._is_doomed(key):
+            raise Unavailable(f"put {key}: never stored")
+        await self._inner.put(key, [sent])
 
     def _is_doomed(self, key: str) -> bool:
         if not key.startswith(wal_keys.PREFIX):
@@ -238,8 +259,11 @@ class _RemoteNoun:
         self._inner = inner
         self._noun = noun
 
-    def blocking_commit(self) -> None:
-        """None: the store is behind the network."""
+    def blocking_commit(self) -> BlockingCommit | None:
+        """None, unless the stores are on the servers' machine."""
+        if not self._network.settings.has_stores_here:
+            return None
+        return here.CommitHere(self._network, self._inner.commit, self._given_up)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._inner, name)

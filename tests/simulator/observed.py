@@ -1,6 +1,6 @@
 """The stores of a simulated deployment; `Truth` observes every effect as it happens."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -32,7 +32,7 @@ class ObservedStore(MemoryObjectStore, ObjectStore):
     truth: Truth
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         await super().put(key, parts)
         self.truth.objects[key] = b"".join(parts)
 

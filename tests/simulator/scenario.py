@@ -154,6 +154,8 @@ def draw_settings(seed: int) -> ScenarioSettings:
     )
     last = random.Random(f"{seed} settings that came last")
     network = replace(network, doomed_put_rate=last.choice([0.0, 0.02, 0.2]))
+    newest = random.Random(f"{seed} settings that came after the last")
+    network = replace(network, has_stores_here=newest.random() < 0.4)
     inferring_count = last.randint(0, 2)
     stamped = {"message.timestamp.type": "LogAppendTime"}
     streams_of = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bearlake.errors import BearlakeError, Unavailable
-from bearlake.metadata.model import PartitionKey, stream_number
+from bearlake.metadata.model import PARTITION_COUNT_MAX, PartitionKey, stream_number
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.service import Streams
 from bearlake.streams.shares import Shares
@@ -144,7 +144,8 @@ class ShareMember(Client):
 
         async def there(streams: Streams) -> bool:
             try:
-                await self._dispatchers.coordinator(connection.node, streams).note_streams(self._group, numbers)
+                counts = dict.fromkeys(numbers, PARTITION_COUNT_MAX)
+                await self._dispatchers.coordinator(connection.node, streams).note_streams(self._group, counts)
             except GroupRefusal:
                 return False
             return True

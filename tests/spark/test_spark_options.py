@@ -42,6 +42,9 @@ def test_times_are_for_all_partitions_or_for_each() -> None:
     assert found.starting == Bound(EARLIEST, is_time=True, time_ms=1000)
     found = parse({"subscribePattern": "o.*", "endingOffsetsByTimestamp": '{"orders": {"0": 5}}', **STORES})
     assert (found.ending.is_time, found.ending.of("orders", 0), found.ending.of("orders", 1)) == (True, 5, LATEST)
+    found = parse({"subscribe": "orders", "startingOffsetsByTimestamp": '{"orders": {"0": 5}}', **STORES})
+    assert found.starting is not None
+    assert [found.starting.of("orders", index) for index in (0, 1)] == [5, EARLIEST]
 
 
 def test_stores_can_be_single_urls() -> None:
@@ -62,6 +65,10 @@ def test_stores_can_be_single_urls() -> None:
         ({"subscribe": "a", "failOnDataLoss": "no"}, "neither true nor false"),
         ({"subscribe": "a", "startingOffsets": "5"}, "expected JSON"),
         ({"subscribe": "a", "endingOffsets": "earliest"}, "would read nothing"),
+        ({"subscribe": "a", "endingOffsets": '{"a": {"0": -2}}'}, "endingOffsets: -2 is less than -1"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, "startingOffsets: -3 is less than -2"),
+        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp: -1 is negative"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "ByTimestamp: -1 is less than 0"),
         ({"subscribe": "a", "columns": "table"}, "neither raw nor typed"),
         ({"subscribe": "a,b", "columns": "typed"}, "only the columns of one stream"),
         ({"subscribePattern": "("}, "subscribePattern"),

@@ -161,6 +161,8 @@ async def test_a_stream_that_was_created_again_is_another_stream(tmp_path: Path)
         for step in (strict.latest(end), strict.tasks(start, end)):
             with pytest.raises(DataLoss, match="stream orders was deleted and created again"):
                 await step
+        with pytest.raises(DataLoss, match="stream orders was deleted and created again"):
+            await strict.tasks(end, await strict.ending())
         renewed = await lenient.latest(end)
         assert ends(renewed) == {"orders": {0: 2}}
         assert renewed is not None

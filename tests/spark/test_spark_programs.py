@@ -79,6 +79,21 @@ if given["kafka"]:
         **{"kafka.bootstrap.servers": given["kafka"], "topic": "copies"}).save()
     say("COPIES", read(subscribe="copies").count())
 """
+DRAIN = """
+import pathlib, time
+def drain(name, **options):
+    query = (
+        spark.readStream.format("bearlake").options(**given["stores"], subscribe="drained", **options).load()
+        .writeStream.format("parquet").option("path", name).option("checkpointLocation", name + "-checkpoint")
+        .trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    rows = spark.read.schema("partition int, offset bigint").parquet(name)
+    return [rows.count(), rows.distinct().count()]
+say("FIRST", [drain("all", startingOffsets="earliest"), drain("new"), drain("limited", startingOffsets="earliest", maxOffsetsPerTrigger=6)])
+while not pathlib.Path("more").exists(): time.sleep(0.05)
+say("THEN", [drain("all", startingOffsets="earliest"), drain("new"), drain("limited", startingOffsets="earliest", maxOffsetsPerTrigger=6)])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +103,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProce
     with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as server:
         admin = AdminClient({"bootstrap.servers": server.kafka})
         typed = NewTopic("typed", 1, config={"table.value.mode": "elide"})
-        for created in admin.create_topics([NewTopic("orders", 2), NewTopic("copies", 2), typed]).values():
+        for created in admin.create_topics(
+            [NewTopic("orders", 2), NewTopic("copies", 2), NewTopic("drained", 2), typed]
+        ).values():
             created.result(30)
         produce(server, 0, COUNT)
         registry = server.ready["registry"]
@@ -114,11 +131,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProce
         yield server, {"dataDir": str(folder / "data")}
 
 
-def produce(server: ServerProcess, start: int, end: int) -> None:
+def produce(server: ServerProcess, start: int, end: int, stream: str = "orders") -> None:
     producer = Producer({"bootstrap.servers": server.kafka})
     for number in range(start, end):
         value = None if number % 100 == 0 else f"value {number}".encode()
-        producer.produce("orders", value, f"key {number}".encode(), partition=number % 2, headers=[("h", b"1")])
+        producer.produce(stream, value, f"key {number}".encode(), partition=number % 2, headers=[("h", b"1")])
     producer.flush()
 
 
@@ -165,3 +182,18 @@ def test_queries_read_each_record_once_through_a_kill_and_as_sparks_kafka_source
         "headers array<struct<key:string,value:binary>>",
     ]
     assert copies == 7
+
+
+def test_queries_that_read_what_is_available_go_on_where_their_checkpoint_is(
+    lake: tuple[ServerProcess, dict[str, str]], tmp_path: Path
+) -> None:
+    server, stores = lake
+    produce(server, 0, 20, "drained")
+    with program(DRAIN, tmp_path, stores) as query:
+        first = said(query, "FIRST", tmp_path)
+        produce(server, 20, 30, "drained")
+        (tmp_path / "more").touch()
+        then = said(query, "THEN", tmp_path)
+
+    assert first == [[20, 20], [0, 0], [6, 6]]
+    assert then == [[30, 30], [10, 10], [12, 12]], "no record twice, and none left out"

@@ -100,7 +100,7 @@ async def test_a_buffer_that_cannot_be_sealed_stops_the_server(monkeypatch: pyte
         streams = await stores.serve(settings(deadline_ms=1_000), on_unknown=lambda: ended.append("stops"))
         view = await create(streams)
         with monkeypatch.context() as patched:
-            patched.setattr("bearlake.streams.writer.seal", lambda buffer, server: broken())
+            patched.setattr("bearlake.streams.writer.seal", lambda buffer, server, **_: broken())
             lost = submit(streams, view, batch_of(b"a"))
             await asyncio.sleep(0.1)
 

@@ -4,9 +4,12 @@ import asyncio
 
 import pytest
 
+from bearlake.objects.markers import MarkerObjectStore
+from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.own_writes import WAIT_MS
-from fixtures.deployment import append, batch_of, create, deployment, fetch, values_of
+from fixtures.deployment import append, batch_of, create, deployment, fetch, values_of, verdicts_of
 from fixtures.late_follower import delay, wait_for_question
+from fixtures.transactional import TransactionalWriter
 from simulator.loop import virtual_time
 
 
@@ -26,6 +29,43 @@ async def test_a_fetch_without_a_wait_sees_a_commit_behind_that_of_another_serve
         log.opened.set()
 
         assert [value for _, value in values_of(await reading)] == [b"applied at once", b"of the other", b"behind it"]
+
+
+@virtual_time
+async def test_a_fetch_without_a_wait_sees_a_batch_that_was_sent_again_after_another_server_stored_it() -> None:
+    async with deployment() as stores:
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
+        await second.catalog.catch_up()
+        log = delay(second)
+        sent = batch_of(b"once", producer=(await stores.metadata.producers.allocate(1)).start, sequence=0)
+        await append(first, view, sent)
+
+        assert verdicts_of(await append(second, view, sent)) == ["DUPLICATE"]
+        reading = asyncio.create_task(fetch(second, view))
+        await wait_for_question(second)
+        log.opened.set()
+
+        assert values_of(await reading) == [(0, b"once")]
+
+
+@virtual_time
+async def test_a_fetch_without_a_wait_sees_a_transaction_whose_end_was_asked_of_another_server_before() -> None:
+    async with deployment(MarkerObjectStore(MemoryObjectStore())) as stores:
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
+        await second.catalog.catch_up()
+        writer = await TransactionalWriter.of(first, view.name)
+        await writer.send(b"committed")
+        log = delay(second)
+        await writer.end()
+
+        await writer.end(at=second)  # the answer of the first server was lost
+        reading = asyncio.create_task(fetch(second, view, is_committed=True))
+        await wait_for_question(second)
+        log.opened.set()
+
+        assert values_of(await reading)[0] == (0, b"committed")
 
 
 @virtual_time
@@ -58,7 +98,7 @@ async def test_a_fetch_that_waits_and_a_server_that_is_not_behind_ask_the_store_
         await append(server, view, batch_of(b"0"))
 
         assert not server.own_writes.are_hidden
-        server.own_writes.ended()
+        server.own_writes.unplaced()
         assert server.own_writes.are_hidden
         await fetch(server, view, 1, bytes_min=1, wait_ms=10)
         assert server.own_writes.are_hidden

@@ -1,42 +1,89 @@
-"""The commit on the put's thread: order, and the outcome if the put or the commit fails or is late."""
+"""The put and the commit in one thread: order, and the outcome if the put or the commit fails, is late, or has a bug."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from bearlake.errors import Unavailable
-from bearlake.metadata.model import Entries, ObjectCommit, ObjectCommitted, ServerRef
-from bearlake.objects import Buffer
+from bearlake.errors import AlreadyExists, BearlakeError, Fenced, Unavailable
+from bearlake.metadata.model import Entries, ObjectCommit, ObjectCommitted
+from bearlake.objects import BlockingPut, Buffer
 from bearlake.objects.memory import MemoryObjectStore
-from bearlake.streams.attempt import Attempt
+from bearlake.streams.append import Appended
+from bearlake.streams.flush import Flush
 from fixtures.deployment import append, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
 from fixtures.failing_stores import Failing, FailingLog, settings
 from simulator.loop import virtual_time
 
+STEP_S = 0.1
 
-class EmbeddedStore(MemoryObjectStore):
-    """Calls `on_durable` as a store with threads does: after the effect; then takes `put_s`, or raises a given error."""
 
-    def __init__(self, *failures: Exception | None, is_quick: bool = True) -> None:
+class HereStore(MemoryObjectStore):
+    """Puts in steps, as a store with threads does; a step takes `STEP_S`. `failures`: of the next attempts; a lost put has its effect."""
+
+    def __init__(self, *failures: Exception | str | None) -> None:
         super().__init__()
         self.failures = list(failures)
-        self.is_quick = is_quick
-        self.late: list[Callable[[], None]] = []
+        self.steps: list[str] = []
+        """What happened, in order: `put`, `commit`, `again`."""
+        self.is_full = False
+        """Whether further attempts fail."""
+        self.is_without_threads = False
+        self.late: list[Callable[[], None]] | None = None
+        """Steps that have not run yet, if the test runs them."""
+        self.attempts: list[type[BearlakeError] | None] = []
+        """How the attempts ended: the kinds of their errors."""
 
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        await super().put(key, parts)
-        if on_durable is not None:
-            on_durable() if self.is_quick else self.late.append(on_durable)
-        await asyncio.sleep(0.1)
+    def blocking_put(self) -> BlockingPut:
+        return BlockingPut(start=self._start, attempt=self._attempt, attempted=self._attempted, again=self._again)
+
+    def _start(self, step: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
+        if self.is_without_threads:
+            raise Unavailable("no thread")
+
+        def run() -> None:
+            error: BaseException | None = None
+            try:
+                step()
+            except BaseException as raised:  # noqa: BLE001 - as `Threads` does
+                error = raised
+            loop.call_soon(ended, error)
+
+        loop = asyncio.get_running_loop()
+        if self.late is None:
+            loop.call_later(STEP_S, run)
+        else:
+            self.late.append(run)
+
+    def _attempt(self, key: str, parts: Sequence[Buffer]) -> None:
+        self.steps.append("put")
         failure = self.failures.pop(0) if self.failures else None
-        if failure is not None:
-            raise failure
+        if isinstance(failure, Exception):
+            raise type(failure)(str(failure))  # a new one, because an error holds the frames that it has passed
+        self._objects[key] = (b"".join(parts), 0)
+        self._keys.append(key)
+        self._keys.sort()
+        if failure == "lost":
+            raise Unavailable("the reply was lost")
+
+    def _attempted(self, seconds: float, size: int, error: BearlakeError | None) -> None:
+        self.attempts.append(None if error is None else type(error))
+
+    async def _again(self, key: str, parts: Sequence[Buffer], error: BearlakeError) -> None:
+        self.steps.append("again")
+        await asyncio.sleep(STEP_S)
+        if self.is_full:
+            raise Unavailable("disk full")
+        try:
+            await self.put(key, parts)
+        except AlreadyExists:
+            assert await self.size(key) == sum(map(len, parts))
 
 
-class EmbeddedLog(FailingLog):
-    """Records which commits followed a put on its thread, fails chosen commits before their effect, and counts the reads of the log."""
+class HereLog(FailingLog):
+    """Records which commits followed a put in its thread, fails chosen commits before their effect, and counts the reads of the log."""
 
     def __init__(self, inner: Any, *failures: Exception) -> None:
         super().__init__(inner)
@@ -61,7 +108,7 @@ class EmbeddedLog(FailingLog):
 class CommitBehind:
     """Commits as a store in a file does after a put."""
 
-    def __init__(self, log: EmbeddedLog, inner: Any) -> None:
+    def __init__(self, log: HereLog, inner: Any) -> None:
         self._log = log
         self._inner = inner
 
@@ -78,153 +125,245 @@ class CommitBehind:
             self._inner.notify(position)
 
 
-def test_a_commit_made_by_the_put_is_not_repeated() -> None:
+class Server:
+    """A server with these stores, and a stream."""
+
+    def __init__(self, streams: Any, view: Any, log: HereLog, other: Any) -> None:
+        self.streams = streams
+        self.view = view
+        self.log = log
+        self.serve_other = other
+
+    async def append(self, value: bytes) -> list[Appended]:
+        return await append(self.streams, self.view, batch_of(value))
+
+    def submit(self, value: bytes) -> "Awaitable[list[Appended]]":
+        return submit(self.streams, self.view, batch_of(value))
+
+    async def values(self) -> list[tuple[int, bytes]]:
+        return values_of(await fetch(self.streams, self.view))
+
+
+def with_server(
+    body: Callable[[Server, HereStore], Awaitable[None]],
+    store: HereStore,
+    *commit_failures: Exception,
+    **writer: Any,
+) -> None:
     @virtual_time
-    async def body() -> None:
-        async with deployment(EmbeddedStore()) as stores:
-            log = EmbeddedLog(stores.metadata.log)
-            streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
+    async def run() -> None:
+        async with deployment(store) as stores:
+            log = HereLog(stores.metadata.log, *commit_failures)
+            streams = await stores.serve(settings(**writer), metadata=Failing(stores.metadata, log))
             view = await create(streams)
+            await body(Server(streams, view, log, lambda: stores.serve(settings())), store)
 
-            results = await append(streams, view, batch_of(b"a"))
+    run()
 
-            assert verdicts_of(results) == ["ACCEPTED"]
-            assert (len(log.behind), log.tokens) == (1, [])
-            assert values_of(await fetch(streams, view)) == [(0, b"a")]
 
-    body()
+def test_a_commit_made_by_the_put_is_not_repeated() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        assert verdicts_of(await server.append(b"a")) == ["ACCEPTED"]
+        assert (len(server.log.behind), server.log.tokens, store.steps) == (1, [], ["put"])
+        assert await server.values() == [(0, b"a")]
+        assert store.attempts == [None]
+
+    with_server(body, HereStore())
 
 
 def test_a_server_does_not_read_its_own_commits_from_the_log() -> None:
-    @virtual_time
-    async def body() -> None:
-        async with deployment(EmbeddedStore()) as stores:
-            log = EmbeddedLog(stores.metadata.log)
-            streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
-            view = await create(streams)
-            await append(streams, view, batch_of(b"a"))
-            before = (log.read_count, log.wait_count)
+    async def body(server: Server, store: HereStore) -> None:
+        await server.append(b"a")
+        before = (server.log.read_count, server.log.wait_count)
+        for value in (b"b", b"c", b"d"):
+            await server.append(value)
 
-            for value in (b"b", b"c", b"d"):
-                await append(streams, view, batch_of(value))
+        assert len(server.log.behind) == 4
+        assert (server.log.read_count, server.log.wait_count) == before
+        assert server.log.unapplied == []
 
-            assert len(log.behind) == 4
-            assert (log.read_count, log.wait_count) == before
-            assert log.unapplied == []
-
-    body()
+    with_server(body, HereStore())
 
 
 def test_a_server_is_woken_for_its_commit_behind_an_entry_that_it_has_not_read() -> None:
-    @virtual_time
-    async def body() -> None:
-        async with deployment(EmbeddedStore()) as stores:
-            log = EmbeddedLog(stores.metadata.log)
-            streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
-            view = await create(streams)
-            await append(streams, view, batch_of(b"a"))
-            other = await stores.serve(settings())
-            waiting = log._inner._waiting  # noqa: SLF001
-            waiting.notify = waiting.note  # a commit of another process would not wake this one
-            await append(other, view, batch_of(b"b"))
-            del waiting.notify
+    async def body(server: Server, store: HereStore) -> None:
+        await server.append(b"a")
+        other = await server.serve_other()
+        waiting = server.log._inner._waiting  # noqa: SLF001
+        waiting.notify = waiting.note  # a commit of another process would not wake this one
+        await append(other, server.view, batch_of(b"b"))
+        del waiting.notify
 
-            await append(streams, view, batch_of(b"c"))
-            await asyncio.sleep(0.001)
+        await server.append(b"c")
+        await asyncio.sleep(0.001)
 
-            assert len(log.unapplied) == 1
-            assert values_of(await fetch(streams, view)) == [(0, b"a"), (1, b"b"), (2, b"c")]
+        assert len(server.log.unapplied) == 1
+        assert await server.values() == [(0, b"a"), (1, b"b"), (2, b"c")]
 
-    body()
+    with_server(body, HereStore())
 
 
 def test_a_failed_commit_of_a_put_is_repeated_with_its_token() -> None:
-    @virtual_time
-    async def body() -> None:
-        async with deployment(EmbeddedStore()) as stores:
-            log = EmbeddedLog(stores.metadata.log, Unavailable("busy"))
-            streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
-            view = await create(streams)
+    async def body(server: Server, store: HereStore) -> None:
+        assert verdicts_of(await server.append(b"a")) == ["ACCEPTED"]
+        assert server.log.behind == server.log.tokens
 
-            results = await append(streams, view, batch_of(b"a"))
-
-            assert verdicts_of(results) == ["ACCEPTED"]
-            assert log.behind == log.tokens
-
-    body()
+    with_server(body, HereStore(), Unavailable("busy"))
 
 
-def test_a_put_whose_reply_is_lost_after_its_commit_is_a_success() -> None:
-    @virtual_time
-    async def body() -> None:
-        async with deployment(EmbeddedStore(Unavailable("lost"))) as stores:
-            log = EmbeddedLog(stores.metadata.log)
-            streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
-            view = await create(streams)
+def test_a_put_whose_reply_is_lost_goes_on_on_the_event_loop_and_is_then_committed() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        assert verdicts_of(await server.append(b"a")) == ["ACCEPTED"]
+        assert (store.steps, server.log.behind, len(server.log.tokens)) == (["put", "again"], [], 1)
+        assert await server.values() == [(0, b"a")]
 
-            results = await append(streams, view, batch_of(b"a"))
-
-            assert verdicts_of(results) == ["ACCEPTED"]
-            assert values_of(await fetch(streams, view)) == [(0, b"a")]
-
-    body()
+    with_server(body, HereStore("lost"))
 
 
-def test_a_late_commit_after_a_failed_put_is_never_made() -> None:
-    @virtual_time
-    async def body() -> None:
-        store = EmbeddedStore(Unavailable("slow"), is_quick=False)
-        async with deployment(store) as stores:
-            log = EmbeddedLog(stores.metadata.log)
-            streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
-            view = await create(streams)
+def test_a_put_that_fails_for_good_stores_nothing_and_the_next_one_is_tried_by_the_thread() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        store.is_full = True
+        first = await server.append(b"a")
+        second = await server.append(b"b")
 
-            first = await append(streams, view, batch_of(b"a"))
-            second = await append(streams, view, batch_of(b"b"))
-            store.late[0]()
+        assert verdicts_of([*first, *second]) == ["NOT_STORED", "ACCEPTED"]
+        assert store.steps == ["put", "again", "put"]
+        assert await server.values() == [(0, b"b")]
 
-            assert verdicts_of([*first, *second]) == ["NOT_STORED", "ACCEPTED"]
-            assert log.behind == []
-            assert values_of(await fetch(streams, view)) == [(0, b"b")]
-
-    body()
+    with_server(body, HereStore(Unavailable("disk full")))
 
 
 def test_only_the_oldest_object_in_flight_is_committed_by_its_put() -> None:
-    @virtual_time
-    async def body() -> None:
-        async with deployment(EmbeddedStore()) as stores:
-            log = EmbeddedLog(stores.metadata.log)
-            streams = await stores.serve(settings(linger_ms=10), metadata=Failing(stores.metadata, log))
-            view = await create(streams)
+    async def body(server: Server, store: HereStore) -> None:
+        waiting = []
+        for value in (b"a", b"b", b"c"):
+            waiting.append(asyncio.ensure_future(server.submit(value)))
+            await asyncio.sleep(0.02)
+        await asyncio.gather(*waiting)
 
-            waiting = []
-            for value in (b"a", b"b", b"c"):
-                waiting.append(submit(streams, view, batch_of(value)))
-                await asyncio.sleep(0.02)
-            await asyncio.gather(*waiting)
+        assert (len(server.log.behind), len(server.log.tokens)) == (1, 2)
+        assert await server.values() == [(0, b"a"), (1, b"b"), (2, b"c")]
 
-            assert (len(log.behind), len(log.tokens)) == (1, 2)
-            assert values_of(await fetch(streams, view)) == [(0, b"a"), (1, b"b"), (2, b"c")]
-
-    body()
+    with_server(body, HereStore(), linger_ms=10)
 
 
-@pytest.mark.parametrize("is_run_first", [True, False])
-def test_the_first_claim_of_an_attempt_decides(is_run_first: bool) -> None:
-    made: list[str] = []
-    result = ObjectCommitted(position=1, outcomes=(), slices=())
+def test_a_failed_put_does_not_let_a_later_object_commit_first() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        first = asyncio.ensure_future(server.submit(b"a"))
+        await asyncio.sleep(0.02)
+        second = asyncio.ensure_future(server.submit(b"b"))
+        await asyncio.gather(first, second)
 
-    def commit_here(commit: ObjectCommit) -> ObjectCommitted:
-        made.append(commit.token)
-        return result
+        assert await server.values() == [(0, b"a"), (1, b"b")]
 
-    attempt = Attempt(commit_here, ObjectCommit(token="t", server=ServerRef(node_id=1, epoch=1), size=1, batches=()))
-    if is_run_first:
-        attempt.run()
-        is_claimed = attempt.claim()
-    else:
-        is_claimed = attempt.claim()
-        attempt.run()
+    with_server(body, HereStore("lost"), linger_ms=10)
 
-    assert (is_claimed, made, attempt.result) == ((False, ["t"], result) if is_run_first else (True, [], None))
+
+def test_without_a_thread_the_event_loop_stores_the_object() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        store.is_without_threads = True
+        assert verdicts_of(await server.append(b"a")) == ["ACCEPTED"]
+        assert (store.steps, server.log.behind, len(server.log.tokens)) == ([], [], 1)
+
+    with_server(body, HereStore())
+
+
+def test_a_bug_in_the_thread_stops_the_server_before_the_next_commit() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        waiting = asyncio.ensure_future(server.submit(b"a"))
+        await asyncio.sleep(2 * STEP_S)
+        later = await server.append(b"b")
+
+        assert verdicts_of(later) == ["SERVER_FENCED"]
+        assert (server.log.behind, server.log.tokens, waiting.done()) == ([], [], False)
+
+    with_server(body, HereStore(ValueError("a bug")))
+
+
+def test_a_fenced_server_whose_commit_may_have_happened_does_not_say_that_nothing_was_stored() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        server.log.failures = [Fenced("a newer epoch was registered")]
+        assert verdicts_of(await server.append(b"a")) == ["UNAVAILABLE"]
+
+    with_server(body, HereStore(), Unavailable("the reply was lost"))
+
+
+def test_a_server_that_is_refused_at_once_says_that_nothing_was_stored() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        server.log.failures = [Fenced("a newer epoch was registered")]
+        assert verdicts_of(await server.append(b"a")) == ["SERVER_FENCED"]
+
+    with_server(body, HereStore(), Fenced("a newer epoch was registered"))
+
+
+def test_closing_waits_for_the_thread_and_acknowledges_nothing() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        store.late = []
+        waiting = asyncio.ensure_future(server.submit(b"a"))
+        await asyncio.sleep(0.01)
+        closing = asyncio.ensure_future(server.streams.close())
+        await asyncio.sleep(1)
+        assert not closing.done()
+        store.late[0]()
+        await closing
+
+        assert verdicts_of(await waiting) == ["UNAVAILABLE"]
+
+    with_server(body, HereStore())
+
+
+def test_draining_waits_for_the_thread_and_answers() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        waiting = asyncio.ensure_future(server.submit(b"a"))
+        await asyncio.sleep(0.01)
+        await server.streams.drain()
+
+        assert verdicts_of(await waiting) == ["ACCEPTED"]
+
+    with_server(body, HereStore())
+
+
+@pytest.mark.parametrize("failure", [None, "lost", Unavailable("disk full")])
+def test_nothing_of_a_flush_is_pending_after_its_answer(failure: Exception | str | None) -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        store.is_full = isinstance(failure, Exception)
+        await server.append(b"a")
+        await asyncio.sleep(0)
+        writer = server.streams._writer  # noqa: SLF001
+
+        assert (writer.put_count, writer.pending_bytes, writer.pending_count) == (0, 0, 0)
+
+    with_server(body, HereStore(failure))
+
+
+def test_errors_of_a_thread_keep_no_object_in_memory() -> None:
+    class Counted(bytearray):
+        count = 0
+
+        def __init__(self, content: bytes) -> None:
+            super().__init__(content)
+            Counted.count += 1
+
+        def __del__(self) -> None:
+            Counted.count -= 1
+
+    async def body(server: Server, store: HereStore) -> None:
+        writer = server.streams._writer  # noqa: SLF001
+        start = writer._start_here  # noqa: SLF001
+
+        def counting(flush: Flush) -> bool:
+            flush.sealed = flush.sealed._replace(buffer=Counted(bytes(flush.sealed.buffer)))
+            return bool(start(flush))
+
+        writer._start_here = counting  # noqa: SLF001
+        store.is_full = True
+        gc.collect()
+        gc.disable()  # a cycle would keep the object until cycles are collected
+        try:
+            assert verdicts_of(await server.append(b"a")) == ["NOT_STORED"]
+            await asyncio.sleep(0)
+            assert Counted.count == 0
+        finally:
+            gc.enable()
+
+    with_server(body, HereStore(Unavailable("disk full")))

@@ -1,14 +1,26 @@
-"""Several workers at one table, in local stores, at a clock that tests set."""
+"""Several workers at one table, in local stores, at a clock that tests set; and both kernels for what checks values."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from bearlake import kernel as installed_kernel
 from bearlake.clock import ManualClock, SystemClock
+from bearlake.kernel import fallback
 from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables, open_tables
 from fixtures.tables import Work, a_stream, local_store, sqlite_settings
+
+
+@pytest.fixture(params=["installed", "fallback"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The kernel that is installed here, and the one in Python: by which of them values are checked."""
+    chosen: ModuleType = installed_kernel if request.param == "installed" else fallback
+    for name in ("check_protobuf", "decode_avro"):
+        monkeypatch.setattr(installed_kernel, name, getattr(chosen, name))
+    return chosen
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -362,11 +362,11 @@ class StoppableStore(MemoryObjectStore):
         self.is_down = False
         self.was_asked = asyncio.Event()
 
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         if self.is_down:
             self.was_asked.set()
             raise Unavailable("down")
-        await super().put(key, parts, on_durable)
+        await super().put(key, parts)
 
 
 async def test_closing_ends_a_commit_that_waits_for_its_next_try(tmp_path: Path) -> None:

@@ -25,11 +25,11 @@ class CountingStore(MemoryObjectStore):
         self.put_keys: list[str] = []
         self.stuck: set[str] = set()
 
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         self.put_keys.append(key)
         if key in self.stuck:
             await asyncio.Event().wait()
-        await super().put(key, parts, on_durable)
+        await super().put(key, parts)
 
 
 def files(

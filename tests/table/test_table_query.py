@@ -17,7 +17,7 @@ from bearlake.objects import ObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.model import AppliedTask, TableChange
-from bearlake.table.query import query
+from bearlake.table.query import LiveTable, query
 from bearlake.table.writer import DataFileWriter
 from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, rows, tables_in
 
@@ -134,10 +134,17 @@ async def test_more_rows_than_the_limit_are_cut_off(
         ("selec 1", "syntax error"),
         ("select color from orders", "color"),
         ("select 1 / 'x'", "Conversion"),
-        ("select * from read_csv('/etc/passwd')", "disabled"),
+        ("select * from read_csv('/etc/passwd')", "read_csv cannot be a table"),
+        ("select 1 where 1 in (from main.ARROW_SCAN(1, 2, 3))", "arrow_scan cannot be a table: tables are streams"),
+        ("from query('select 1')", "query cannot be a table"),
+        ("from json_execute_serialized_sql(json_serialize_sql('select 1'))", "json_execute_serialized_sql cannot"),
+        ("select * from '/etc/hosts.parquet'", "disabled"),
         ("copy orders to '/tmp/orders.csv'", "expected one SELECT, found COPY"),
         ("explain analyze copy orders to '/tmp/orders.csv'", "expected one SELECT, found EXPLAIN"),
         ("set memory_limit = '10 GB'", "expected one SELECT, found SET"),
+        ("select timestamp 'infinity'", "cast such values"),
+        ("select time_ns '10:00:00.123456789'", "cast such values"),
+        (f"select {'[' * 70}1{']' * 70}", "cast such values"),
         ("select 1; select 2", "expected one SELECT, found SELECT and SELECT"),
         ("", "expected one SELECT, found nothing"),
     ],
@@ -271,3 +278,22 @@ async def test_no_statement_overwrites_a_file_that_it_may_read(
         await query(tables, [orders], statement)
 
     assert path.read_bytes() == before
+
+
+async def test_a_statement_reads_only_streams_that_are_its_tables(tables: IcebergTables, orders: Stream) -> None:
+    others = [a_stream(name, 20 + at) for at, name in enumerate(("value", "max", "comment", "text", "o"))]
+    read: list[str] = []
+
+    async def live(stream: Stream) -> LiveTable:
+        read.append(stream.name)
+        return LiveTable(table=tables.lookup().find(stream))
+
+    named = 'select max(_offset) as value, \'"table_name":"text"\' as text from orders o /* comment */'
+    found = await query(tables, [orders, *others], named, live=live)
+    shown = await query(tables, [orders, *others], "select column_name from (describe orders) limit 1", live=live)
+    hidden = await query(
+        tables, [orders], "select n from (with t as (select 2 as n from Orders limit 1) from t)", live=live
+    )
+
+    assert (found.rows, shown.rows, hidden.rows) == ([(9, '"table_name":"text"')], [("_partition_id",)], [(2,)])
+    assert read == ["orders"] * 3

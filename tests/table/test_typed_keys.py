@@ -129,6 +129,18 @@ async def test_a_row_says_why_its_value_and_its_key_have_no_columns() -> None:
     assert file.errors == {"NO_SCHEMA": 2, "KEY_NO_SCHEMA": 1, "KEY_UNKNOWN_SCHEMA": 1}
 
 
+async def test_a_long_reason_of_the_value_leaves_room_for_that_of_the_key() -> None:
+    refusal = f"UNSUPPORTED_SCHEMA: {'x' * 236}"
+    plan = keyed(plan_of({}, known=[7], refused={7: refusal}), KEYS)
+
+    file = ValueFile(plan, [[[framed(7, b""), framed(7, b"")]]], key_at=[b"k", KEY].__getitem__)
+
+    both, one = (row["_error"] for row in rows_of(file))
+    assert both.startswith("UNSUPPORTED_SCHEMA: xxx")
+    assert "; KEY_NO_SCHEMA: the value" in both
+    assert (len(both) <= 256, one) == (True, refusal)
+
+
 def test_an_item_asks_for_the_schemas_of_values_and_keys_at_once() -> None:
     plan = keyed(plan_of({}, known=[7]), {})
     assert plan.key is not None

@@ -239,8 +239,3 @@ def test_text_that_is_no_schema_is_refused() -> None:
     with pytest.raises(SchemaError):
         mapping.columns_of(SchemaType.AVRO, "[" * 100_000)
     assert types(mapping.columns_of(SchemaType.AVRO, "string")) == ["string"]
-
-
-def test_schemas_of_json_are_refused_until_they_work() -> None:
-    with pytest.raises(SchemaError, match="not supported yet"):
-        mapping.columns_of(SchemaType.JSON, "{}")

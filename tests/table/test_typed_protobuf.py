@@ -2,16 +2,13 @@
 
 import pyarrow as pa
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message import DecodeError
 
 from bearlake.errors import Corrupt, TooLarge
 from bearlake.kernel import OUTCOME_BITS, TypedOutcome
 from bearlake.table.typed import codec, protobuf
 from bearlake.table.typed.model import TypedColumns
-from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, ProtobufCase, files_of
+from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, ProtobufCase, files_of, google_class
 
 DISPUTED = {
     "proto3 map entry with an unknown field": "upb takes the whole entry for unknown, Java and C++ only the field",
@@ -24,16 +21,6 @@ DISPUTED = {
 
 def columns_of(schema: str, *indexes: int) -> TypedColumns:
     return protobuf.columns_of(files_of(schema), indexes or (0,))
-
-
-def upb(schema: str, index: int) -> type[Message]:
-    """The class that Google's own parser has for a message."""
-    pool = DescriptorPool()
-    files = files_of(schema)
-    for file in files:
-        pool.AddSerializedFile(file)
-    own = FileDescriptorProto.FromString(files[-1])
-    return GetMessageClass(pool.FindFileByName(own.name).message_types_by_name[own.message_type[index].name])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
@@ -64,7 +51,7 @@ def test_a_message_becomes_a_row_that_gives_it_back(case: ProtobufCase, is_verif
 def test_googles_parser_takes_the_same_messages_and_reads_the_same_from_the_encoded_row(case: ProtobufCase) -> None:
     columns = columns_of(case.schema, *case.indexes)
     decoded = codec.decode(columns, pa.array([case.value], pa.binary()))
-    theirs = upb(case.schema, case.indexes[0])
+    theirs = google_class(files_of(case.schema), case.indexes[0])
     if case.label in DISPUTED:
         return
     try:

@@ -4,14 +4,13 @@ from random import Random
 
 import hypothesis.strategies as st
 import pyarrow as pa
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given, settings
 
 from bearlake.kernel import OUTCOME_BITS, TypedOutcome
 from bearlake.streams.schemas.formats import protobuf as compiler
 from bearlake.table.typed import codec, protobuf
+from fixtures.protobuf_cases import google_class
 from fixtures.protobuf_random import ProtobufRandom
 
 SETTINGS = settings(max_examples=100, deadline=None)
@@ -19,12 +18,8 @@ SETTINGS = settings(max_examples=100, deadline=None)
 
 def compiled(schema: str) -> tuple[list[bytes], type[Message]]:
     """The descriptors of a schema, and Google's class for its first message."""
-    parsed = compiler.parsed(schema, {})
-    files = [file.SerializeToString() for file in parsed.files]
-    pool = DescriptorPool()
-    for file in files:
-        pool.AddSerializedFile(file)
-    return files, GetMessageClass(pool.FindFileByName(parsed.file.name).message_types_by_name["M"])
+    files = [file.SerializeToString() for file in compiler.parsed(schema, {}).files]
+    return files, google_class(files)
 
 
 @SETTINGS

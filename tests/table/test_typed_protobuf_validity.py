@@ -1,47 +1,23 @@
 """Whether bytes are values of a Protobuf schema: both kernels give the answer of Google's parser."""
 
 from random import Random
-from types import ModuleType
 
 import pytest
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 
-from bearlake import kernel as own_kernel
-from bearlake.kernel import TypedOutcome, fallback
-from bearlake.streams.schemas.formats import protobuf as compiler
-from bearlake.table.typed import protobuf_types, protobuf_validity
+from bearlake.kernel import TypedOutcome
+from bearlake.table.typed import protobuf_types
 from bearlake.table.typed.framing import written_indexes
 from bearlake.table.typed.model import SchemaError
 from bearlake.table.typed.protobuf_validity import ProtobufValidity
-from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, files_of
+from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, files_of, google_class
 from fixtures.protobuf_random import ProtobufRandom
 
 HEAD = b"\0\0\0\0\7"
 
 
-@pytest.fixture(params=["installed", "fallback"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The kernel that is installed here, and the one in Python."""
-    chosen = own_kernel if request.param == "installed" else fallback
-    monkeypatch.setattr(protobuf_validity.kernel, "check_protobuf", chosen.check_protobuf)
-    return chosen
-
-
 def validity_of(schema: str) -> ProtobufValidity:
     return ProtobufValidity(files_of(schema))
-
-
-def googles(schema: str) -> type[Message]:
-    """Google's class of a schema's first message."""
-    parsed = compiler.parsed(schema, {})
-    pool = DescriptorPool()
-    for file in parsed.files:
-        pool.AddSerializedFile(file.SerializeToString())
-    return GetMessageClass(
-        pool.FindFileByName(parsed.file.name).message_types_by_name[parsed.file.message_type[0].name]
-    )
 
 
 def is_taken(theirs: type[Message], value: bytes) -> bool:
@@ -74,7 +50,7 @@ def test_googles_parser_takes_the_same_values() -> None:
     for _ in range(60):
         made = ProtobufRandom(random)
         schema = made.schema()
-        theirs, ours = googles(schema), validity_of(schema)
+        theirs, ours = google_class(files_of(schema)), validity_of(schema)
         values = []
         for _ in range(20):
             message = theirs()
@@ -160,7 +136,7 @@ NONE, VERIFY = (f" [features.utf8_validation = {name}]" for name in ("NONE", "VE
 def test_texts_are_utf8_where_the_schema_asks_for_it(schema: str, is_good: bool) -> None:
     text, key = b"\x0a\1\xff", b"\x12\3\x0a\1\xff"
 
-    assert is_taken(googles(schema), text) is is_taken(googles(schema), key) is is_good
+    assert is_taken(google_class(files_of(schema)), text) is is_taken(google_class(files_of(schema)), key) is is_good
     assert validity_of(schema).failures([text, key], 0) == ([] if is_good else [0, 1])
 
 

@@ -1,28 +1,18 @@
 """Whether bytes are values of a schema: the same answer as the columns give, in time that grows with the bytes."""
 
 import json
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from bearlake import kernel as own_kernel
-from bearlake.kernel import TypedKind, TypedOutcome, fallback
-from bearlake.table.typed import avro, codec, mapping, validity
+from bearlake.kernel import TypedKind, TypedOutcome
+from bearlake.table.typed import avro, codec, mapping
 from bearlake.table.typed.model import SchemaError, SchemaType
 from bearlake.table.typed.validity import AvroValidity
 from fixtures.avro_cases import CASES, NANS, AvroCase, number, record, text
 
 DOUBLINGS = 60
-
-
-@pytest.fixture(params=["installed", "fallback"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The kernel that is installed here, and the one in Python."""
-    chosen = own_kernel if request.param == "installed" else fallback
-    monkeypatch.setattr(validity.kernel, "decode_avro", chosen.decode_avro)
-    return chosen
 
 
 def validity_of(schema: Any) -> AvroValidity:

@@ -211,6 +211,7 @@ variables.
     {{- $admin = set $admin "tls" (fromYaml .) -}}
   {{- end -}}
   {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" (omit ($layer.tiers | default dict) "console")) -}}
+  {{- with $layer.sources }}{{- $_ := set (get $layers $name) "sources" . -}}{{- end -}}
 {{- end -}}
 {{- $secrets := list -}}
 {{- range .Values.imagePullSecrets -}}{{- $secrets = append $secrets .name -}}{{- end -}}

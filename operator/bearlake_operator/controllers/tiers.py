@@ -17,8 +17,8 @@ from bearlake_operator.controllers.concurrency import bug_in, for_each
 from bearlake_operator.controllers.debounce import Debouncer
 from bearlake_operator.controllers.status_writer import StatusWriter, timestamp
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
-from bearlake_operator.manifests import Manifest, compactor, labels, tier
-from bearlake_operator.reconcile import claims, required_tiers, restricted_fields, schedule, selection, status
+from bearlake_operator.manifests import Manifest, compactor, importer, labels, tier
+from bearlake_operator.reconcile import claims, imports, required_tiers, restricted_fields, schedule, selection, status
 from bearlake_operator.settings import Settings
 
 T = TypeVar("T")
@@ -92,6 +92,9 @@ class TierController:
         for layer, tiers in required.items():
             for name in tiers:
                 plan.manifests += tier.objects(self._settings, layer, name, load_balancers)
+        wanted = imports.by_source(self._settings, self._cache.list("Stream"), found)
+        for (layer, source), streams in sorted(wanted.items()):
+            plan.manifests += importer.objects(self._settings, layer, source, streams)
         compactors = [resource for resource in self._cache.list("Compactor") if not api.is_terminating(resource)]
         for resource in api.oldest_first(compactors):
             try:

@@ -29,6 +29,20 @@ def compactor_name(namespace: str, name: str) -> str:
     return _bounded(f"bearlake-compactor-{namespace}-{name}")
 
 
+def import_name(data_layer: str, source: str) -> str:
+    """The name of the objects of an import: `bearlake-default-import-old`."""
+    return tier_name(data_layer, _import(source))
+
+
+def import_selector(data_layer: str, source: str) -> Mapping[str, str]:
+    """The labels that select the pod of an import."""
+    return selector(data_layer, _import(source))
+
+
+def _import(source: str) -> str:
+    return f"import-{source}"
+
+
 def group_of(labels: Mapping[str, str]) -> str:
     """The group of an object with these labels, a tier or a Compactor's workers: the name of its Deployment."""
     return labels.get(COMPACTOR) or tier_name(labels.get(DATA_LAYER, ""), labels.get(COMPONENT, ""))

@@ -22,8 +22,13 @@ def template(
     config_map_name: str,
     settings_hash: str,
     service_account: str = "",
+    arguments: Sequence[str] = (),
 ) -> Manifest:
-    """The pod template of a tier. `selector_labels` select its pods; `service_account`: the account whose token is mounted; empty: none."""
+    """The pod template of a tier.
+
+    `selector_labels` select its pods; `service_account`: the account whose token is mounted; empty: none. `arguments`: those of `bearlake`,
+    without the settings file; empty: `serve` and the tier.
+    """
     spec: dict[str, Any] = {
         "serviceAccountName": service_account or settings.service_account,
         "automountServiceAccountToken": bool(service_account),
@@ -36,7 +41,7 @@ def template(
             "fsGroup": USER_ID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(settings, data_layer, name, tier)],
+        "containers": [_container(settings, data_layer, name, tier, arguments or ("serve", name))],
         "volumes": [
             {"name": "settings", "configMap": {"name": config_map_name}},
             {"name": "admin", "secret": {"secretName": data_layer.admin.secret}},
@@ -57,14 +62,14 @@ def template(
     return server_settings.merged(generated, tier.pod_template)
 
 
-def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier) -> Manifest:
+def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier, arguments: Sequence[str]) -> Manifest:
     is_compactor = name == "compactor"
     probe = {"httpGet": _probed("/readyz", data_layer), "timeoutSeconds": 2}
     container: Manifest = {
         "name": MAIN_CONTAINER,
         "image": settings.compactor_image if is_compactor else settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": ["serve", name, "--config", f"{server_settings.FOLDER}/{server_settings.FILE}"],
+        "args": [*arguments, "--config", f"{server_settings.FOLDER}/{server_settings.FILE}"],
         "env": [*_pod_variables(name, tier), *_command_line_variables(data_layer), *secret_variables(data_layer)],
         "ports": [
             {"name": port_name(listener), "containerPort": port}

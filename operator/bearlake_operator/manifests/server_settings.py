@@ -30,6 +30,7 @@ PORTS: Mapping[str, Mapping[str, int]] = {
     "grpc": {"grpc": 50051},
     "catalog": {"catalog": 8181},
     "compactor": {},
+    "import": {},
 }
 """Internal listeners of each kind of server, by their names in the settings, with their default ports."""
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from bearlake_operator.admin import Backlog, Commits, ObservedStream
 from bearlake_operator.api import Resource
-from bearlake_operator.reconcile import access, endpoints
+from bearlake_operator.reconcile import access, endpoints, imports
 from bearlake_operator.reconcile.access import AccessView
 from bearlake_operator.reconcile.claims import Claim
+from bearlake_operator.reconcile.stream_changes import IMPORT_SOURCE
 from bearlake_operator.settings import Settings
 
 NO_BACKLOG = Backlog()
@@ -115,9 +116,14 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
         "partitions": observed.partitions,
         "recordCount": observed.record_count,
         "sizeBytes": observed.size_bytes,
-        "appliedConfigs": sorted(spec.configs),
+        "appliedConfigs": sorted([*spec.configs, *([IMPORT_SOURCE] if _is_importing(view) else [])]),
         "endpoints": endpoints.endpoints(settings, namespace, spec.data_layer, spec.protocols, view.addresses),
     }
+    if spec.source:
+        shown["import"] = {
+            "source": spec.source,
+            "state": imports.IMPORTING if _is_importing(view) else imports.PROMOTED,
+        }
     if _has_table(observed):
         table = observed.configs.get("table.name") or spec.name.replace(".", "_")
         shown["table"] = {
@@ -173,11 +179,19 @@ def _synced(view: StreamView) -> Condition:
         return Condition("Synced", None, "DataLayerUnavailable", view.problem)
     if view.problem:
         return Condition("Synced", False, "Refused", view.problem)
+    if view.observed is None and view.claim.spec.source:
+        message = f"The import from {view.claim.spec.source} has not created the stream yet."
+        return Condition("Synced", None, "Importing", message)
     if view.observed is None:
         return Condition("Synced", None, "Pending", "The stream is not created yet.")
     if view.conflict:
         return Condition("Synced", False, "MorePartitions", view.conflict)
     return Condition("Synced", True, "InSync", "")
+
+
+def _is_importing(view: StreamView) -> bool:
+    """Whether the stream is what the import of its source fills."""
+    return bool(view.claim.spec.source and view.observed and IMPORT_SOURCE in view.observed.configs)
 
 
 def _access_synced(view: StreamView) -> Condition | None:

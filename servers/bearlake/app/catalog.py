@@ -13,16 +13,19 @@ from typing_extensions import override
 
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.clock import SystemClock
-from bearlake.errors import Unavailable
+from bearlake.errors import Invalid, Unavailable
 from bearlake.live.sweep import sweep_again_and_again
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
+from bearlake.objects.sts import Sts
 from bearlake.protocols.rest.iceberg.access import TableAccess
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations
 from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
+from bearlake.protocols.rest.iceberg.planned_routes import PlannedRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.server import CatalogServer
 from bearlake.protocols.rest.iceberg.sql import SqlRoutes, SqlRunner
+from bearlake.protocols.rest.iceberg.vending import Vending
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -31,6 +34,7 @@ from bearlake.telemetry.object_calls import ObjectCalls
 
 if TYPE_CHECKING:
     from bearlake.live.catalog import LiveCatalog
+    from bearlake.live.planned import PlannedCatalog
     from bearlake.table.warehouse.service import Warehouse
 
 
@@ -60,14 +64,37 @@ class CatalogRole(Role):
         parts.closing.push_async_callback(opening.close)
         access = TableAccess(streams.catalog, streams.authorizer)
         columns = ColumnReservations(parts.metadata.table_columns)
-        routes = CatalogRoutes(opening.tables, access, columns, settings.tables.catalog_name, settings.catalog)
+        vending = self._vending(parts)
+        routes = CatalogRoutes(opening.tables, access, columns, settings.tables.catalog_name, settings.catalog, vending)
         login = parts.http_login(settings.listeners.catalog)
-        live = LiveRoutes(opening.tables, opening.views, access)
+        live = LiveRoutes(opening.tables, opening.views, access, vending)
+        planned = PlannedRoutes(opening.tables, opening.plans, access, settings.catalog, vending)
         sql = SqlRoutes(self._sql_runner, access, settings.catalog.sql, streams.quotas)
         self._server = CatalogServer(
-            routes, settings.catalog, self._listeners, live=live, sql=sql, login=login, quotas=streams.quotas
+            routes,
+            settings.catalog,
+            self._listeners,
+            live=live,
+            planned=planned,
+            sql=sql,
+            login=login,
+            quotas=streams.quotas,
         )
         parts.closing.push_async_callback(self._server.close)
+
+    def _vending(self, parts: Parts) -> Vending | None:
+        """Return what gives clients keys. Raises `Invalid`: the settings do not fit."""
+        settings = parts.settings
+        role, store = settings.catalog.credentials, settings.object_store
+        if role.role_arn is None:
+            return None
+        if not store.url.startswith("s3://"):
+            raise Invalid("catalog.credentials.role_arn: the object store is not in S3")
+        if find_spec("botocore") is None:
+            raise Invalid("catalog.credentials.role_arn needs botocore: pip install 'bearlake[vending]'")
+        sts = Sts(role, store.cloud)
+        parts.closing.callback(sts.close)
+        return Vending(sts, role, store.cloud, store.url, SystemClock())
 
     async def _sql_runner(self) -> SqlRunner:
         """Return what runs statements. Raises `Unavailable`: the engine is not installed."""
@@ -93,6 +120,7 @@ class _Opened(NamedTuple):
 
     warehouse: "Warehouse"
     live: "LiveCatalog"
+    plans: "PlannedCatalog"
 
 
 class _Opening:
@@ -112,6 +140,10 @@ class _Opening:
         """Return the live views. Raises `Unavailable`, as `tables`."""
         return (await self._open()).live
 
+    async def plans(self) -> "PlannedCatalog":
+        """Return the planned scans. Raises `Unavailable`, as `tables`."""
+        return (await self._open()).plans
+
     async def close(self) -> None:
         """Close the tables, if they are open."""
         await self._closing.aclose()
@@ -128,6 +160,7 @@ class _Opening:
         except ImportError as error:
             raise Unavailable("the libraries of tables are not installed: pip install 'bearlake[table]'") from error
         from bearlake.live.catalog import LiveCatalog
+        from bearlake.live.planned import PlannedCatalog
         from bearlake.table.iceberg import open_tables
         from bearlake.table.warehouse.service import Warehouse
 
@@ -145,9 +178,10 @@ class _Opening:
         columns = settings.compaction.columns
         live = LiveCatalog(self._parts.metadata, store, tables, columns, settings.live, SystemClock(), compiler)
         closing.push_async_callback(live.close)
-        return _Opened(Warehouse(tables, settings.catalog.warehouse), live)
+        plans = PlannedCatalog(live, tables, store, settings.live, SystemClock())
+        return _Opened(Warehouse(tables, settings.catalog.warehouse), live, plans)
 
 
 def _load_libraries() -> None:
-    import bearlake.live.catalog
+    import bearlake.live.planned
     import bearlake.table.warehouse.service  # noqa: F401

@@ -6,10 +6,11 @@ The registration's name follows from source and patterns: a second process for t
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from bearlake.app.command_logs import for_commands
 from bearlake.app.joining import joined
 from bearlake.errors import NotFound
 from bearlake.importing.access import AccessCopied, copy_access
@@ -20,9 +21,10 @@ from bearlake.importing.selection import Selection
 from bearlake.importing.target import Target
 from bearlake.importing.verifying import Compared, verify
 from bearlake.settings.document import Settings
+from bearlake.streams.catalog import StreamView
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
-from bearlake.telemetry.logs import LogSettings, set_up
+from bearlake.telemetry.logs import set_up
 
 if TYPE_CHECKING:
     from bearlake.importing.schemas import SchemasCopied
@@ -85,7 +87,7 @@ async def import_topics(
 
     Raises as `Copy.run`, `copy_access`, `verify` and `joined`.
     """
-    set_up(_log_settings(settings.logs))
+    set_up(for_commands(settings.logs))
     cluster = SourceCluster(options.bootstrap, settings.imports.source)
     selection = Selection(cluster, options.patterns)
     topics = await selection.look()  # errors of the source come before those of the stores
@@ -125,7 +127,9 @@ async def _copy_schemas(settings: Settings, url: str, streams: Streams) -> "Sche
         return await copy_schemas(source, schemas)
 
 
-async def _run(copy: Copy, options: ImportOptions, bytes_per_s_max: int, show: Callable[[Progress], None]) -> None:
+async def _run(
+    copy: Copy[StreamView], options: ImportOptions, bytes_per_s_max: int, show: Callable[[Progress], None]
+) -> None:
     metrics.IMPORT_LAG.set_function(lambda: sum(item.lag for item in copy.partitions))
     metrics.IMPORT_PARTITIONS.set_function(lambda: len(copy.partitions))
     metrics.IMPORT_ENDED.set_function(lambda: len(copy.ended))
@@ -140,12 +144,6 @@ async def _run(copy: Copy, options: ImportOptions, bytes_per_s_max: int, show: C
         await asyncio.wait({running})
 
 
-def _log_settings(settings: LogSettings) -> LogSettings:
-    """Return how this command logs: warnings for people, unless the settings say otherwise."""
-    level = "WARNING" if settings.level == "INFO" else settings.level
-    return replace(settings, level=level, format="text" if settings.format == "auto" else settings.format)
-
-
 async def promote(settings: Settings, names: Sequence[str]) -> None:
     """Let everybody append to these streams; their imports end. Raises `NotFound`, `Unavailable`."""
     async with joined(settings, "import-promote") as streams:
@@ -153,7 +151,7 @@ async def promote(settings: Settings, names: Sequence[str]) -> None:
             await Target(streams, "").promote(name)
 
 
-def progress_of(copy: Copy) -> Progress:
+def progress_of(copy: Copy[StreamView]) -> Progress:
     """Return how far a copy is."""
     rows = [
         {

@@ -9,7 +9,6 @@ from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.server import KafkaServer
 from bearlake.serving.authentication.peer import LoginRules, login_rules
 from bearlake.serving.listener import Listener
-from bearlake.serving.shares.client import SharePeers
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
@@ -30,8 +29,6 @@ class KafkaRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         streams = parts.streams()
-        share_peers = SharePeers(parts.registered, parts.settings.streams.groups, parts.token, parts.trust)
-        parts.closing.push_async_callback(share_peers.close)
         self._server = KafkaServer(
             streams,
             parts.registered,
@@ -42,7 +39,7 @@ class KafkaRole(Role):
                 for endpoint, rules in self._rules(parts.settings).items()
                 if rules.is_required
             },
-            share_reach=share_peers,
+            share_reach=parts.share_peers(),
         )
         parts.closing.push_async_callback(self._server.close)
 

@@ -7,7 +7,6 @@ from typing_extensions import override
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.protocols.rest.server import RestServer
 from bearlake.serving.listener import Listener
-from bearlake.serving.shares.client import SharePeers
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
@@ -27,8 +26,6 @@ class RestRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         streams = parts.streams()
-        share_peers = SharePeers(parts.registered, parts.settings.streams.groups, parts.token, parts.trust)
-        parts.closing.push_async_callback(share_peers.close)
         self._server = RestServer(
             streams,
             parts.schemas(),
@@ -36,7 +33,7 @@ class RestRole(Role):
             parts.settings.rest,
             self._listeners,
             parts.http_login(parts.settings.listeners.rest),
-            share_reach=share_peers,
+            share_reach=parts.share_peers(),
         )
         parts.closing.push_async_callback(self._server.close)
 

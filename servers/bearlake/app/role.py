@@ -18,6 +18,7 @@ from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings
 from bearlake.serving.membership import RegisteredServer
+from bearlake.serving.shares.client import SharePeers
 from bearlake.serving.tasks import Tasks
 from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
@@ -67,6 +68,7 @@ class Parts:
     registry: "Schemas | None" = None
     built_authenticator: "Authenticator | None" = None
     audit_log: Audit | None = None
+    built_share_peers: SharePeers | None = None
 
     @property
     def settings(self) -> Settings:
@@ -96,6 +98,13 @@ class Parts:
             )
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service
+
+    def share_peers(self) -> SharePeers:
+        """How the process reaches the dispatchers of share groups: shared by all its roles, created on first use, and closed at the end."""
+        if self.built_share_peers is None:
+            self.built_share_peers = SharePeers(self.registered, self.settings.streams.groups, self.token, self.trust)
+            self.closing.push_async_callback(self.built_share_peers.close)
+        return self.built_share_peers
 
     def audit(self) -> Audit:
         """The audit log of the process, created on first use."""

@@ -10,10 +10,11 @@ import json
 import logging
 import os
 import pickle
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 CHILD = "bearlake.app.sql_child"
 """The module of the process; the server does not import it, to keep the engine out of its process."""
+_PIECE_BYTES = 64 * 1024
 _KINDS = {"Invalid": Invalid, "Overloaded": Overloaded}
 
 
@@ -41,24 +43,32 @@ class ProcessRunner(SqlRunner):
     async def run(self, statement: str, streams: Sequence[str], *, is_live: bool) -> Result:
         asked = pickle.dumps((self._settings, statement, list(streams), is_live))
         limits = self._settings.catalog.sql
-        with TemporaryDirectory(prefix="bearlake-sql-") as folder:
-            process = await _started(folder)
+        async with _folder() as folder, _started(folder) as process:
             try:
                 async with asyncio.timeout(limits.deadline_ms / 1000):
                     octets = await _answer(process, asked, limits.answer_bytes_max)
                     code = await process.wait()
             except TimeoutError:
                 raise Unavailable(f"the statement was stopped after {limits.deadline_ms} ms") from None
-            finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
         return _result(code, octets)
 
 
-async def _started(folder: str) -> Process:
+@asynccontextmanager
+async def _folder() -> AsyncIterator[str]:
+    """Give the block a folder, which a thread deletes at the end: the tail of a log may be large."""
+    folder = TemporaryDirectory(prefix="bearlake-sql-")
+    try:
+        yield folder.name
+    finally:
+        # Shielded: a thread that has no place yet would be given up with its waiter.
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, folder.cleanup))
+
+
+@asynccontextmanager
+async def _started(folder: str) -> AsyncIterator[Process]:
+    """Start a process for the block, and end it with all that it has started."""
     environment = {**os.environ, "TMPDIR": folder, "MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    return await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
         "-m",
@@ -68,8 +78,22 @@ async def _started(folder: str) -> Process:
         stderr=DEVNULL,
         cwd="/",
         env=environment,
-        start_new_session=True,  # signals of a terminal reach only the server
+        start_new_session=True,  # signals of a terminal reach only the server; the session is the group to end
     )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            await _end(process)
+
+
+async def _end(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdout is not None
+    while await process.stdout.read(_PIECE_BYTES):  # asyncio's own loop waits for the end of the output, too
+        pass
+    await process.wait()
 
 
 async def _answer(process: Process, asked: bytes, bytes_max: int) -> bytes:
@@ -81,7 +105,7 @@ async def _answer(process: Process, asked: bytes, bytes_max: int) -> bytes:
         await process.stdin.drain()
         process.stdin.close()
     read = bytearray()
-    while piece := await process.stdout.read(64 * 1024):
+    while piece := await process.stdout.read(_PIECE_BYTES):
         read += piece
         if len(read) > bytes_max:
             raise Overloaded(f"the result has more than {bytes_max} bytes (catalog.sql.answer_bytes_max): select less")

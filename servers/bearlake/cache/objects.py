@@ -34,6 +34,9 @@ class CacheSettings:
     """Bytes of objects kept in memory. More bytes save reads of the object store by lagging consumers."""
     slice_fraction_min: float = 0.125
     """A cache miss reads the whole object if the slice is at least this fraction of it, else only the range of the slice."""
+    unread_ms: int = 10_000
+    """Time (ms) without a read after which this server's own large objects are not copied into the cache, until the next read. The copy
+    takes a tenth of the processor time of large batches; the first reader after a pause reads the object store."""
     loading_bytes_max: int = 64 * 1024 * 1024
     """Bytes that are being read from the object store at once; further reads wait. A larger limit is faster for many lagging consumers."""
 
@@ -90,13 +93,26 @@ class ObjectCache:
         self._extents: OrderedDict[ExtentKey, Extent] = OrderedDict()
         self._loading: dict[ExtentKey, asyncio.Task[Extent]] = {}
         self._gate = ByteGate(settings.loading_bytes_max)
+        self._loop = asyncio.get_running_loop()
+        self._unread_s = settings.unread_ms / 1000
+        self._read_at = -self._unread_s
         self.size_bytes = 0
         self.kept_bytes = 0
         """Bytes of evicted extents that views of readers keep in memory, as of the last eviction."""
         self._kept: list[tuple[object, int]] = []  # their memory and its size (bytes)
 
-    def add(self, ref: ObjectRef, buffer: bytearray, slices: Sequence[Slice]) -> None:
-        """Cache a whole object that was just committed, and rebase its `slices`. The cache owns the buffer from then on."""
+    def note_reader(self) -> None:
+        """Somebody reads, or waits for what is committed next."""
+        self._read_at = self._loop.time()
+
+    def has_readers(self) -> bool:
+        """Whether somebody has read within `unread_ms`: what is committed now may soon be read."""
+        return self._loop.time() - self._read_at < self._unread_s
+
+    def add(self, ref: ObjectRef, buffer: bytearray | None, slices: Sequence[Slice]) -> None:
+        """Cache a whole object that was just committed, and rebase its `slices`. The cache owns the buffer from then on. None: no copy."""
+        if buffer is None:
+            return
         kernel.rebase(buffer, slices, NO_LEADER_EPOCH)
         self._insert((ref.key, 0, ref.size), Extent(0, memoryview(buffer), None))
 

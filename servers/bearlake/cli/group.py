@@ -1,18 +1,19 @@
-"""`bearlake group`: consumer groups and share groups, their lag, and a reset of their offsets. It uses the REST API."""
+"""`bearlake group`: consumer groups, share groups and Pulsar subscriptions, their lag, and a reset of their offsets, by the REST API."""
 
 import time
 from typing import Any
 
 import click
 
-from bearlake.cli import group_positions
+from bearlake.cli import group_positions, pulsar_positions
 from bearlake.cli.completion import rest_group_names, rest_stream_names
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.rest_client import RestClient, rest_options
 from bearlake.errors import Invalid
 
 _GROUP = {"group": "GROUP", "type": "TYPE", "state": "STATE"}
-_TOTAL = {"members": "MEMBERS", "lag": "LAG", "lag_s": "LAG S"}
+_LAGS = {"lag": "LAG", "lag_s": "LAG S"}
+_TOTAL = {"members": "MEMBERS", **_LAGS}
 _POSITION = {"stream": "STREAM", "partition": "PARTITION", "offset": "OFFSET", "end_offset": "END"}
 _LAG = {"lag": "LAG", "lag_s": "LAG S", "client_id": "CLIENT"}
 _MEMBER = {"member": "MEMBER", "client_id": "CLIENT", "instance_id": "INSTANCE", "host": "HOST"}
@@ -28,19 +29,28 @@ _MOVE = {
 
 @click.group()
 def group() -> None:
-    """Inspect consumer groups and share groups, and reset their offsets."""
+    """Inspect consumer groups, share groups and Pulsar subscriptions; reset offsets of groups."""
 
 
 @group.command("list")
+@click.option(
+    "--no-lag", "is_quick", is_flag=True, help="Only names, types and states: one request instead of one per group."
+)
 @rest_options
 @json_option
-def list_groups(rest: RestClient, as_json: bool) -> int:
-    """List consumer groups and share groups."""
-    found = [listed.shown for listed in group_positions.all_groups(rest)]
+def list_groups(is_quick: bool, rest: RestClient, as_json: bool) -> int:
+    """List consumer groups, share groups and Pulsar subscriptions (STREAM/SUBSCRIPTION) with their lag.
+
+    The lag is in records, and in seconds: the age of the next record to read in the partition that is furthest behind.
+    """
+    groups = group_positions.all_groups(rest)
+    found = [listed.shown for listed in groups]
+    if not is_quick:
+        group_positions.add_lags(rest, groups, found, int(time.time() * 1000))
     if as_json:
         print_json(found)
     else:
-        print_table(found, _GROUP)
+        print_table(found, _GROUP if is_quick else {**_GROUP, **_LAGS})
     return 0
 
 
@@ -99,27 +109,41 @@ def _targets(context: click.Context, parameter: click.Parameter, incomplete: str
     help="earliest, latest, offset:N, time:T (ms since 1970, or ISO 8601) or, for consumer groups, shift:N.",
     shell_complete=_targets,
 )
+@pulsar_positions.API.option("Pulsar's HTTP API, for Pulsar subscriptions; the login is that of --rest.")
 @click.option("--execute", "is_real", is_flag=True, help="Move the offsets; without it, only show what would move.")
 @rest_options
 @json_option
 def reset(
-    name: str, stream: str, partitions: tuple[int, ...], to: str, is_real: bool, rest: RestClient, as_json: bool
+    name: str,
+    stream: str,
+    partitions: tuple[int, ...],
+    to: str,
+    pulsar: str,
+    is_real: bool,
+    rest: RestClient,
+    as_json: bool,
 ) -> int:
     """Move a group's offsets in a stream, or show what would move.
 
     The group must have no members. Offsets stay between the first record and the end. A share group must have offsets in the stream.
+    A Pulsar subscription (STREAM/SUBSCRIPTION) moves in all partitions, to earliest, latest or time:T; its consumers go on there.
     """
     target = group_positions.target(to)
     found = group_positions.find(rest, name)
     if found.type == "share" and target["to"] == "shift":
         raise Invalid("--to shift:N: share groups have no shift; use offset:N")
-    moves = group_positions.reset(rest, found, stream, partitions, target, is_real=is_real)
+    if found.type == group_positions.PULSAR:
+        if not found.name.startswith(f"{stream}/"):
+            raise Invalid(f"--stream {stream}: {name} is a subscription of another stream")
+        moves = pulsar_positions.reset(rest, pulsar, found, target, partitions, is_real=is_real)
+    else:
+        moves = group_positions.reset(rest, found, stream, partitions, target, is_real=is_real)
     if as_json:
         print_json({**found.shown, "is_executed": is_real, "moves": moves})
         return 0
     print_table(moves, _MOVE)
     if not is_real:
         say("Nothing has moved. To move the offsets, repeat the command with --execute.", is_error=True)
-        if found.state not in ("empty", "dead"):
+        if found.state not in ("empty", "dead", ""):
             say(f"{printable(name)} has members: stop its consumers first.", is_error=True)
     return 0

@@ -1,6 +1,6 @@
-"""Where groups are in their streams, by the REST API: consumer groups and share groups by the same words.
+"""Where groups are in their streams, by the REST API: consumer groups, share groups and Pulsar subscriptions by the same words.
 
-group     {group, type, state}                                          type: classic, consumer or share
+group     {group, type, state}                                          type: classic, consumer, share or pulsar ("STREAM/SUBSCRIPTION")
 position  {stream, partition, offset, end_offset, lag, lag_s, …}        lag: records; lag_s: see `add_ages`
 move      {stream, partition, offset, new_offset, start_offset, end_offset, lag, new_lag}
 """
@@ -17,6 +17,10 @@ from bearlake.errors import BearlakeError, NotFound, Unavailable
 
 AGED_COUNT = 20
 """Partitions of a group whose next record is read for its time: those with the largest lag."""
+LISTED_COUNT = 100
+"""Groups of a list whose next record is read for its time: those with the largest lag."""
+PULSAR = "pulsar"
+"""Type of a Pulsar subscription."""
 TARGETS = ("earliest", "latest", "offset:", "time:", "shift:")
 
 
@@ -35,11 +39,12 @@ class Group(NamedTuple):
 
 
 def all_groups(rest: RestClient) -> list[Group]:
-    """Return the consumer groups and share groups that the caller may see, by name. Raises as `RestClient.call`."""
+    """Return the consumer groups, share groups and Pulsar subscriptions that the caller may see, by name. Raises as `RestClient.call`."""
     shares = {group.name: group for group in map(_share, rest.all("/share-groups"))}
     consumers = [_consumer(found) for found in rest.all("/consumer-groups")]
+    subscriptions = [_subscription(found) for found in _subscriptions(rest)]
     both = [*shares.values(), *(group for group in consumers if group.name not in shares)]
-    return sorted(both, key=lambda group: group.name)
+    return sorted([*both, *subscriptions], key=lambda group: group.name)
 
 
 def find(rest: RestClient, name: str) -> Group:
@@ -48,11 +53,22 @@ def find(rest: RestClient, name: str) -> Group:
     try:
         return _share(rest.ask("GET", f"/share-groups/{path}"))
     except NotFound:  # also what a consumer group is to this route
+        pass
+    try:
         return _consumer(rest.ask("GET", f"/consumer-groups/{path}"))
+    except NotFound:
+        stream, slash, subscription = name.partition("/")
+        if not slash:
+            raise
+        found = _subscription({"topic_name": stream, "subscription_name": subscription})
+        rest.ask("GET", f"{found.path}/lags")
+        return found
 
 
 def members(rest: RestClient, group: Group) -> list[dict[str, Any]]:
-    """Return the group's members. Raises as `RestClient.call`."""
+    """Return the group's members; those of a subscription are not known here. Raises as `RestClient.call`."""
+    if group.type == PULSAR:
+        return []
     return [
         {
             "member": found["consumer_id"],
@@ -90,6 +106,28 @@ def add_ages(rest: RestClient, rows: Sequence[dict[str, Any]], now_ms: int) -> N
     behind = sorted((row for row in rows if row["lag"]), key=lambda row: -row["lag"])
     for row in behind[:AGED_COUNT]:
         row["lag_s"] = _age_s(rest, row, now_ms)
+
+
+def add_lags(rest: RestClient, groups: Sequence[Group], rows: Sequence[dict[str, Any]], now_ms: int) -> None:
+    """Add `lag` and `lag_s` to the rows of groups: records of all partitions, and the age of the next record where the lag is largest.
+
+    Unknown (None) if the group has no position, or is gone; the age also beyond the first `LISTED_COUNT` groups by lag.
+    Raises `Unavailable`.
+    """
+    worst: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
+    for group, row in zip(groups, rows, strict=True):
+        row["lag"], row["lag_s"] = None, None
+        try:
+            places = [place for place in positions(rest, group) if place["lag"] is not None]
+        except NotFound:
+            continue
+        if places:
+            row["lag"] = sum(place["lag"] for place in places)
+            row["lag_s"] = None if row["lag"] else 0.0
+            worst.append((row["lag"], row, max(places, key=lambda place: place["lag"])))
+    behind = sorted((item for item in worst if item[0]), key=lambda item: -item[0])
+    for _, row, place in behind[:LISTED_COUNT]:
+        row["lag_s"] = _age_s(rest, place, now_ms)
 
 
 def _age_s(rest: RestClient, row: Mapping[str, Any], now_ms: int) -> float | None:
@@ -153,3 +191,16 @@ def _share(found: Mapping[str, Any]) -> Group:
 def _consumer(found: Mapping[str, Any]) -> Group:
     name = found["consumer_group_id"]
     return Group(name, found["type"].lower(), found["state"].lower(), f"/consumer-groups/{quote(name, safe='')}")
+
+
+def _subscriptions(rest: RestClient) -> list[Mapping[str, Any]]:
+    try:
+        return rest.all("/subscriptions")
+    except NotFound:  # an older server
+        return []
+
+
+def _subscription(found: Mapping[str, Any]) -> Group:
+    stream, name = found["topic_name"], found["subscription_name"]
+    path = f"/topics/{quote(stream, safe='')}/subscriptions/{quote(name, safe='')}"
+    return Group(f"{stream}/{name}", PULSAR, "", path)

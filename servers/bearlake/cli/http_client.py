@@ -116,7 +116,7 @@ class HttpClient:
 
         authorization: the header of each request; empty: none.
         """
-        tls = tls or Tls()
+        self.tls = tls = tls or Tls()
         scheme = urllib.parse.urlsplit(url).scheme
         if scheme not in ("http", "https"):
             raise errors.Invalid(f"--{api.word} {url}: expected a URL such as {api.url_default}")
@@ -142,6 +142,10 @@ class HttpClient:
             return json.loads(self._answer(method, path, body, query))
         except ValueError as error:
             raise self._no_answer(error) from error
+
+    def send(self, method: str, path: str) -> None:
+        """Send a request whose answer has no content. Raises as `call`."""
+        self._answer(method, path, None, {})
 
     def text(self, path: str) -> str:
         """Return an answer that is not JSON, such as metrics. Raises as `call`."""

@@ -1,6 +1,6 @@
 """`bearlake import`: topics of another Kafka-compatible cluster, with the same offsets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -28,19 +28,23 @@ def import_() -> None:
     """Bring topics of another cluster here, with the same offsets."""
 
 
-def source_options(command: F) -> F:
-    """How the source is reached: TLS and login. Each option is a setting of `imports.source`."""
-    for option in (
-        click.option(
-            "--tls-ca-file", metavar="FILE", help="Authorities of the brokers' certificates (PEM); means TLS."
-        ),
-        click.option("--tls", is_flag=True, default=None, help="Connect to the source with TLS."),
-        click.option("--password-file", metavar="FILE", help="File with that user's password."),
-        click.option("--user", metavar="NAME", help="User at the source."),
-        click.option("--mechanism", type=click.Choice(MECHANISMS), help="How to log in at the source."),
-    ):
-        command = option(command)
-    return command
+def source_options(peer: str) -> Callable[[F], F]:
+    """How the other cluster is reached: TLS and login. Each option is a setting of `imports.source` or `exports.target`."""
+
+    def decorated(command: F) -> F:
+        for option in (
+            click.option(
+                "--tls-ca-file", metavar="FILE", help="Authorities of the brokers' certificates (PEM); means TLS."
+            ),
+            click.option("--tls", is_flag=True, default=None, help=f"Connect to the {peer} with TLS."),
+            click.option("--password-file", metavar="FILE", help="File with that user's password."),
+            click.option("--user", metavar="NAME", help=f"User at the {peer}."),
+            click.option("--mechanism", type=click.Choice(MECHANISMS), help=f"How to log in at the {peer}."),
+        ):
+            command = option(command)
+        return command
+
+    return decorated
 
 
 @import_.command()
@@ -60,7 +64,7 @@ def source_options(command: F) -> F:
     "--access-rules", is_flag=True, help="Copy the access rules of topics, groups and transactional ids, too."
 )
 @click.option("--registry", metavar="URL", default="", help="Copy the schemas of this registry, too, with their ids.")
-@source_options
+@source_options("source")
 @click.option("--admin-port", type=click.IntRange(0, 65535), help="Serve health and metrics on this port.")
 @lake_options
 @json_option
@@ -146,14 +150,19 @@ def _print(found: Any) -> None:
         say(f"{found.schemas.registered:,} versions of schemas; {found.schemas.present:,} were here already")
         for name, reason in found.schemas.refused.items():
             say(f"schema {printable(name)}: {printable(reason)}", is_error=True)
-    for item in found.compared:
+    say_compared(found.compared)
+    for topic, reason in found.ended.items():
+        say(f"{printable(topic)}: not copied to the end: {printable(reason)}", is_error=True)
+
+
+def say_compared(compared: Iterable[Any]) -> None:  # bearlake.importing.verifying.Compared, which is imported late
+    """Print the comparison of each partition."""
+    for item in compared:
         where = f"{printable(item.topic)}, partition {item.partition}, offsets {item.start} to {item.end}"
         counts = f"{item.same_batches:,} batches with the same bytes, {item.same_records:,} records of other batches"
         say(f"{where}: {counts}, {item.missing:,} records on one side only, {item.different:,} differences")
         for text in item.shown:
             say(f"  {text}", is_error=True)
-    for topic, reason in found.ended.items():
-        say(f"{printable(topic)}: not copied to the end: {printable(reason)}", is_error=True)
 
 
 @import_.command()

@@ -17,6 +17,7 @@ from bearlake.cli.completion import COMPLETION_VARIABLE, completion
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
 from bearlake.cli.doctor import doctor
+from bearlake.cli.exporting import export
 from bearlake.cli.group import group
 from bearlake.cli.importing import import_
 from bearlake.cli.output import say
@@ -55,6 +56,7 @@ for command in (
     table,
     compaction,
     import_,
+    export,
     group,
     transaction,
     server,

@@ -214,6 +214,7 @@ def _part_fields(plan: PartPlan) -> dict[str, object]:
         "schema_id": plan.schema_id,
         "protobuf": encode_schemas(plan.protobuf),
         "refused_messages": [[list(message), why] for message, why in plan.refused_messages.items()],
+        **({} if plan.guids is None else {"guids": dict(plan.guids)}),
     }
 
 
@@ -238,6 +239,7 @@ def _part(fields: _Json) -> dict[str, Any]:
         "schema_id": fields["schema_id"],
         "protobuf": _schemas(fields.get("protobuf", {})),
         "refused_messages": {_message(message): why for message, why in fields.get("refused_messages", ())},
+        "guids": fields.get("guids"),
     }
 
 

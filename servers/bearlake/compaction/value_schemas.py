@@ -34,7 +34,7 @@ from bearlake.table import Tables
 from bearlake.table.column_book import ColumnBook, KeyBook, MessageKey, decode_book, new_book, with_keys, with_schema
 from bearlake.table.schema import FIELD_IDS
 from bearlake.table.value_codecs import SchemaUnusable, ValueCodec, codec_of, key_fields, message_of
-from bearlake.table.value_plan import FileColumns, PartPlan, ValuePlan, WriterSchema
+from bearlake.table.value_plan import LACKS_GUIDS, FileColumns, PartPlan, ValuePlan, WriterSchema
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Typed(Protocol):
 
 
 class Requested(NamedTuple):
-    """Schemas, and messages of Protobuf schemas, that a plan must have; the first ones count most."""
+    """Schemas, and messages of Protobuf schemas, that a plan must have; the first ones count most. `LACKS_GUIDS`: and their GUIDs."""
 
     ids: tuple[int, ...] = ()
     messages: tuple[MessageKey, ...] = ()
@@ -63,6 +63,10 @@ class Requested(NamedTuple):
     def schema_ids(self) -> tuple[int, ...]:
         """The ids of all of them."""
         return tuple(dict.fromkeys([*self.ids, *(message.schema_id for message in self.messages)]))
+
+    def without_guids(self) -> "Requested":
+        """Return these without `LACKS_GUIDS`."""
+        return self._replace(ids=tuple(id_ for id_ in self.ids if id_ != LACKS_GUIDS))
 
     def and_then(self, other: "Requested") -> "Requested":
         """Return these, then the others."""
@@ -101,6 +105,7 @@ class _PartWork:
     found: FoundSchemas = field(default_factory=FoundSchemas)
     refused: dict[int, str] = field(default_factory=dict)
     refused_messages: dict[MessageKey, str] = field(default_factory=dict)
+    guids: dict[str, int] | None = None
 
     def in_book(self, book: ColumnBook | None) -> ColumnBook | KeyBook | None:
         """Return the book's part."""
@@ -116,6 +121,7 @@ class _PartWork:
             "schema_id": self.rules.schema_id,
             "protobuf": self.found.protobuf,
             "refused_messages": self.refused_messages,
+            "guids": self.guids,
         }
 
 
@@ -141,7 +147,7 @@ class ValueSchemas:
         the other requested ones.
 
         Raises:
-            Invalid: the settings name no schema, or values of the schema's format cannot become columns yet.
+            Invalid: the settings name no schema, or there is no compiler for a schema's format.
             Conflict: other workers change the columns all the time.
             Unavailable: a store or the compiler of schemas did not answer.
         """
@@ -178,12 +184,16 @@ class ValueSchemas:
             NOTHING if rules.schema_id is None else Requested((rules.schema_id,), (MessageKey(rules.schema_id, (0,)),))
         )
         refused = self._refused.get((stream.number, is_key), NOTHING)
+        known = await self._known(rules)
+        asked = requested.and_then(refused)
+        requested = requested.without_guids()
         return _PartWork(
             is_key=is_key,
             rules=rules,
-            known=await self._known(rules),
+            known=known,
             requested=requested,
-            wanted=requested.and_then(fixed).and_then(refused),
+            wanted=requested.and_then(fixed).and_then(refused.without_guids()),
+            guids=await self._writers.guids(rules, known) if LACKS_GUIDS in asked.ids else None,
         )
 
     def _plan_of(
@@ -245,8 +255,9 @@ class ValueSchemas:
         self._keeps_for = old
 
     def _remember(self, stream: Stream, part: _PartWork) -> None:
-        """Remember what was refused, so that the next plan names it, and no item has to ask for it."""
-        refused = Requested(tuple(part.refused), tuple(part.refused_messages))
+        """Remember what was refused, and that records name GUIDs, so that the next plan has it, and no item has to ask for it."""
+        guids = () if part.guids is None else (LACKS_GUIDS,)
+        refused = Requested((*guids, *part.refused), tuple(part.refused_messages))
         if refused != NOTHING:
             at = (stream.number, part.is_key)
             self._refused[at] = refused
@@ -313,18 +324,18 @@ class ValueSchemas:
 
 
 def _codec(found: FoundSchemas, schema_id: int, message: MessageKey | None) -> ValueCodec:
-    """Return the codec of an Avro schema, or of a message of a Protobuf schema. Raises `SchemaUnusable`."""
+    """Return the codec of an Avro or JSON schema, or of a message of a Protobuf schema. Raises `SchemaUnusable`."""
     if message is None:
-        return codec_of(found.avro[schema_id])
+        return codec_of(found.texts[schema_id])
     return codec_of(message_of(found.protobuf[schema_id], message.indexes))
 
 
 def _new_ids(part: _PartWork, book: ColumnBook | None) -> list[int]:
-    """Return the Avro schemas whose fields may lack columns."""
+    """Return the Avro and JSON schemas whose fields may lack columns."""
     in_book = part.in_book(book)
     return [
         schema_id
-        for schema_id in part.found.avro
+        for schema_id in part.found.texts
         if in_book is None or schema_id not in in_book.schema_ids or schema_id in part.wanted.schema_ids
     ]
 

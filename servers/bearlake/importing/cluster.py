@@ -3,6 +3,7 @@
 Source: Kafka protocol guide (Metadata, ListOffsets, DescribeConfigs).
 """
 
+import asyncio
 import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +23,11 @@ LATEST, EARLIEST = -1, -2
 READ_COMMITTED = 1
 _TOPIC = 2
 _SET_ON_THE_TOPIC = 1
+_DENIED = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+)
 _LIST_OFFSETS_NEWEST = 9
 """The newest version of ListOffsets without a time limit of the broker."""
 
@@ -56,6 +62,8 @@ class SourceCluster:
         """Known after `topics`."""
         self.brokers: Sequence[str] = ()
         """Addresses of all brokers, as of the newest `topics`."""
+        self.controller = ""
+        """Address of the broker that creates topics, likewise; "" if there is none now."""
 
     async def connect(self, address: str = "") -> Connection:
         """Connect to a broker; by default to the first bootstrap address that answers. Raises as `Connection.open`."""
@@ -76,24 +84,38 @@ class SourceCluster:
             expressions = [re.compile(pattern) for pattern in patterns]
         except re.error as error:
             raise Invalid(f"the pattern of topics is not a regular expression: {error}") from error
-        async with await self.connect() as connection:
-            found = await connection.ask(messages.MetadataRequest(topics=None, allow_auto_topic_creation=False))
-        self.cluster_id = found.cluster_id or ""
-        brokers = {broker.node_id: f"{broker.host}:{broker.port}" for broker in found.brokers}
-        self.brokers = sorted(brokers.values())
+        found, brokers = await self._metadata(None)
         topics = [
-            _topic(topic, brokers)
+            _topic(topic, brokers, self.settings.PEER)
             for topic in found.topics
             if not topic.is_internal and any(expression.fullmatch(topic.name or "") for expression in expressions)
         ]
         return sorted(topics, key=lambda topic: topic.name)
+
+    async def topic(self, name: str) -> SourceTopic | None:
+        """Return the topic of this name; None if there is none. Raises `Denied`, `Unavailable`."""
+        found, brokers = await self._metadata([messages.MetadataRequest.Topic(name=name)])
+        for topic in found.topics:
+            if topic.name == name and topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return _topic(topic, brokers, self.settings.PEER)
+        return None
+
+    async def _metadata(self, topics: list[Any] | None) -> tuple[Any, dict[int, str]]:
+        """Return the answer about these topics (None: all), and the addresses of brokers by id."""
+        async with await self.connect() as connection:
+            found = await connection.ask(messages.MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+        self.cluster_id = found.cluster_id or ""
+        brokers = {broker.node_id: f"{broker.host}:{broker.port}" for broker in found.brokers}
+        self.brokers = sorted(brokers.values())
+        self.controller = brokers.get(found.controller_id, "")
+        return found, brokers
 
     async def bounds(self, topic: SourceTopic, connections: "Connections") -> list[SourceBounds]:
         """Return the bounds of each partition of the topic. Raises `Denied`; `Unavailable`, also while a partition has no leader."""
         found: dict[int, SourceBounds] = {}
         for address in sorted(set(topic.leaders)):
             if not address:
-                raise Unavailable(f"a partition of the source's topic {topic.name!r} has no leader")
+                raise Unavailable(f"{self.settings.PEER}: a partition of topic {topic.name!r} has no leader")
             indexes = [index for index, leader in enumerate(topic.leaders) if leader == address]
             connection = await connections.to(address)
             starts = await _offsets(connection, topic.name, indexes, EARLIEST)
@@ -113,7 +135,7 @@ class SourceCluster:
             answer = await connection.ask(request)
         found: dict[str, dict[str, str]] = {}
         for result in answer.results:
-            check(result.error_code, f"the configs of topic {result.resource_name!r}")
+            check(result.error_code, f"the configs of topic {result.resource_name!r}", self.settings.PEER)
             found[result.resource_name] = {
                 config.name: config.value
                 for config in result.configs
@@ -123,11 +145,15 @@ class SourceCluster:
 
 
 class Connections:
-    """One connection to each broker, for one round of questions; an asynchronous context. A connection that failed is opened again."""
+    """One connection to each broker, for one round of questions, or for an export; an asynchronous context.
+
+    A connection that failed is opened again.
+    """
 
     def __init__(self, cluster: SourceCluster) -> None:
         self._cluster = cluster
         self._open: dict[str, Connection] = {}
+        self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,10 +166,11 @@ class Connections:
 
     async def to(self, address: str) -> Connection:
         """Return a connection to the broker. Raises as `Connection.open`."""
-        found = self._open.get(address)
-        if found is None or found.is_closed:
-            found = self._open[address] = await self._cluster.connect(address)
-        return found
+        async with self._turn:
+            found = self._open.get(address)
+            if found is None or found.is_closed:
+                found = self._open[address] = await self._cluster.connect(address)
+            return found
 
 
 async def _offsets(connection: Connection, name: str, indexes: Sequence[int], timestamp: int) -> dict[int, int]:
@@ -155,31 +182,31 @@ async def _offsets(connection: Connection, name: str, indexes: Sequence[int], ti
     for index in indexes:
         what = f"the offsets of topic {name!r}, partition {index}"
         if index not in found:
-            raise Corrupt(f"the source's answer does not have {what}")
+            raise Corrupt(f"the answer does not have {what}")
         check(found[index].error_code, what)
     return {index: found[index].offset for index in indexes}
 
 
-def _topic(topic: Any, brokers: Mapping[int, str]) -> SourceTopic:
-    check(topic.error_code, f"topic {topic.name!r}")
+def _topic(topic: Any, brokers: Mapping[int, str], peer: str) -> SourceTopic:
+    check(topic.error_code, f"topic {topic.name!r}", peer)
     partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     if [partition.partition_index for partition in partitions] != list(range(len(partitions))):
-        raise Unavailable(f"the source does not list all partitions of topic {topic.name!r}")
+        raise Unavailable(f"{peer} does not list all partitions of topic {topic.name!r}")
     leaders = [brokers.get(partition.leader_id, "") for partition in partitions]
     return SourceTopic(name=topic.name, id=uuid.UUID(bytes=bytes(topic.topic_id or bytes(16))), leaders=leaders)
 
 
-def check(code: int, what: str) -> None:
-    """Raise the error kind of a code of the source; nothing if it is 0.
+def check(code: int, what: str, peer: str = SourceSettings.PEER) -> None:
+    """Raise the error kind of a code of the source, or of another `peer`; nothing if it is 0.
 
     Raises:
-        Denied: the source does not let this client read it.
+        Denied: it does not let this client do that.
         Unavailable: any other error; ask again. A topic id that a broker does not know may be too new for it, or gone.
     """
     if code == ErrorCode.NONE:
         return
     name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
-    message = f"the source refuses {what}: {name}"
-    if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+    message = f"{peer} refuses {what}: {name}"
+    if code in _DENIED:
         raise Denied(message)
     raise Unavailable(message)

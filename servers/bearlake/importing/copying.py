@@ -17,21 +17,19 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from typing import Any, Generic
 
 from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.importing.batches import Aborted, Piece, Pieces, gap
 from bearlake.importing.cluster import Connections, SourceCluster, SourceTopic, check
 from bearlake.importing.fetching import FETCH_NEWEST, Place, answered_key, request_of, topic_key
 from bearlake.importing.pace import Pace
-from bearlake.importing.progress import Copied, PartitionCopy
-from bearlake.importing.selection import Selection
+from bearlake.importing.progress import Copied, CopyTarget, PartitionCopy, Topics, ViewT
 from bearlake.importing.settings import CopySettings
 from bearlake.importing.source import Connection
-from bearlake.importing.target import Target
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.errors import ErrorCode
-from bearlake.streams.catalog import StreamView
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -41,25 +39,25 @@ _WAITING_PAUSES = 10
 
 
 @dataclass(slots=True)
-class _Read:
+class _Read(Generic[ViewT]):
     """One response, in the form in which it is appended."""
 
-    batches: list[tuple[StreamView, int, Piece]] = field(default_factory=list)
-    touched: dict[int, PartitionCopy] = field(default_factory=dict)
+    batches: list[tuple[ViewT, int, Piece]] = field(default_factory=list)
+    touched: dict[int, PartitionCopy[ViewT]] = field(default_factory=dict)
     """By `id` of the partition's copy."""
     size: int = 0
 
 
-class Copy:
+class Copy(Generic[ViewT]):
     """The copy of some topics. Use it from the event loop's thread only; run it once at a time."""
 
     def __init__(
         self,
         cluster: SourceCluster,
-        target: Target,
-        selection: Selection,
+        target: CopyTarget[ViewT],
+        selection: Topics,
         settings: CopySettings | None = None,
-        after_pass: Callable[[Sequence[PartitionCopy]], Awaitable[None]] | None = None,
+        after_pass: Callable[[Sequence[PartitionCopy[ViewT]]], Awaitable[None]] | None = None,
     ) -> None:
         """`after_pass` is called at the end, and while following every `refresh_ms`, when no batch is under way."""
         self._after_pass = after_pass
@@ -68,11 +66,11 @@ class Copy:
         self._selection = selection
         self._settings = settings or CopySettings()
         self._pace = Pace(self._settings.bytes_per_s)
-        self._known: dict[str, StreamView] = {}
+        self._known: dict[str, ViewT] = {}
         """Topics whose streams this copy has seen: if one is deleted now, it stays deleted."""
         self._has_waiting = False
         """Whether a topic could not be read in the newest look."""
-        self.partitions: list[PartitionCopy] = []
+        self.partitions: list[PartitionCopy[ViewT]] = []
         """All partitions, by topic and index."""
         self.ended: dict[str, BearlakeError] = {}
         """Topics that cannot be copied any further, with the reason."""
@@ -100,7 +98,7 @@ class Copy:
                 stops = await self._open(follow=follow, stops=stops)
                 await self._pass(follow=follow)
                 if self._after_pass is not None:
-                    await self._after_pass(self.partitions)
+                    await self._after_pass(await self._imported())
             except (BearlakeError, ExceptionGroup) as error:
                 if (first := self._retriable(error)) is None:
                     continue  # without the topics that have ended
@@ -108,19 +106,29 @@ class Copy:
                 metrics.IMPORT_FAILURES.labels(type(first).__name__).inc()
                 if failure_count >= self._settings.attempt_count_max and not follow:
                     raise Unavailable(f"gave up after {failure_count} failures in a row: {first}") from error
-                log.warning("import interrupted; trying again", extra={"error": str(first)})
+                log.warning("copy interrupted; trying again", extra={"error": str(first)})
                 await asyncio.sleep(self._settings.pause_ms / 1000)
             else:
                 failure_count = 0
                 if not follow:
                     return
 
+    async def _imported(self) -> list[PartitionCopy]:
+        """Return the partitions whose streams are still being imported, as the store says now: a promoted stream's groups are its own."""
+        found: list[PartitionCopy] = []
+        for name, copies in groupby(self.partitions, key=lambda copy: copy.topic.name):
+            of_topic = list(copies)
+            with self._ending(name):
+                await self._target.find(of_topic[0].topic)
+                found += of_topic
+        return found
+
     async def _open(self, *, follow: bool, stops: Mapping[tuple[str, int], int] | None) -> dict[tuple[str, int], int]:
         """Read leaders and bounds; make streams that are missing. Returns where the copy ends (empty with `follow`)."""
         topics = {topic.name: topic for topic in await self._selection.look()}
         is_first = stops is None
         names = sorted(topics.keys() | self._known.keys() if is_first or follow else self._known.keys())
-        found: list[PartitionCopy] = []
+        found: list[PartitionCopy[ViewT]] = []
         self._has_waiting = False
         async with Connections(self._cluster) as connections:
             for name in names:
@@ -149,14 +157,14 @@ class Copy:
         topic: SourceTopic | None,
         stops: Mapping[tuple[str, int], int] | None,
         connections: Connections,
-    ) -> list[PartitionCopy]:
+    ) -> list[PartitionCopy[ViewT]]:
         """`stops`: where partitions end that are known already; None: nowhere."""
         if topic is None:
             raise Unavailable(f"the source has no topic {name!r} now")
         configs, may_create = self._selection.configs.get(name, {}), name not in self._known
         self._known[name] = view = await self._target.ensure(topic, configs, may_create=may_create)
         here, there = await self._target.bounds(topic, view), await self._cluster.bounds(topic, connections)
-        found: list[PartitionCopy] = []
+        found: list[PartitionCopy[ViewT]] = []
         for index, bounds in enumerate(there):
             end = here[index].end
             if end > bounds.stable:
@@ -181,11 +189,11 @@ class Copy:
         except (Conflict, Denied, Invalid, NotFound) as error:
             self.ended[name] = error
             metrics.IMPORT_FAILURES.labels(type(error).__name__).inc()
-            log.warning("a topic's import ends", extra={"topic": name, "error": str(error)})
+            log.warning("the copy of a topic ends", extra={"topic": name, "error": str(error)})
 
     async def _pass(self, *, follow: bool) -> None:
         """Copy until every partition is done; with `follow`, for `refresh_ms`. Raises a group of errors."""
-        lanes: dict[tuple[str, int], list[PartitionCopy]] = {}
+        lanes: dict[tuple[str, int], list[PartitionCopy[ViewT]]] = {}
         for number, copy in enumerate(self.partitions):
             address = copy.topic.leaders[copy.index]
             lanes.setdefault((address, number % self._settings.lane_count), []).append(copy)
@@ -201,7 +209,7 @@ class Copy:
             for (address, _), copies in lanes.items():
                 group.create_task(self._lane(address, copies, ends_at))
 
-    async def _lane(self, address: str, copies: list[PartitionCopy], ends_at: float | None) -> None:
+    async def _lane(self, address: str, copies: list[PartitionCopy[ViewT]], ends_at: float | None) -> None:
         await self._skip_deleted(copies)
         loop = asyncio.get_running_loop()
         appending: asyncio.Task[None] | None = None
@@ -218,7 +226,7 @@ class Copy:
                 if wait_s := self._pace.wait_s(read.size, loop.time()):
                     await asyncio.sleep(wait_s)
 
-    async def _skip_deleted(self, copies: Sequence[PartitionCopy]) -> None:
+    async def _skip_deleted(self, copies: Sequence[PartitionCopy[ViewT]]) -> None:
         """Give partitions of which the source has deleted all records the source's offsets."""
         for copy in copies:
             if copy.source_start == copy.source_stable > copy.end:
@@ -229,7 +237,7 @@ class Copy:
                 await self._append(read)
             await self._trim(copy)
 
-    async def _read(self, connection: Connection, copies: Sequence[PartitionCopy]) -> _Read:
+    async def _read(self, connection: Connection, copies: Sequence[PartitionCopy[ViewT]]) -> _Read[ViewT]:
         """Fetch, and turn the response into pieces; moves `next`."""
         settings = self._cluster.settings
         version = connection.version(ApiKey.FETCH, FETCH_NEWEST)
@@ -239,7 +247,7 @@ class Copy:
         )
         check(answer.error_code, "to be read")
         by_key = {(topic_key(copy.topic, version), copy.index): copy for copy in copies}
-        read = _Read()
+        read: _Read[ViewT] = _Read()
         for topic in answer.responses:
             for found in topic.partitions:
                 copy = by_key.get((answered_key(topic, version), found.partition_index))
@@ -251,7 +259,7 @@ class Copy:
                     self._take(read, copy, found)
         return read
 
-    def _take(self, read: _Read, copy: PartitionCopy, found: Any) -> None:
+    def _take(self, read: _Read[ViewT], copy: PartitionCopy[ViewT], found: Any) -> None:
         what = f"topic {copy.topic.name!r}, partition {copy.index}"
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise Unavailable(f"{what}: the source no longer has offset {copy.next}")
@@ -269,7 +277,7 @@ class Copy:
             read.batches += made
             read.touched[id(copy)] = copy
 
-    async def _append(self, read: _Read) -> None:
+    async def _append(self, read: _Read[ViewT]) -> None:
         try:
             await self._target.append(read.batches)
         except (Unavailable, NotFound, Conflict):  # another writer is the worst cause: then the stream was promoted
@@ -288,9 +296,10 @@ class Copy:
             copy.end = ends[copy.view.name, copy.index]
             await self._trim(copy)
 
-    async def _trim(self, copy: PartitionCopy) -> None:
+    async def _trim(self, copy: PartitionCopy[ViewT]) -> None:
         if copy.start < copy.source_start <= copy.end:
-            await self._target.trim(copy.view, copy.index, copy.source_start)
+            with _of(copy.topic):
+                await self._target.trim(copy.topic, copy.view, copy.index, copy.source_start)
             copy.start = copy.source_start
 
     def _retriable(self, error: BearlakeError | ExceptionGroup[Exception]) -> Exception | None:

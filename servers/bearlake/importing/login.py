@@ -20,7 +20,6 @@ from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN
 from bearlake.serving.listener import is_loopback
 
 SECRET_BYTES_MAX = 64 * 1024
-_SECTION = "imports.source"
 
 Ask = Callable[[Message], Awaitable[Any]]
 """Sends a request and returns its response."""
@@ -58,7 +57,8 @@ class SourceLogin:
         if answer.error_code != ErrorCode.NONE:
             known = ", ".join(answer.mechanisms or ()) or "none"
             raise Invalid(
-                f"the source {address} does not let clients log in with {mechanism}; its mechanisms: {known} ({_SECTION}.mechanism)"
+                f"{self._settings.PEER} {address} does not let clients log in with {mechanism}; its mechanisms: {known} "
+                f"({self._settings.SECTION}.mechanism)"
             )
         if mechanism == PLAIN:
             secret = f"\0{self._settings.user}\0{self._secret('password_file')}"
@@ -74,18 +74,21 @@ class SourceLogin:
         if answer.error_code == ErrorCode.NONE:
             return bytes(answer.auth_bytes or b"")
         if answer.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
-            raise Corrupt(f"the source {address} answered the login with error {answer.error_code}")
+            raise Corrupt(f"{self._settings.PEER} {address} answered the login with error {answer.error_code}")
         who = self._settings.user or "the token"
-        raise Denied(f"the source {address} refuses the login of {who}: {answer.error_message or 'no reason given'}")
+        raise Denied(
+            f"{self._settings.PEER} {address} refuses the login of {who}: {answer.error_message or 'no reason given'}"
+        )
 
     def _secret(self, setting: str) -> str:
-        return secret_in(getattr(self._settings, setting), f"{_SECTION}.{setting}")
+        return secret_in(getattr(self._settings, setting), f"{self._settings.SECTION}.{setting}")
 
     def _check_secrecy(self, address: str, host: str) -> None:
         if self.tls is None and not self._settings.plain_without_tls and not is_loopback(host):
             raise Denied(
-                f"{self._settings.mechanism} would show the secret to everybody on the way to {address}: set {_SECTION}.tls, or "
-                f"{_SECTION}.plain_without_tls if you trust the network"
+                f"{self._settings.mechanism} would show the secret to everybody on the way to {address}: "
+                f"set {self._settings.SECTION}.tls, or "
+                f"{self._settings.SECTION}.plain_without_tls if you trust the network"
             )
 
 
@@ -114,5 +117,5 @@ def _context(settings: SourceSettings) -> ssl.SSLContext:
         if settings.tls_certificate_file:
             context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
     except (OSError, ssl.SSLError) as error:
-        raise Invalid(f"{_SECTION}: cannot use {' and '.join(filter(None, files))} for TLS: {error}") from error
+        raise Invalid(f"{settings.SECTION}: cannot use {' and '.join(filter(None, files))} for TLS: {error}") from error
     return context

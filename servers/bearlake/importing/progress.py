@@ -1,17 +1,72 @@
-"""How far a copy is: by partition, and in all."""
+"""How far a copy is, by partition and in all; and what it needs of its topics and its target."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
+from bearlake.importing.batches import Piece
 from bearlake.importing.cluster import SourceTopic
-from bearlake.streams.catalog import StreamView
+
+
+class Named(Protocol):
+    """What the target has for a topic."""
+
+    @property
+    def name(self) -> str:
+        """Its name: the topic's."""
+
+
+class Bounds(Protocol):
+    """What the target has of a partition: `[start, end)`, in offsets of the source."""
+
+    @property
+    def start(self) -> int:
+        """The first offset."""
+
+    @property
+    def end(self) -> int:
+        """The offset at which the copy goes on."""
+
+
+ViewT = TypeVar("ViewT", bound=Named)
+
+
+class CopyTarget(Protocol[ViewT]):
+    """Where a copy goes. `target.Target` has the contract: streams here; an export has topics elsewhere."""
+
+    async def ensure(self, topic: SourceTopic, configs: Mapping[str, str], *, may_create: bool = True) -> ViewT:
+        """Return what the target has for the topic; creates it."""
+
+    async def find(self, topic: SourceTopic) -> ViewT:
+        """Return what the target has for the topic, if the copy may still append there."""
+
+    async def bounds(self, topic: SourceTopic, view: ViewT) -> Sequence[Bounds]:
+        """Return the bounds of each partition."""
+
+    async def append(self, batches: Sequence[tuple[ViewT, int, Piece]]) -> None:
+        """Append pieces to partitions."""
+
+    async def trim(self, view: ViewT, index: int, start: int) -> None:
+        """Follow the source's start."""
+
+
+class Topics(Protocol):
+    """The topics of a copy, as `selection.Selection`."""
+
+    @property
+    def configs(self) -> Mapping[str, Mapping[str, str]]:
+        """Configs that the target's topics get, by topic."""
+
+    async def look(self) -> list[SourceTopic]:
+        """Return the topics that match now."""
 
 
 @dataclass(slots=True, kw_only=True)
-class PartitionCopy:
-    """One partition: how far the copy is. Offsets."""
+class PartitionCopy(Generic[ViewT]):
+    """One partition: how far the copy is. Offsets of the source."""
 
     topic: SourceTopic
-    view: StreamView
+    view: ViewT
     index: int
     end: int
     """End of the target: everything below it is durable."""

@@ -1,7 +1,7 @@
 """The settings of imports: how the source is reached and read, and how fast."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 GAP_OFFSETS_MAX = 1 << 40
 
@@ -10,6 +10,12 @@ GAP_OFFSETS_MAX = 1 << 40
 class SourceSettings:
     """The cluster that `bearlake import` reads: TLS, login, and bounds of requests."""
 
+    PEER: ClassVar[str] = "the source"
+    """What messages call the cluster."""
+    SECTION: ClassVar[str] = "imports.source"
+    """Where these settings are, for messages."""
+    CLIENT_ID: ClassVar[str] = "bearlake-import"
+    """How our requests name their sender."""
     mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = ""
     """How to log in at the source (SASL). Empty: without a login, or by the certificate of `tls_certificate_file`."""
     user: str = ""

@@ -1,4 +1,4 @@
-"""A small client of Kafka's protocol for imports: it gets record batches as they are, which client libraries do not give.
+"""A small client of Kafka's protocol for imports and exports: it gets and sends record batches as they are, which client libraries do not.
 
     async with await Connection.open("kafka:9092", settings) as connection:
         answer = await connection.ask(messages.MetadataRequest(topics=None))
@@ -12,8 +12,8 @@ import asyncio
 import re
 import ssl
 import struct
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,7 +23,6 @@ from bearlake.importing.settings import SourceSettings
 from bearlake.protocols.kafka import codec, messages
 from bearlake.protocols.kafka.codec import ApiKey, Message
 
-CLIENT_ID = "bearlake-import"
 _SIZE = struct.Struct(">i")
 _BUFFER_BYTES = 4 * 1024 * 1024
 """Bytes that a connection reads ahead."""
@@ -33,7 +32,7 @@ def address_of(text: str) -> tuple[str, int]:
     """Parse `host:port`; brackets around an IPv6 address are optional. Raises `Invalid`."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise Invalid(f"{text!r} is not an address of the source: expected host:port")
+        raise Invalid(f"{text!r} is not an address of a broker: expected host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -44,7 +43,7 @@ class Connection:
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settings: SourceSettings
     ) -> None:
         """Use `open`."""
-        self._name = name
+        self._peer = f"{settings.PEER} {name}"
         self._reader = reader
         self._writer = writer
         self._settings = settings
@@ -67,13 +66,13 @@ class Connection:
                 )
         except ssl.SSLCertVerificationError as error:
             raise Denied(
-                f"the certificate of the source {address} cannot be verified: {error.verify_message} (imports.source.tls_ca_file, "
-                "imports.source.tls_server_name)"
+                f"the certificate of {settings.PEER} {address} cannot be verified: {error.verify_message} "
+                f"({settings.SECTION}.tls_ca_file, {settings.SECTION}.tls_server_name)"
             ) from error
         except ssl.SSLError as error:
-            raise Unavailable(f"the source {address} does not answer with TLS: {error.reason or error}") from error
+            raise Unavailable(f"{settings.PEER} {address} does not answer with TLS: {error.reason or error}") from error
         except (OSError, TimeoutError) as error:
-            raise Unavailable(f"the source {address} does not answer: {error or 'timeout'}") from error
+            raise Unavailable(f"{settings.PEER} {address} does not answer: {error or 'timeout'}") from error
         connection = cls(address, reader, writer, settings)
         try:
             found = await connection._ask(messages.ApiVersionsRequest(), 0, 0)
@@ -110,9 +109,7 @@ class Connection:
         least, most = self._versions.get(key, (0, -1))
         found = min(most, ours[-1], newest)
         if found < max(least, ours[0]):
-            raise Unsupported(
-                f"the source {self._name} has {key.name} {least} to {most}: expected {ours[0]} to {ours[-1]}"
-            )
+            raise Unsupported(f"{self._peer} has {key.name} {least} to {most}: expected {ours[0]} to {ours[-1]}")
         return found
 
     async def ask(self, request: Message, *, newest: int = 1 << 15, wait_ms: int = 0) -> Any:
@@ -127,36 +124,69 @@ class Connection:
         key = _key_of(request)
         async with self._turn:
             self._count += 1
-            frame = codec.request(key, version).frame(self._count, CLIENT_ID, request)
-            try:
-                async with asyncio.timeout((self._settings.timeout_ms + wait_ms) / 1000):
-                    self._writer.writelines(frame)
+            frame = codec.request(key, version).frame(self._count, self._settings.CLIENT_ID, request)
+            async with self._answering(key, wait_ms):
+                self._writer.writelines(frame)
+                await self._writer.drain()
+                answer = await self._frame()
+            return self._decoded(answer, key, version, self._count)
+
+    async def ask_in_flight(self, requests: Sequence[Message], *, newest: int, in_flight_max: int) -> list[Any]:
+        """Send requests of one kind in order, up to `in_flight_max` ahead of the answers; return the responses in order.
+
+        Raises as `ask`; then any of the requests may have been carried out.
+        """
+        answers: list[Any] = []
+        async with self._turn:
+            first, sent = self._count + 1, 0
+            for request in requests:
+                key = _key_of(request)
+                version = self.version(key, newest)
+                async with self._answering(key, 0):
+                    while sent < len(requests) and sent - len(answers) < in_flight_max:
+                        self._count += 1
+                        self._writer.writelines(
+                            codec.request(key, version).frame(self._count, self._settings.CLIENT_ID, requests[sent])
+                        )
+                        sent += 1
                     await self._writer.drain()
                     answer = await self._frame()
-            except (EOFError, ConnectionError) as error:
-                self._writer.close()
-                raise Unavailable(
-                    f"the source {self._name} closed the connection at {key.name}{self._hint()}"
-                ) from error
-            except (OSError, TimeoutError) as error:
-                self._writer.close()
-                raise Unavailable(f"the source {self._name} did not answer {key.name}: {error or 'timeout'}") from error
-            found, position = codec.read_response_header(answer, key, version)
-            if found != self._count:
-                raise Corrupt(f"the source {self._name} answered request {found}, not {self._count}")
-            return codec.response(key, version).decode(answer, position)
+                answers.append(self._decoded(answer, key, version, first + len(answers)))
+        return answers
+
+    @asynccontextmanager
+    async def _answering(self, key: ApiKey, wait_ms: int) -> AsyncIterator[None]:
+        """Bound the wait for an answer. Raises `Unavailable`; then the connection is closed."""
+        try:
+            async with asyncio.timeout((self._settings.timeout_ms + wait_ms) / 1000):
+                yield
+        except (EOFError, ConnectionError) as error:
+            self._writer.close()
+            raise Unavailable(f"{self._peer} closed the connection at {key.name}{self._hint()}") from error
+        except (OSError, TimeoutError) as error:
+            self._writer.close()
+            raise Unavailable(f"{self._peer} did not answer {key.name}: {error or 'timeout'}") from error
+        except asyncio.CancelledError:
+            self._writer.close()  # the answer that comes is nobody's
+            raise
+
+    def _decoded(self, answer: memoryview, key: ApiKey, version: int, number: int) -> Any:
+        found, position = codec.read_response_header(answer, key, version)
+        if found != number:
+            raise Corrupt(f"{self._peer} answered request {found}, not {number}")
+        return codec.response(key, version).decode(answer, position)
 
     def _hint(self) -> str:
         """Return what is probably wrong if the broker closes the connection: brokers give no reason."""
         settings = self._settings
         if self._count == 1:
-            return "" if settings.tls else "; does it expect TLS (imports.source.tls)?"
-        return "" if settings.mechanism else "; does it expect a login (imports.source.mechanism)?"
+            return "" if settings.tls else f"; does it expect TLS ({settings.SECTION}.tls)?"
+        return "" if settings.mechanism else f"; does it expect a login ({settings.SECTION}.mechanism)?"
 
     async def _frame(self) -> memoryview:
         (size,) = _SIZE.unpack(await self._reader.readexactly(4))
         if not 4 <= size <= self._settings.response_bytes_max:
-            raise Corrupt(f"the source {self._name} announced a response of {size} bytes")
+            raise Corrupt(f"{self._peer} announced a response of {size} bytes")
         return memoryview(await self._reader.readexactly(size))
 
 

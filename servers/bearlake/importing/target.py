@@ -93,8 +93,9 @@ class Target:
             if result.verdict != Verdict.ACCEPTED or result.base_offset != piece.start:
                 raise _error(result, f"stream {view.name!r}, partition {index}, offset {piece.start}")
 
-    async def trim(self, view: StreamView, index: int, start: int) -> None:
-        """Move the partition's start to the source's. Raises `NotFound`, `Unavailable`."""
+    async def trim(self, topic: SourceTopic, view: StreamView, index: int, start: int) -> None:
+        """Move the partition's start to the source's. Raises as `find`: a promoted stream keeps what the source deletes."""
+        await self.find(topic)
         await self._streams.metadata.log.trim(view.partition(index), start)
 
     async def promote(self, name: str) -> StreamView:

@@ -8,19 +8,17 @@ record by record: offset, timestamp, key, value, headers. If a topic is compacte
 counted, and are no difference. Markers of transactions are no records, and are not compared.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
-from bearlake.errors import Corrupt, Unavailable
-from bearlake.importing.batches import Aborted, Piece, Pieces
-from bearlake.importing.cluster import Connections, SourceCluster, SourceTopic, check
-from bearlake.importing.fetching import FETCH_NEWEST, Place, only_partition, request_of
+from bearlake.errors import Unavailable
+from bearlake.importing.batches import Piece, Pieces
+from bearlake.importing.cluster import Connections, SourceCluster, SourceTopic
+from bearlake.importing.reading import advanced, has_records, pieces_of
 from bearlake.importing.target import Target
 from bearlake.kernel import RecordFields
-from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.records import codec as record_codec
-from bearlake.records.batch import is_control
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.admission import UNCOMPRESSED_BYTES_MAX
 from bearlake.streams.catalog import StreamView
@@ -89,7 +87,7 @@ async def _compare(
 ) -> None:
     policy = stream_configs.value(view.stream.configs, "cleanup.policy")
     sides = Comparison(compared, is_compacted="compact" in policy.split(","))
-    there = _of_source(cluster, topic, compared)
+    there = pieces_of(cluster, topic, compared.partition, compared.start, compared.end)
     here = _of_target(streams, view, compared)
     theirs, ours = await anext(there, None), await anext(here, None)
     while theirs is not None or ours is not None:
@@ -108,36 +106,39 @@ class Comparison:
     """Compares batches that begin at the same offset."""
 
     def __init__(self, compared: Compared, *, is_compacted: bool) -> None:
-        self._compared = compared
+        self.compared = compared
         self._is_compacted = is_compacted
 
     def take(self, theirs: Piece | None, ours: Piece | None) -> None:
         """Compare a batch of the source with one of the target; None: that side has none at this offset."""
         if theirs is not None and ours is not None and _mark(theirs) == _mark(ours):
-            self._compared.same_batches += 1
-            return
-        there, here = self._records(theirs), self._records(ours)
+            self.compared.same_batches += 1
+        else:
+            self.match(self._records(theirs), self._records(ours), "source", "stream")
+
+    def match(self, there: Mapping[int, RecordFields], here: Mapping[int, RecordFields], *sides: str) -> None:
+        """Compare records by offset; `sides` names both sides."""
         for offset in sorted(there.keys() | here.keys()):
             if offset not in there or offset not in here:
-                self._compared.missing += 1
+                self.compared.missing += 1
                 if not self._is_compacted:
-                    self._compared.note(f"offset {offset}: only in the {'source' if offset in there else 'stream'}")
-            elif there[offset] != here[offset]:
-                self._compared.note(f"offset {offset}: {_difference(there[offset], here[offset])}")
+                    self.compared.note(f"offset {offset}: only in the {sides[offset not in there]}")
+            elif there[offset][1:] != here[offset][1:]:
+                self.compared.note(f"offset {offset}: {_difference(there[offset], here[offset])}")
             else:
-                self._compared.same_records += 1
+                self.compared.same_records += 1
 
     def _records(self, piece: Piece | None) -> dict[int, RecordFields]:
         if piece is None:
             return {}
         base = piece.end - 1 - _last_delta(piece)
         found = {base + fields[0]: fields for fields in record_codec.fields(piece.batch, UNCOMPRESSED_BYTES_MAX)}
-        return {offset: fields for offset, fields in found.items() if offset >= self._compared.start}
+        return {offset: fields for offset, fields in found.items() if offset >= self.compared.start}
 
 
 def _difference(there: RecordFields, here: RecordFields) -> str:
-    names = ("offset", "timestamp", "key", "value", "headers")
-    return "other " + " and ".join(name for name, a, b in zip(names, there, here, strict=True) if a != b)
+    names = ("timestamp", "key", "value", "headers")
+    return "other " + " and ".join(name for name, a, b in zip(names, there[1:], here[1:], strict=True) if a != b)
 
 
 def _mark(piece: Piece) -> tuple[int, int, int]:
@@ -146,30 +147,6 @@ def _mark(piece: Piece) -> tuple[int, int, int]:
 
 def _last_delta(piece: Piece) -> int:
     return int.from_bytes(piece.batch[23:27], "big")
-
-
-async def _of_source(cluster: SourceCluster, topic: SourceTopic, compared: Compared) -> AsyncIterator[Piece]:
-    """Yield the batches of the source that have records, from the range of the comparison."""
-    settings, at, index = cluster.settings, compared.start, compared.partition
-    what = f"topic {topic.name!r}, partition {index}"
-    if at >= compared.end:
-        return
-    async with await cluster.connect(topic.leaders[index]) as connection:
-        version = connection.version(ApiKey.FETCH, FETCH_NEWEST)
-        while at < compared.end:
-            request = request_of([Place(topic, index, at)], version, settings)
-            answer = await connection.ask(request, newest=FETCH_NEWEST, wait_ms=settings.fetch_wait_ms)
-            check(answer.error_code, "to be read")
-            found = only_partition(answer.responses, index, what)
-            check(found.error_code, what)
-            if not found.records:
-                return  # the rest was removed by key compaction
-            aborted = [Aborted(item.producer_id, item.first_offset) for item in found.aborted_transactions or ()]
-            pieces = Pieces(at, aborted, may_overlap=at == compared.start, gap_offsets_max=settings.gap_offsets_max)
-            for piece in pieces.of(memoryview(found.records)):
-                if _has_records(piece) and piece.start < compared.end:
-                    yield piece
-            at = _advanced(at, pieces.end, what)
 
 
 async def _of_target(streams: Streams, view: StreamView, compared: Compared) -> AsyncIterator[Piece]:
@@ -184,17 +161,6 @@ async def _of_target(streams: Streams, view: StreamView, compared: Compared) -> 
         pieces = Pieces(at, may_overlap=at == compared.start)
         for records in found.views:
             for piece in pieces.of(records):
-                if _has_records(piece) and piece.start < compared.end:
+                if has_records(piece) and piece.start < compared.end:
                     yield piece
-        at = _advanced(at, pieces.end, what)
-
-
-def _has_records(piece: Piece) -> bool:
-    """Whether consumers see records of the batch. Markers of transactions are not compared: compaction leaves them out."""
-    return not piece.is_empty and not is_control(int.from_bytes(piece.batch[21:23], "big"))
-
-
-def _advanced(before: int, after: int, what: str) -> int:
-    if after <= before:
-        raise Corrupt(f"{what}: no batch at offset {before}")
-    return after
+        at = advanced(at, pieces.end, what)

@@ -184,10 +184,11 @@ class TailIndex:
         """Apply an entry after `position` and wake the readers that wait for it; ignores entries up to `position`."""
         if entry.position <= self.position:
             return
-        self.position = entry.position
         if entry.kind is EntryKind.COMMIT:
-            self._append(entry)
-        elif entry.kind is EntryKind.TRIM:
+            self.committed(entry.position, ObjectRef(entry.object_key, entry.object_size), entry.slices)
+            return
+        self.position = entry.position
+        if entry.kind is EntryKind.TRIM:
             tail = self._tails.get(entry.partition)
             if tail is not None:
                 tail.start = max(tail.start, entry.start_offset)
@@ -199,11 +200,12 @@ class TailIndex:
                 if tail is not None:
                     self._died(tail.drop_before(end))
 
-    def _append(self, entry: Entry) -> None:
-        ref = ObjectRef(entry.object_key, entry.object_size)
+    def committed(self, position: int, ref: ObjectRef, committed: Sequence[Slice]) -> None:
+        """Apply the commit at `position`, which is after `self.position`, and wake the readers that wait for it."""
+        self.position = position
         tails = self._tails
         self._wakes.begin()
-        slices = list(entry.slices)
+        slices = list(committed)
         for item in map(_tail_slice, zip(slices, repeat(ref))):
             partition, base, count, _, length, _ = item[0]
             tail = tails.get(partition)

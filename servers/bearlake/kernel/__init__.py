@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         crc32c,
         decode_avro,
         decode_entry,
+        decode_json,
         decode_part,
         decode_protobuf,
         decode_records,
@@ -129,6 +130,7 @@ else:
     crc32c = _implementation.crc32c
     decode_avro = _implementation.decode_avro
     decode_entry = _implementation.decode_entry
+    decode_json = _implementation.decode_json
     decode_part = _implementation.decode_part
     decode_protobuf = _implementation.decode_protobuf
     decode_records = _implementation.decode_records
@@ -214,6 +216,7 @@ __all__ = [
     "crc32c",
     "decode_avro",
     "decode_entry",
+    "decode_json",
     "decode_part",
     "decode_protobuf",
     "decode_records",

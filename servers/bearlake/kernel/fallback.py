@@ -28,6 +28,7 @@ from bearlake.kernel.pulsar.routing import entry_routing
 from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
 from bearlake.kernel.typed.avro_decode import decode_avro
 from bearlake.kernel.typed.avro_encode import encode_avro
+from bearlake.kernel.typed.json_values import decode_json
 from bearlake.kernel.typed.protobuf_check import check_protobuf
 from bearlake.kernel.typed.protobuf_encode import encode_protobuf
 from bearlake.kernel.typed.protobuf_values import decode_protobuf
@@ -46,6 +47,7 @@ __all__ = [
     "crc32c",
     "decode_avro",
     "decode_entry",
+    "decode_json",
     "decode_part",
     "decode_protobuf",
     "decode_records",

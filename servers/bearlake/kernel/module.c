@@ -19,6 +19,7 @@ static PyMethodDef functions[] = {
     FUNCTION(crc32c),
     FUNCTION(decode_avro),
     FUNCTION(decode_entry),
+    FUNCTION(decode_json),
     FUNCTION(decode_part),
     FUNCTION(decode_protobuf),
     FUNCTION(decode_records),

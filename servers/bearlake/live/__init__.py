@@ -9,6 +9,8 @@ is in it exactly once (the build reads the table first and the log's bounds afte
     pieces.py   writes a piece, with the code of a compaction task
     views.py    builds the views of streams; several readers share a build
     sweep.py    deletes pieces that no view can name any more
+    catalog.py  views as answers of the REST catalog
+    planned.py  plans scans of views for engines
     log_rows.py reads offsets as rows, without a table: for Spark's data source (`spark/`)
 
 `table/synthetic.py` describes a view as an Iceberg snapshot, which unmodified engines read. `bearlake sql` reads the pieces itself.

@@ -13,7 +13,7 @@ from bearlake.compaction.runner import InProcess
 from bearlake.compaction.settings import ColumnSettings
 from bearlake.compaction.value_schemas import ValueSchemas
 from bearlake.compaction.workbench import Workbench
-from bearlake.live.pieces import PieceWriter
+from bearlake.live.pieces import PieceWriter, key_in
 from bearlake.live.settings import TAIL_PREFIX, LiveSettings
 from bearlake.live.views import View, Views
 from bearlake.metadata import Metadata
@@ -46,7 +46,9 @@ async def local_views(
         keys = KeySource(clock, random.SystemRandom().getrandbits, TAIL_PREFIX)
         runner = InProcess(_Diverted(store, local), Workbench(limits=settings.task, clock=clock))
         values = ValueSchemas(metadata, tables, columns, compiler)
-        writer = PieceWriter(metadata, store, runner, values, settings, keys.next, clock.now_ms)
+        writer = PieceWriter(
+            metadata, store, runner, values, settings, lambda stream: key_in(stream, keys), clock.now_ms
+        )
 
         async def finish(found: View) -> LiveTable:
             paths = [str(folder / file.key) for piece in found.pieces for file in piece.files]
@@ -72,8 +74,8 @@ class _Diverted(ObjectStore):
         self._target = target
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        await self._target.put(key, parts, on_durable)
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        await self._target.put(key, parts)
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:

@@ -17,6 +17,7 @@ from bearlake.metadata.model import LocatedSlice, Stream
 from bearlake.objects import ObjectStore
 from bearlake.table.column_book import ColumnBook
 from bearlake.telemetry import catalog_metrics as metrics
+from bearlake.wal.keys import KeySource
 
 _FILE_BYTES_MAX = 512 * 1024 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -40,10 +41,10 @@ class PieceWriter:
         runner: Runner,
         values: ValueSchemas,
         settings: LiveSettings,
-        next_key: Callable[[], str],
+        next_key: Callable[[Stream], str],
         now_ms: Callable[[], int],
     ) -> None:
-        """`store` has the log; `runner` writes the files. `next_key` returns a new key under `TAIL_PREFIX`."""
+        """`store` has the log; `runner` writes the files. `next_key` returns a new key of a stream (`key_in`)."""
         self._metadata = metadata
         self._store = store
         self._runner = runner
@@ -82,7 +83,7 @@ class PieceWriter:
         slices: Sequence[LocatedSlice],
         aborted: Sequence[AbortedRange],
     ) -> Piece:
-        made_ms, key = self._now_ms(), self._next_key()
+        made_ms, key = self._now_ms(), self._next_key(stream)
         typed = _Typed(stream)
         plan = await self._values.plan(stream)
         typed.columns = None if plan is None else plan.columns.book
@@ -114,6 +115,15 @@ class PieceWriter:
             size=size,
             is_full=size > self._settings.piece_bytes_max // 2,
         )
+
+
+def key_in(stream: Stream, keys: KeySource) -> str:
+    """Return a new key `tail/<hour>/<stream's id>/<UUID>`: keys sort by hour, and clients get access to those of one stream alone.
+
+    `keys` has the prefix `TAIL_PREFIX`.
+    """
+    hour, _, name = keys.next().rpartition("/")
+    return f"{hour}/{stream.id.hex}/{name}"
 
 
 def _behind(stream: Stream, how_far: str) -> Overloaded:

@@ -31,6 +31,28 @@ class LogRowsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
+    """Plans of scans, which the warehouse `planned` makes for engines."""
+
+    file_count_max: int = 50_000
+    """Files of a table whose scans are planned; those of a larger one are refused, and its readers use the warehouse `live`. A plan takes
+    about 5 KiB of memory and 0.1 ms of a core for each file while it is made."""
+    page_file_count: int = 1_000
+    """Files in one answer, about 300 bytes each; the client fetches the others one answer after the other. All servers of a deployment need
+    the same number."""
+    scan_bytes_max: int = 256 * 1024
+    """Bytes of the filter and the names of columns in a request. Each answer that is not the last one repeats them, compressed."""
+    cache_bytes_max: int = 64 * MIB
+    """Bytes of plans that a server remembers. A plan beyond them is made again for each of its answers."""
+    concurrent_count: int = 2
+    """Plans made at once; others wait."""
+    wait_ms: int = 30_000
+    """Longest such wait (ms); then the request is refused with 503."""
+    view_count_max: int = 10_000
+    """Views whose places a server remembers; others are looked up in the object store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSettings:
     """Views of tables with the records that compaction has not reached. All servers of a deployment need the same times."""
 
@@ -53,6 +75,8 @@ class LiveSettings:
     """Streams whose pieces a server remembers. The tail of a forgotten stream is written anew."""
     answer_bytes_max: int = 64 * MIB
     """Bytes of answers that a server remembers. An answer beyond them is composed again for each load, and nothing is written."""
+    manifest_list_count_max: int = 64
+    """Manifest lists of tables that a server remembers, about 1 KiB for each manifest; others are read again for each new view."""
     build_concurrent_count: int = 2
     """Pieces written at once."""
     build_pause_ms: int = 100
@@ -63,6 +87,7 @@ class LiveSettings:
     sweep_interval_ms: int = 600_000
     """Time (ms) between two sweeps of old pieces."""
     rows: LogRowsSettings = field(default_factory=LogRowsSettings)
+    plans: PlanSettings = field(default_factory=PlanSettings)
     task: TaskLimits = field(default_factory=lambda: TaskLimits(window_bytes=8 * MIB))
 
     def __post_init__(self) -> None:

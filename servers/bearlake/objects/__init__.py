@@ -6,9 +6,11 @@ objects contain. `open_store(url)` in `objects/open.py` picks the implementation
 All implementations pass `tests/objects/` (one conformance suite).
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from bearlake.errors import BearlakeError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -29,24 +31,51 @@ class ObjectInfo:
     modified_ms: int
 
 
+Put = Callable[[str, Sequence[Buffer]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockingPut:
+    """A put in steps, for a caller that does more in the same thread: no task, timer or future of the event loop takes part.
+
+        start(step) ─ thread: step, which calls `attempt` ─ event loop: `attempted`, then perhaps `again`
+
+    Only stores on this machine offer it. An attempt has no deadline: it ends when the disk answers.
+    """
+
+    start: Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+    """`start(step, ended)` runs `step` in a thread of the store, then `ended` on the event loop with what the step raised.
+
+    Raises `Unavailable`, with nothing done, if there is no thread. The caller bounds its steps."""
+    attempt: Put
+    """`attempt(key, parts)` makes the first attempt, in the thread. It raises as `ObjectStore.put`, and is called once per key."""
+    attempted: Callable[[float, int, BearlakeError | None], None]
+    """`attempted(seconds, size, error)` notes the end of an attempt with an object of `size` bytes; on the event loop."""
+    again: Callable[[str, Sequence[Buffer], BearlakeError], Awaitable[None]]
+    """`again(key, parts, error)` makes the further attempts after one that raised `error`, as `ObjectStore.put` does."""
+
+
 class ObjectStore(Protocol):
     """Immutable objects under `/`-separated keys.
 
     Every method raises `Unavailable` if the store does not answer within the configured deadline, and cancels cleanly.
     """
 
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """Store the concatenation of `parts` as one object, which is durable (survives a power cut) when this returns.
 
         All or nothing: a reader sees the whole object or none. The store does not read the buffers after this has returned or raised,
-        so the caller may then reuse or change them. A store that writes on its own thread calls `on_durable` there, at most once, when
-        the object is durable, perhaps after this has raised. `on_durable` may block and must not raise. Other stores do not call it.
+        so the caller may then reuse or change them.
 
         Raises:
             AlreadyExists: the key is taken, with any content; nothing was replaced. After an `Unavailable` the first
                 attempt has probably succeeded, since keys are never reused; `size` shows whether it has.
             Unavailable: the object may or may not exist now. Put it again under the same key.
         """
+
+    def blocking_put(self) -> BlockingPut | None:
+        """Return `put` in steps; None if the store is not on this machine."""
+        return None
 
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
         """Read the ranges; returns one view per range, in order. Adjacent or close ranges are coalesced into one request.

@@ -15,7 +15,7 @@ released the buffers (about 1 ms after an attempt is given up); see `cloud_bodie
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,7 @@ class CloudObjectStore(ObjectStore):
         self._settings = settings
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """A missing bucket raises `Unavailable`; missing permissions raise `Denied`."""
         check_key(key)
         body = lend(parts)

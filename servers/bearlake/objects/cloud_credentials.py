@@ -30,21 +30,21 @@ def follow(path: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -
 
     Later, the last valid keys are kept while the file cannot be used.
     """
-    keys = _read(path)
+    keys = read_keys(path)
 
     def provide() -> "S3Credential":
         nonlocal keys
         with suppress(
             Invalid
         ):  # half written or missing for a while: the store decides whether the old keys are still valid
-            keys = _read(path)
+            keys = read_keys(path)
         expires_at = now() + timedelta(seconds=_CLIENT_MARGIN_S + READ_PAUSE_S)
         return {"access_key_id": keys[0], "secret_access_key": keys[1], "token": keys[2], "expires_at": expires_at}
 
     return provide
 
 
-def _read(path: str) -> tuple[str, str, str | None]:
+def read_keys(path: str) -> tuple[str, str, str | None]:
     """Return access key id, secret access key, session token. Raises `Invalid`, without the file's content."""
     parser = configparser.RawConfigParser()
     try:

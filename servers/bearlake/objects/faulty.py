@@ -108,9 +108,9 @@ class FaultyObjectStore(ObjectStore):
         self._stalled_until_s = max(self._stalled_until_s, end_s)
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         await self._call(
-            lambda: self._inner.put(key, parts, on_durable),
+            lambda: self._inner.put(key, parts),
             key,
             self._settings.put_latency,
             self._settings.lost_reply_rate,

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, Unavailable
-from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.local_files import DurableFolder, FileCalls
 from bearlake.objects.local_listing import walk
@@ -42,8 +42,8 @@ class LocalSettings:
     only."""
 
     write_thread_count: int = 4
-    """Threads for puts and deletes. More threads keep more disk syncs in flight, which file system journals merge; each thread costs
-    memory."""
+    """Threads for puts and deletes, besides the one that stores and commits the write path's objects. More threads keep more disk syncs in
+    flight, which file system journals merge; each thread costs memory."""
 
     read_thread_count: int = 4
     """Threads for reads and listings."""
@@ -80,9 +80,11 @@ class LocalObjectStore(ObjectStore):
             self._folder = DurableFolder(self._root, fsync=self._settings.fsync, calls=calls or FileCalls())
         self._writers = self._threads("objects-write", self._settings.write_thread_count)
         self._readers = self._threads("objects-read", self._settings.read_thread_count)
+        self._storing = self._threads("objects-store", 1)
+        """Runs the steps of blocking puts: one thread, because its caller stores one object at a time."""
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """A key that is a folder, or lies below an object, raises `Invalid`."""
         check_key(key)
         buffers = Borrowed()
@@ -93,10 +95,26 @@ class LocalObjectStore(ObjectStore):
                     self._folder.put(key, parts, buffers.release)
             finally:
                 buffers.release()
-            if on_durable is not None:
-                on_durable()
 
         await self._run(self._writers, put, key, buffers)
+
+    @override
+    def blocking_put(self) -> BlockingPut | None:
+        """A system call that hangs holds its thread, and the caller's buffers, until the disk answers."""
+
+        def attempt(key: str, parts: Sequence[Buffer]) -> None:
+            check_key(key)
+            try:
+                self._folder.put(key, parts, _nothing)
+            except OSError as error:
+                raise _as_ours(error, key, is_put=True) from error
+
+        async def again(key: str, parts: Sequence[Buffer], error: BearlakeError) -> None:
+            raise error  # only `RetryingObjectStore` knows whether there is another attempt
+
+        return BlockingPut(
+            start=self._storing.start, attempt=attempt, attempted=lambda seconds, size, error: None, again=again
+        )
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
@@ -154,6 +172,7 @@ class LocalObjectStore(ObjectStore):
         """Threads end after their current call."""
         self._writers.close()
         self._readers.close()
+        self._storing.close()
 
     def _threads(self, name: str, thread_count: int) -> Threads:
         settings = self._settings
@@ -215,19 +234,27 @@ def _translated(what: str, *, is_put: bool = False) -> Iterator[None]:
     """Translate the operating system's errors into ours."""
     try:
         yield
-    except BearlakeError:
-        raise
-    except FileExistsError as error:
-        raise AlreadyExists(f"object {what} exists") from error
-    except FileNotFoundError as error:
-        if is_put:
-            raise Unavailable(f"object {what}: its folder was removed concurrently") from error
-        raise NotFound(f"object {what} does not exist") from error
-    except (NotADirectoryError, IsADirectoryError) as error:
-        if not is_put:
-            raise NotFound(f"object {what} does not exist") from error
-        raise Invalid(f"object {what}: a key cannot name both an object and the folder of another object") from error
-    except PermissionError as error:
-        raise Denied(f"object {what}: {error.strerror}") from error
     except OSError as error:
-        raise Unavailable(f"object {what}: {error.strerror}") from error
+        raise _as_ours(error, what, is_put=is_put) from error
+
+
+def _as_ours(error: OSError, what: str, *, is_put: bool) -> BearlakeError:
+    match error:
+        case FileExistsError():
+            return AlreadyExists(f"object {what} exists")
+        case FileNotFoundError() if is_put:
+            return Unavailable(f"object {what}: its folder was removed concurrently")
+        case FileNotFoundError():
+            return NotFound(f"object {what} does not exist")
+        case NotADirectoryError() | IsADirectoryError() if is_put:
+            return Invalid(f"object {what}: a key cannot name both an object and the folder of another object")
+        case NotADirectoryError() | IsADirectoryError():
+            return NotFound(f"object {what} does not exist")
+        case PermissionError():
+            return Denied(f"object {what}: {error.strerror}")
+        case _:
+            return Unavailable(f"object {what}: {error.strerror}")
+
+
+def _nothing() -> None:
+    """The buffers of a blocking put belong to its step until the step ends."""

@@ -3,12 +3,13 @@
 Every reader of WAL objects goes through this wrapper (`objects/open.py`), so markers are served, cached and compacted as other batches.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 
 from typing_extensions import override
 
 from bearlake.errors import Invalid, NotFound, OutOfRange
-from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.records import markers
 
 
@@ -19,11 +20,23 @@ class MarkerObjectStore(ObjectStore):
         self._inner = inner
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """Raises `Invalid` for a key of markers: nobody puts them."""
-        if key.startswith(markers.PREFIX):
-            raise Invalid(f"{key!r} is a key of transaction markers, which are not stored")
-        await self._inner.put(key, parts, on_durable)
+        _refuse(key)
+        await self._inner.put(key, parts)
+
+    @override
+    def blocking_put(self) -> BlockingPut | None:
+        inner = self._inner.blocking_put()
+        if inner is None:
+            return None
+        put = inner.attempt
+
+        def attempt(key: str, parts: Sequence[Buffer]) -> None:
+            _refuse(key)
+            put(key, parts)
+
+        return replace(inner, attempt=attempt)
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
@@ -52,6 +65,11 @@ class MarkerObjectStore(ObjectStore):
     @override
     async def close(self) -> None:
         await self._inner.close()
+
+
+def _refuse(key: str) -> None:
+    if key.startswith(markers.PREFIX):
+        raise Invalid(f"{key!r} is a key of transaction markers, which are not stored")
 
 
 def _parse(key: str) -> markers.Markers:

@@ -6,7 +6,7 @@ one iteration of the event loop, so the store runs on any asyncio loop, also wit
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from typing_extensions import override
 
@@ -26,7 +26,7 @@ class MemoryObjectStore(ObjectStore):
         self._keys: list[str] = []  # sorted; keys are ASCII, so this is bytewise order
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         check_key(key)
         await asyncio.sleep(0)
         if key in self._objects:

@@ -2,14 +2,15 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
 from typing_extensions import override
 
 from bearlake.errors import BearlakeError
-from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectInfo, ObjectStore
 
 
 class Recorder(Protocol):
@@ -32,10 +33,20 @@ class MeteredObjectStore(ObjectStore):
         self._recorder = recorder
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         with self._observed("put") as call:
-            await self._inner.put(key, parts, on_durable)
+            await self._inner.put(key, parts)
             call.size_bytes = sum(map(len, parts))
+
+    @override
+    def blocking_put(self) -> BlockingPut | None:
+        """The caller measures the first attempt."""
+        inner = self._inner.blocking_put()
+        return None if inner is None else replace(inner, attempted=self._attempted)
+
+    def _attempted(self, seconds: float, size: int, error: BearlakeError | None) -> None:
+        outcome, size_bytes = ("ok", size) if error is None else (_outcome(error), 0)
+        self._recorder.observe("put", outcome, seconds, size_bytes)
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:

@@ -8,13 +8,13 @@ Source: Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015):
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from typing_extensions import override
 
-from bearlake.errors import AlreadyExists, NotFound, Unavailable
-from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+from bearlake.errors import AlreadyExists, BearlakeError, NotFound, Unavailable
+from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 
@@ -47,14 +47,26 @@ class RetryingObjectStore(ObjectStore):
         self._randomness = randomness
 
     @override
-    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """`AlreadyExists` after an `Unavailable` of the same call counts as success, if the object is there."""
-        was_unavailable = False
+        await self._put(key, parts, None)
+
+    @override
+    def blocking_put(self) -> BlockingPut | None:
+        """Its attempt is the first one; a failure of the store is retried as that of any other attempt."""
+        inner = self._inner.blocking_put()
+        return None if inner is None else replace(inner, again=self._put)
+
+    async def _put(self, key: str, parts: Sequence[Buffer], failed: BearlakeError | None) -> None:
+        """`failed`: what an earlier attempt has raised."""
+        if failed is not None and not isinstance(failed, Unavailable):
+            raise failed
+        was_unavailable = failed is not None
 
         async def attempt() -> None:
             nonlocal was_unavailable
             try:
-                await self._inner.put(key, parts, on_durable)
+                await self._inner.put(key, parts)
             except Unavailable:
                 was_unavailable = True
                 raise
@@ -63,7 +75,10 @@ class RetryingObjectStore(ObjectStore):
                     raise
                 await self._confirm(key, sum(memoryview(part).nbytes for part in parts))
 
-        await self._retry(attempt, key)
+        try:
+            await self._retry(attempt, key, failed)
+        finally:
+            failed = None  # as `last` in `_retry`
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
@@ -94,12 +109,16 @@ class RetryingObjectStore(ObjectStore):
         if found != size:
             raise Unavailable(f"object {key}: the store has {found} bytes under this key, not the {size} of this put")
 
-    async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str, last: Unavailable | None = None) -> T:
+        """`last`: the error of a first attempt that has been made."""
         deadline_ms = self._settings.deadline_ms
-        failure_count = 0
-        last: Unavailable | None = None
+        failure_count = 0 if last is None else 1
         try:
             async with asyncio.timeout(deadline_ms / 1000):
+                if last is not None:
+                    if failure_count >= self._settings.attempt_count_max:
+                        raise last
+                    await asyncio.sleep(self._pause_s(failure_count))
                 while True:
                     try:
                         return await attempt()

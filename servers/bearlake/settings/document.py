@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import Invalid
+from bearlake.exporting.settings import ExportSettings
 from bearlake.importing.settings import ImportSettings
 from bearlake.live.settings import LiveSettings
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
@@ -115,6 +116,7 @@ class Settings:
     logs: LogSettings = field(default_factory=LogSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     imports: ImportSettings = field(default_factory=ImportSettings)
+    exports: ExportSettings = field(default_factory=ExportSettings)
 
     def __post_init__(self) -> None:
         for listener in self.listeners.all():

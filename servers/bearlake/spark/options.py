@@ -56,7 +56,7 @@ class Bound:
     """The time of all partitions."""
 
     def of(self, stream: str, partition: int) -> int:
-        """Return the offset, `EARLIEST` or `LATEST`; with `is_time`, the time (ms), or `LATEST`."""
+        """Return the offset, `EARLIEST` or `LATEST`; with `is_time`, the time (ms), or the same for a partition that is not given."""
         if self.time_ms is not None:
             return self.time_ms
         return self.given.get(stream, {}).get(partition, self.default)
@@ -152,9 +152,12 @@ def _bound(found: Mapping[str, str], side: Literal["starting", "ending"]) -> Bou
     """Return where reading begins or ends; the most particular option wins, as in Spark: a time, then times, then offsets."""
     default = EARLIEST if side == "starting" else LATEST
     if f"{side}timestamp" in found:
-        return Bound(default, is_time=True, time_ms=_number(found, f"{side}Timestamp"))
+        time_ms = _number(found, f"{side}Timestamp")
+        if time_ms < 0:
+            raise Invalid(f"option {side}Timestamp: {time_ms} is negative")
+        return Bound(default, is_time=True, time_ms=time_ms)
     if (text := found.get(f"{side}offsetsbytimestamp")) is not None:
-        return Bound(LATEST, _by_partition(text, f"{side}OffsetsByTimestamp"), is_time=True)
+        return Bound(default, _by_partition(text, f"{side}OffsetsByTimestamp", value_min=0), is_time=True)
     text = found.get(f"{side}offsets")
     if text is None:
         return None
@@ -162,18 +165,22 @@ def _bound(found: Mapping[str, str], side: Literal["starting", "ending"]) -> Bou
         if side == "ending" and text.lower() == "earliest":
             raise Invalid("option endingOffsets: earliest would read nothing")
         return Bound(EARLIEST if text.lower() == "earliest" else LATEST)
-    return Bound(default, _by_partition(text, f"{side}Offsets"))
+    value_min = EARLIEST if side == "starting" else LATEST
+    return Bound(default, _by_partition(text, f"{side}Offsets", value_min=value_min))
 
 
-def _by_partition(text: str, name: str) -> Given:
+def _by_partition(text: str, name: str, *, value_min: int) -> Given:
     try:
         fields: dict[str, dict[str, int]] = json.loads(text)
-        return {
+        found = {
             str(stream): dict(sorted((int(index), int(value)) for index, value in of.items()))
             for stream, of in fields.items()
         }
     except (ValueError, TypeError, AttributeError) as error:
         raise Invalid(f'option {name}: expected JSON such as {{"orders": {{"0": 23}}}}') from error
+    if small := [value for of in found.values() for value in of.values() if value < value_min]:
+        raise Invalid(f"option {name}: {small[0]} is less than {value_min}")
+    return found
 
 
 def _strategy(found: Mapping[str, str]) -> bool:

@@ -114,9 +114,10 @@ class Planner:
         """Return what the tasks read between two offsets. A partition that `start` does not have is read from its beginning.
 
         Raises:
-            DataLoss: offsets or streams are gone.
+            DataLoss: offsets or streams are gone, or `end` is of other streams than `start`.
         """
         streams = await self._present(end)
+        self._check_same(start, {name: found.id for name, found in end.streams.items()})
         bounds = await self._bounds(streams)
         found: list[Task] = []
         for stream in streams:
@@ -162,13 +163,16 @@ class Planner:
             streams = await self.streams()
         except NotFound as error:
             raise DataLoss(f"{error}; a query that had read it cannot go on") from error
-        ids = {stream.name: str(stream.id) for stream in streams}
+        self._check_same(offsets, {stream.name: str(stream.id) for stream in streams})
+        return streams
+
+    def _check_same(self, offsets: Offsets, ids: Mapping[str, str]) -> None:
+        """Compare the streams of `offsets` with later ones: `ids` by name."""
         for name, found in offsets.streams.items():
             if ids.get(name) == found.id:
                 continue
             what = "was deleted and created again" if name in ids else "was deleted"
             self._lost(f"stream {name} {what} since the query has read it")
-        return streams
 
     def _checked(self, stream: Stream, index: int, low: int, high: int, bounds: PartitionBounds) -> int:
         """Return where the offsets begin that are there."""

@@ -22,6 +22,7 @@ from bearlake.streams import configs as stream_configs
 from bearlake.streams.catching_up import CatchingUp
 from bearlake.streams.long_lists import LongLists
 from bearlake.streams.principal import Principal
+from bearlake.streams.promotions import Note
 from bearlake.streams.turns import in_turns
 from bearlake.streams.value_rules import schema_rules
 from bearlake.telemetry.containment import contained
@@ -98,13 +99,15 @@ class Catalog:
         partition_count_max: int = PARTITION_COUNT_MAX,
         stream_partition_count_max: int = PARTITION_COUNT_MAX,
         head: Callable[[], Awaitable[int]] | None = None,
+        note_promotion: Note | None = None,
     ) -> None:
         """The largest numbers of streams and of partitions in this deployment, and of partitions in one stream.
 
         Concurrent changes may exceed the numbers of the deployment a little, because each server compares with what it knows.
-        `head`: see `CatchingUp`.
+        `head`: see `CatchingUp`. `note_promotion` notes a promotion outside of the metadata store, before it happens there.
         """
         self._store = store
+        self._note_promotion = note_promotion
         self._partition_count_max = partition_count_max
         self._stream_partition_count_max = min(stream_partition_count_max, PARTITION_COUNT_MAX)
         self.partition_count = 0
@@ -136,9 +139,16 @@ class Catalog:
             self._names, self._changed_names = tuple(sorted(kept)), {}
         return self._names
 
-    def listing(self, who: Principal) -> AbstractAsyncContextManager[None]:
-        """Make a list for `who` of streams that it does not name, in the block. Raises `Overloaded` if too many are under way for long."""
-        return self._lists.making(who, len(self._by_name))
+    def listing(self, who: Principal, size: int | None = None) -> AbstractAsyncContextManager[None]:
+        """Make a list for `who` of streams that it does not name, in the block. Raises `Overloaded` if too many are under way for long.
+
+        `size`: items of the list, if they are not the names of all streams.
+        """
+        return self._lists.making(who, len(self._by_name) if size is None else size)
+
+    def listing_partitions(self, who: Principal) -> AbstractAsyncContextManager[None]:
+        """As `listing`, for a list of the partitions of all streams."""
+        return self.listing(who, max(len(self._by_name), self.partition_count))
 
     def views(self) -> Collection[StreamView]:
         """All streams, in no order; good until the next await."""
@@ -266,6 +276,8 @@ class Catalog:
         """Set and unset configs, if `stream` is still the current version. Raises `Invalid`, `NotFound`, `Conflict`."""
         stream_configs.check(set_configs)
         config_changes.check_change(stream.configs, set_configs, unset_configs)
+        if self._note_promotion is not None and _is_promotion(stream, set_configs, unset_configs):
+            await self._note_promotion(stream.id)
         return self._put(
             await self._store.alter(
                 stream.number, set_configs=set_configs, unset_configs=unset_configs, version=stream.version
@@ -361,3 +373,9 @@ class Catalog:
         self.version += 1
         for notify in list(self.on_change):
             contained(log, "notify of changed streams", notify)
+
+
+def _is_promotion(stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> bool:
+    name = stream_configs.IMPORT_SOURCE
+    before = stream_configs.value(stream.configs, name)
+    return bool(before) and (name in unset_configs or set_configs.get(name) == "")

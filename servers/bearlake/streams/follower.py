@@ -16,7 +16,7 @@ from bearlake.index.isolation import IsolationIndex
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import Entry, EntryKind, ObjectCommitted, ObjectRef
+from bearlake.metadata.model import EntryKind, ObjectCommitted, ObjectRef
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.turns import in_turns
 from bearlake.telemetry import metrics
@@ -164,14 +164,7 @@ class Follower:
         """
         self._advance_head(result.position)
         if result.position == self._tail.position + 1 and not result.is_transactional:
-            entry = Entry(
-                position=result.position,
-                kind=EntryKind.COMMIT,
-                object_key=ref.key,
-                object_size=ref.size,
-                slices=result.slices,
-            )
-            self._tail.apply(entry)
+            self._tail.committed(result.position, ref, result.slices)
             if self._catalog.position == result.position - 1:
                 self._catalog.reached(result.position)  # this entry changes no stream
         return self._tail.position >= result.position

@@ -1,16 +1,17 @@
 """Kafka's internal topics, which are no streams, beside the streams: what Kafka's protocol and its consumer groups see (decision 198).
 
-Bearlake keeps the offsets of groups and the states of transactional ids in the metadata store. Kafka's clients and tools expect topics for
-them, so both exist by name: empty, with one partition, and read-only. The store has neither. They count against no limit, and no other
-protocol shows them. `KafkaTopics` has the look-ups of `Catalog` that Kafka's protocol needs.
+Bearlake keeps the offsets of groups, the states of transactional ids, and those of share groups in the metadata store. Kafka's clients and
+tools expect topics for them, so these exist by name: empty, with one partition, and read-only. The store has none of them. They count
+against no limit, and no other protocol shows them. `KafkaTopics` has the look-ups of `Catalog` that Kafka's protocol needs.
 
 A stream that an older version created under such a name stays an ordinary stream, and stands in the internal topic's place.
 
-Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`; `GroupCoordinator` and `TransactionLog` for the configs.
+Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`; `GroupCoordinator`, `TransactionLog` and
+`ShareCoordinator` for the configs.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from bearlake.errors import Invalid
 from bearlake.metadata.model import Stream
@@ -18,11 +19,14 @@ from bearlake.streams.catalog import Catalog, StreamView
 
 GROUP_OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
+SHARE_GROUPS = "__share_group_state"
 
-NEVER_CREATED = frozenset({"__cluster_metadata", "__share_group_state"})
+NEVER_CREATED = frozenset({"__cluster_metadata"})
 """Internal topics of Kafka that do not exist here. A client that asks for one must not create an ordinary stream of that name."""
 
 _SEGMENT_BYTES = str(100 * 1024 * 1024)
+_COMPACT = {"cleanup.policy": "compact", "compression.type": "producer"}
+_KEPT = {"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "-1"}
 _NUMBER_LAST = 2**43 - 1
 """The largest number that a partition's key can hold; the store counts streams from 1."""
 
@@ -34,13 +38,8 @@ class InternalTopic(Invalid):
         super().__init__(f"{name} is an internal topic of Kafka: it is read-only")
 
 
-def _described(name: str, topic_id: str, number: int, compression: str) -> StreamView:
-    configs = {
-        "cleanup.policy": "compact",
-        "compression.type": compression,
-        "segment.bytes": _SEGMENT_BYTES,
-        "table.enable": "false",
-    }
+def _described(name: str, topic_id: str, number: int, configs: Mapping[str, str]) -> StreamView:
+    configs = {**configs, "segment.bytes": _SEGMENT_BYTES, "table.enable": "false"}
     return StreamView(
         Stream(name=name, id=uuid.UUID(topic_id), number=number, partition_count=1, configs=configs, created_ms=0)
     )
@@ -49,8 +48,14 @@ def _described(name: str, topic_id: str, number: int, compression: str) -> Strea
 INTERNAL = {
     view.name: view
     for view in (
-        _described(GROUP_OFFSETS, "0a3e0f1c-5b7a-4c52-9f0e-6d3b8c1e2a47", _NUMBER_LAST, "producer"),
-        _described(TRANSACTIONS, "6f1d4b0e-2c8a-4e37-8b95-d17a3c60f2e9", _NUMBER_LAST - 1, "uncompressed"),
+        _described(GROUP_OFFSETS, "0a3e0f1c-5b7a-4c52-9f0e-6d3b8c1e2a47", _NUMBER_LAST, _COMPACT),
+        _described(
+            TRANSACTIONS,
+            "6f1d4b0e-2c8a-4e37-8b95-d17a3c60f2e9",
+            _NUMBER_LAST - 1,
+            {**_COMPACT, "compression.type": "uncompressed"},
+        ),
+        _described(SHARE_GROUPS, "3c9be2d1-71f4-4a0c-a6d8-52e81b7f90c3", _NUMBER_LAST - 2, _KEPT),
     )
 }
 """The internal topics by name. Their ids are the same in every deployment."""
@@ -92,7 +97,8 @@ class KafkaTopics:
         return self._names[2]
 
     def _is_shown(self, name: str) -> bool:
-        return (name != TRANSACTIONS or self._has_transactions()) and is_reserved(self._catalog, name)
+        is_in_use = name == GROUP_OFFSETS or (name == TRANSACTIONS and self._has_transactions())
+        return is_in_use and is_reserved(self._catalog, name)
 
     def peek(self, name: str) -> StreamView | None:
         """As `Catalog.peek`; knows every internal topic."""

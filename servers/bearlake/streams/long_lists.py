@@ -15,7 +15,7 @@ from bearlake.errors import Overloaded
 from bearlake.streams.principal import Principal, client_of
 
 NAME_COUNT_MAX = 250_000
-"""Names of all lists under way: two lists of 100,000 streams, or 250 lists of 1,000. Kafka's largest answers take about 1 KiB for each."""
+"""Names or partitions of all lists under way: two lists of 100,000, or 250 lists of 1,000. Kafka's largest answers take 1 KiB for each."""
 WAIT_S = 25.0
 """Longest wait (s) of a request: clients of Kafka wait 30 s for an answer."""
 

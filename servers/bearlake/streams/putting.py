@@ -6,7 +6,7 @@ The success of a put that began before the last failure does not end the outage.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
 
 from bearlake.errors import BearlakeError
 from bearlake.objects import Buffer, ObjectStore
@@ -21,17 +21,32 @@ class Putting:
     def __init__(self, store: ObjectStore) -> None:
         """`store` already retries: an error that it raises is final."""
         self._store = store
-        self._failure_count = 0
+        self.here = store.blocking_put()
+        """Puts in steps, if the store is on this machine. Its errors are not final: `again` retries."""
+        self.failure_count = 0
+        """Puts that have failed; a put that succeeds tells `succeeded` how many had failed when it began."""
         self._outage = Outage(log, "cannot store objects; their batches fail", "storing objects works again")
 
-    async def put(self, key: str, parts: Sequence[Buffer], *on_durable: Callable[[], None]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """Store an object, as `ObjectStore.put` does."""
-        failure_count = self._failure_count
+        await self._watched(key, self._store.put(key, parts))
+
+    async def again(self, key: str, parts: Sequence[Buffer], error: BearlakeError) -> None:
+        """Store an object whose first attempt, by `here`, has raised `error`."""
+        assert self.here is not None
+        await self._watched(key, self.here.again(key, parts, error))
+
+    def succeeded(self, failure_count: int) -> None:
+        """A put has succeeded that began when `failure_count` puts had failed."""
+        if self.failure_count == failure_count:
+            self._outage.over()
+
+    async def _watched(self, key: str, put: Awaitable[None]) -> None:
+        failure_count = self.failure_count
         try:
-            await self._store.put(key, parts, *on_durable)
+            await put
         except BearlakeError as error:
-            self._failure_count += 1
+            self.failure_count += 1
             self._outage.failed(error, key=key)
             raise
-        if self._failure_count == failure_count:
-            self._outage.over()
+        self.succeeded(failure_count)

@@ -31,7 +31,7 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.objects import ObjectStore
-from bearlake.streams import gauges
+from bearlake.streams import gauges, promotions
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Appended, Call
 from bearlake.streams.audit import Audit, AuditSettings
@@ -148,16 +148,16 @@ class Streams(Management):
         audit = audit or Audit(settings.audit)
         self.access = AccessControl(metadata.access, access, audit)
         quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
-        super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
+        super().__init__(metadata, _catalog(metadata, store, settings), authorizer or self.access, quotas, audit)
         self.checks = Checks(settings.checks, metadata.schemas, compiler)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         self._open_reads(store)
+        self.own_writes = OwnWrites(self.catalog)
         self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
         self._owns_tenure = tenure is None
         self.tenure = tenure or Tenure(metadata.servers, server)
-        self.own_writes = OwnWrites(self.catalog)
-        self.transactions = TransactionService(metadata, settings.transactions, self.own_writes.ended)
+        self.transactions = TransactionService(metadata, settings.transactions, self.own_writes.unplaced)
         self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
         """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
         self._open_groups(peers or Alone(server))
@@ -226,17 +226,9 @@ class Streams(Management):
         on_unknown: Callable[[], None],
     ) -> Writer:
         return Writer(
-            store,
-            commit_log,
-            self.server,
-            self.settings.writer,
-            self.clock,
-            random_source or random.SystemRandom(),
-            self.seen,
-            self._on_committed,
-            on_fenced,
-            on_unknown,
-        )
+            store, commit_log, self.server, self.settings.writer, self.clock, random_source or random.SystemRandom(),
+            self.seen, self._on_committed, self.own_writes.unplaced, on_fenced, on_unknown, self._cache.has_readers,
+        )  # fmt: skip
 
     async def start(self) -> None:
         """Load the catalog and start at the log's head. Raises `Unavailable`."""
@@ -366,7 +358,7 @@ class Streams(Management):
 
     # -- internals -----------------------------------------------------------------------------------------------
 
-    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> bool:
+    def _on_committed(self, ref: ObjectRef, buffer: bytearray | None, result: ObjectCommitted) -> bool:
         self._cache.add(ref, buffer, result.slices)  # before the index has them: a woken reader finds both
         if not (is_applied := self._follower.committed(ref, result)):
             self.own_writes.committed(result.position)
@@ -395,6 +387,6 @@ def _history(
     return History(metadata.log, tail, index, files, settings.history, slices_per_lookup=count)
 
 
-def _catalog(metadata: Metadata, settings: StreamsSettings) -> Catalog:
+def _catalog(metadata: Metadata, store: ObjectStore, settings: StreamsSettings) -> Catalog:
     limits = settings.stream_count_max, settings.partition_count_max, settings.stream_partition_count_max
-    return Catalog(metadata.streams, *limits, head=metadata.log.head)
+    return Catalog(metadata.streams, *limits, head=metadata.log.head, note_promotion=promotions.note_in(store))

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from bearlake.errors import BearlakeError, Fenced, Unavailable
 from bearlake.metadata import GroupStore
-from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef, stream_number
+from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef, partition_index, stream_number
 from bearlake.metadata.subscriptions import Cursor, CursorStore
 from bearlake.streams.fetched import FetchRange
 from bearlake.streams.groups.configs import GroupConfigs
@@ -308,13 +308,16 @@ class ConfiguredTerms(TermsSource):
         return self.known(group)
 
     @override
-    async def check_state(self, group: str, partition: PartitionKey) -> None:
+    async def check_state(self, group: str, partition: PartitionKey) -> bool:
         stored = await self._groups.load(group)
         is_share = stored is not None and stored.protocol_type == ShareGroup.protocol_type
-        if stored is None or not is_share or stream_number(partition) not in snapshot.known_in(group, stored.state):
+        known = snapshot.known_in(group, stored.state) if stored is not None and is_share else {}
+        partition_count = known.get(stream_number(partition))
+        if partition_count is None:
             raise NoState(
                 f"share group {group!r} has no state in partition {partition}: no member has subscribed to it"
             )
+        return partition_index(partition) >= partition_count
 
 
 def terms_of(settings: ShareGroupSettings) -> ShareTerms:

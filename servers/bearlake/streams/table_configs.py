@@ -98,7 +98,7 @@ TABLE_CONFIGS: Final[tuple[Config, ...]] = (
         _S,
         "raw",
         "How values become columns. raw: bytes only. keep: typed columns by schema beside the bytes. elide: typed columns,"
-        " and the bytes only of values that the columns do not give back byte for byte.",
+        " and the bytes only of values that the columns do not give back byte for byte; those of JSON keep them.",
         choices=("raw", "keep", "elide"),
     ),
     Config(

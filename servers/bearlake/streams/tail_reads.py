@@ -64,6 +64,7 @@ class TailReads:
         Returns one answer per range, which may be empty; none has an error. Returns None if a range needs the store or, with
         `is_committed`, if it may have records that are not committed.
         """
+        self._cache.note_reader()
         room = min(bytes_max, self._bytes_max)
         results: list[Fetched] = []
         is_first = True

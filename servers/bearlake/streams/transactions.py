@@ -99,7 +99,7 @@ class TransactionService:
     def __init__(
         self, metadata: Metadata, settings: TransactionSettings, on_ended: Callable[[], None] = lambda: None
     ) -> None:
-        """`on_ended` is called when a transaction was ended here."""
+        """`on_ended` is called when a transaction was ended here, or is acknowledged as ended."""
         self._metadata = metadata
         self._store = metadata.transactions
         self._on_ended = on_ended
@@ -169,6 +169,7 @@ class TransactionService:
             return transaction_rules.end(held, producer, new_id, is_commit=is_commit, bumps=bumps)
 
         row = await self._change(transactional_id, decide)
+        self._on_ended()  # also of a repeat: another server may have ended it
         return row.producer_id, row.epoch
 
     async def keep_offsets(

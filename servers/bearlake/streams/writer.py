@@ -4,9 +4,8 @@
 
 - Each flush writes one object, regardless of the number of partitions (design: PUTs per second = servers x flush rate).
 - Several puts may be in flight. Commits happen in seal order, so batches of one producer never overtake each other (I3).
-- A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
-  failure: the writer retries the commit with the same token until the outcome is known or this server is fenced. After
-  `commit_unknown_ms_max` the server stops, so that clients move to other servers; the store decides each token once, even if late (I8).
+- A batch is acknowledged only after its object is durable and its commit is known (I1): `committer.py` retries it until it is.
+- Where both stores are on this machine, one thread puts and commits the oldest object in flight (`flush.py`).
 - A commit names the oldest log position that this server knew when it received a batch that may be its producer's first (`may_begin`).
 - `bytes_max` and `batch_count_max` bound memory: above them, protocol servers stop reading and wait in line (`relief`, `reservations`).
 """
@@ -15,19 +14,21 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 
 from bearlake import kernel
 from bearlake.clock import Clock
-from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Conflict, Unavailable
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, OutcomeKind, ServerRef
-from bearlake.metadata.tokens import surely_not_stored
+from bearlake.metadata.model import ObjectCommitted, ServerRef
 from bearlake.objects import ObjectStore
 from bearlake.streams import outcomes
+from bearlake.streams.answering import Answering, OnCommitted
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Call
-from bearlake.streams.attempt import Attempt
-from bearlake.streams.buffer import OpenBuffer, Sealed, seal
+from bearlake.streams.buffer import OpenBuffer, seal
+from bearlake.streams.committer import Committer
+from bearlake.streams.flush import Flush, Storing
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
 from bearlake.streams.relief import ReliefLine
@@ -56,11 +57,17 @@ class Writer:
         clock: Clock,
         random_source: random.Random,
         seen: outcomes.Seen,
-        on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], bool],
+        on_committed: OnCommitted,
+        on_repeated: Callable[[], None],
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
+        has_readers: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_committed` receives every committed object and owns its buffer; it returns whether readers see the commit now.
+        """`on_committed` receives every committed object and owns its copy, if there is one; it returns whether readers see the commit now.
+
+        `has_readers`: whether somebody may soon read what is committed, so that copies are of use.
+
+        `on_repeated` runs when batches are acknowledged that were stored before, here or by another server.
 
         `on_fenced` runs once when this server is fenced.
 
@@ -68,21 +75,18 @@ class Writer:
         `seen` holds the newest log position that this server knows.
         """
         self._store = Putting(store)
-        self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
-        self._commit_log = commit_log
         self._commit_here = commit_log.blocking_commit()
+        self._committer = Committer(commit_log, settings, random_source, on_fenced, on_unknown)
+        self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
         self._server = server
         self._settings = settings
         self._keys = wal_keys.KeySource(clock, random_source.getrandbits)
-        self._random = random_source
         self._seen = seen
-        self._on_committed = on_committed
-        self._on_fenced = on_fenced
-        self._on_unknown = on_unknown
+        self._has_readers = has_readers
         self._open = OpenBuffer(settings)
         self._full: deque[OpenBuffer] = deque()
         """Full buffers, which wait for an upload slot; bounded by `bytes_max` and `batch_count_max`."""
-        self._in_flight: dict[asyncio.Task[None], None] = {}
+        self._in_flight: dict[Flush, None] = {}
         self._last_commit: asyncio.Future[None] | None = None
         self._calls = WaitingCalls(settings.deadline_ms)
         self._closed_bytes = self._closed_count = 0
@@ -91,9 +95,17 @@ class Writer:
         """Those who wait until less than half of the budget is used."""
         share = settings.client_share_percent / 100
         self.reservations = Reservations(self.relief, lambda: self.pending_bytes, settings.bytes_max, share)
-        self._unstored = UnstoredBatches(commit_log)
+        self._answering = Answering(
+            self._calls,
+            UnstoredBatches(commit_log),
+            seen,
+            on_committed,
+            on_repeated,
+            self._commit_here,
+            self._newest_number,
+        )
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
-        self._is_fenced = self._is_closed = False
+        self._is_closed = False
         self._is_kicked = False
         self._is_draining = False
         self._policy = FlushPolicy(settings)
@@ -117,7 +129,7 @@ class Writer:
 
     def open_buffer(self) -> kernel.WriteBuffer | None:
         """Return the open buffer, for batches that the caller adds now and then reports by `added`; None once fenced or closed."""
-        if self._is_fenced or self._is_closed:
+        if self._committer.is_fenced or self._is_closed:
             return None
         batches = self._open.batches
         if not batches.size:
@@ -167,15 +179,17 @@ class Writer:
         return self._closed_count + self._open.batches.count
 
     def _used(self) -> float:
-        count_max = self._settings.batch_count_max
-        return max(self.pending_bytes / self.reservations.left_bytes, self.pending_count / count_max)
+        batches = self._open.batches  # asked at every read of a socket
+        size = (self._closed_bytes + batches.size) / self.reservations.left_bytes
+        count = (self._closed_count + batches.count) / self._settings.batch_count_max
+        return max(count, size)
 
     async def drain(self) -> None:
         """Flush the open buffer and wait until nothing is in flight, including batches that arrive meanwhile."""
         self._is_draining = True
         self._kick()
         while self._in_flight:
-            await asyncio.wait(list(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([flush.done for flush in self._in_flight], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)  # let the callbacks flush buffers that were waiting for a slot
         await self._calls.answered()
 
@@ -184,9 +198,12 @@ class Writer:
         self._is_closed = True
         if self._linger_timer is not None:
             self._linger_timer.cancel()
-        for task in (tasks := list(self._in_flight)):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        in_flight = list(self._in_flight)
+        for flush in in_flight:
+            if flush.task is not None:
+                flush.task.cancel()
+        for flush in in_flight:  # also those whose thread still works, since their store closes next
+            await flush.done
         self._calls.close()
 
     def _kick(self) -> None:
@@ -227,135 +244,149 @@ class Writer:
 
     def _flush(self, buffer: OpenBuffer, reason: str) -> None:
         """Seal a buffer and start its put and commit."""
+        before = self._last_commit
+        is_here = self._store.here is not None and self._is_oldest(before) and not self._committer.is_fenced
         try:
-            sealed = seal(buffer, self._server)
+            is_copied = (
+                self._store.here is None or self._has_readers()
+            )  # a remote store would hold the receive buffers for long
+            sealed = seal(buffer, self._server, is_copied=is_copied)
         except Exception as error:  # noqa: BLE001 - boundary: the batches are lost, and no later batch may be stored (I3)
-            self._failed(error)
+            self._committer.fail(error)
             self._release(buffer.batches)
             return
         self._policy.flushed(len(sealed.batches))
         self._flush_count += 1
         metrics.APPEND_FLUSHES.labels(reason).inc()
-        metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
-        before, self._last_commit = self._last_commit, self._loop.create_future()
-        task = self._loop.create_task(self._write(sealed, self._flush_count, before, self._last_commit))
-        self._in_flight[task] = None
-        task.add_done_callback(self._written)
+        metrics.APPEND_FLUSH_BYTES.observe(sealed.size)
+        self._last_commit = self._loop.create_future()
+        commit = sealed.commit(self._keys.next(), self._server)
+        flush = Flush(self._flush_count, sealed, commit, before, self._last_commit)
+        self._in_flight[flush] = None
+        if not (is_here and self._start_here(flush)):
+            self._start(flush, self._write(flush))
 
-    async def _write(
-        self, sealed: Sealed, number: int, before: asyncio.Future[None] | None, done: asyncio.Future[None]
-    ) -> None:
-        queued, buffer, batches, size = sealed.queued, sealed.buffer, sealed.batches, sealed.queued.size
+    def _is_oldest(self, before: asyncio.Future[None] | None) -> bool:
+        """Whether the object behind `before` may be committed at once (I3)."""
+        return before is None or before.done()
+
+    # -- put and commit in one thread ------------------------------------------------------------------------------
+
+    def _start_here(self, flush: Flush) -> bool:
+        """Put and commit the oldest object in flight in one thread; returns False, with nothing done, where this is not possible."""
+        put_here, commit_here = self._store.here, self._commit_here
+        if put_here is None or commit_here is None:
+            return False
+        storing = Storing(flush, put_here, commit_here)
         try:
-            if self._is_fenced:
-                self._calls.resolve(queued, [SERVER_FENCED] * len(batches))
-                return
-            key = self._keys.next()
-            commit = sealed.commit(key, self._server)
-            here = self._commit_here if before is None or before.done() else None
-            attempt = Attempt(here.commit, commit) if here is not None else None
-            try:
-                await self._store.put(key, (buffer,), *(() if attempt is None else (attempt.run,)))
-            except BearlakeError:
-                if attempt is None or attempt.claim():
-                    if before is not None:
-                        await before
-                    results = await self._unstored.outcomes(commit)
-                    last = self._flush_count + len(self._full) + 1  # the open buffer's
-                    self._calls.resolve(queued, self._unstored.answers_not_stored(number, batches, results, last))
+            put_here.start(storing.run, partial(self._stored, storing, self._store.failure_count))
+        except Unavailable:
+            return False  # there is no thread
+        return True
+
+    def _stored(self, storing: Storing, failure_count: int, bug: BaseException | None) -> None:
+        """The thread has ended, with whatever success."""
+        flush = storing.flush
+        try:
+            if bug is not None:
+                raise bug
+            is_over = self._is_answered(storing, failure_count)
+        except BaseException as error:  # noqa: BLE001 - boundary: fence before the next commit may begin (I3)
+            self._committer.fail(error)
+            is_over = True
+        if is_over:
+            self._ended(flush)
+
+    def _is_answered(self, storing: Storing, failure_count: int) -> bool:
+        """Answer the batches of a committed object; returns False if a task does the rest."""
+        flush, put_here = storing.flush, self._store.here
+        assert put_here is not None
+        put_here.attempted(storing.put_s, flush.sealed.size, storing.put_error)
+        if storing.put_error is None:
+            self._store.succeeded(failure_count)
+        if self._is_closed:
+            return True
+        if storing.result is None:
+            self._start(flush, self._finish(flush, storing))
+            return False
+        self._committer.observe(storing.commit_s)
+        if self._answering.committed(flush, storing.result):
+            self._start(flush, self._answering.unsure(flush, storing.result))
+            return False
+        return True
+
+    async def _finish(self, flush: Flush, storing: Storing) -> None:
+        """Go on where the thread has failed."""
+        put_error, commit_error = storing.put_error, storing.commit_error
+        storing.forget_errors()
+        try:
+            if put_error is not None:
+                try:
+                    await self._store.again(flush.key, flush.sealed.parts, put_error)
+                except BearlakeError:
+                    await self._answering.not_stored(flush)
                     return
-            if before is not None:
-                await before
-            try:
-                if attempt is not None and attempt.result is not None:
-                    result: ObjectCommitted | None = attempt.result
-                    metrics.LOG_COMMITS.inc()
-                    metrics.LOG_COMMIT_SECONDS.observe(attempt.seconds)
-                else:
-                    result = await self._commit(commit)
-            except (Conflict, Unavailable) as error:
-                log.warning("commit outcome unknown; giving up", extra={"key": key, "error": repr(error)})
-                self._calls.resolve(queued, [UNAVAILABLE] * len(batches))
-                return
-            if result is None:
-                self._calls.resolve(queued, [SERVER_FENCED] * len(batches))
-                return
-            others = outcomes.count(result, size)
-            if result.position:
-                is_applied = self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
-                if here is not None:  # now, so that the follower need not read the entry
-                    here.announce(result.position, is_applied=is_applied)
-            if OutcomeKind.UNSURE in others:
-                await self._seen.read_head()
-                self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
-            self._calls.resolve(queued, self._unstored.answers_committed(number, batches, result.outcomes))
-        except Exception as error:  # noqa: BLE001 - boundary: fence before the next commit may begin (I3)
-            self._failed(error)
-        finally:
-            if not done.done():
-                done.set_result(None)
-            self._release(queued)
-
-    async def _commit(self, commit: ObjectCommit) -> ObjectCommitted | None:
-        """Retry the commit until the outcome is known; None if this server is fenced and nothing was stored.
-
-        Raises:
-            Conflict: the store decided the token, but has forgotten the result.
-            Unavailable: the outcome is unknown, and the writer does not retry: this server is stopping, or was fenced after an unanswered
-                attempt, or the store has forgotten whether it decided the token (I8).
-        """
-        loop = self._loop
-        started = loop.time()
-        pause_ms = self._settings.retry_pause_ms
-        is_unknown = False
-        while not self._is_fenced:
-            try:
-                result = await self._commit_log.commit(commit)
-            except Fenced as error:
-                is_unknown = is_unknown or not surely_not_stored(error)
-                log.warning("commit refused; stopping this server", extra={"key": commit.token, "error": repr(error)})
-                self._end(self._on_fenced)
-            except (Unavailable, Overloaded) as error:
-                # I1: neither success nor failure. Retry with the same token; later objects wait behind this one (I3).
-                if not is_unknown:
-                    log.warning("commit outcome unknown; retrying", extra={"key": commit.token, "error": repr(error)})
-                is_unknown = True
-                metrics.LOG_COMMIT_ERRORS.labels(type(error).__name__).inc()
-                await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
-                pause_ms = min(pause_ms * 2, self._settings.retry_pause_max_ms)
-                unknown_ms = (loop.time() - started) * 1000  # the wall clock may step
-                if unknown_ms >= self._settings.commit_unknown_ms_max:
-                    log.error(  # noqa: TRY400
-                        "commit outcome unknown for too long; stopping this server",
-                        extra={"key": commit.token, "unknown_ms": round(unknown_ms), "error": repr(error)},
-                    )
-                    self._end(self._on_unknown)
+            if commit_error is None:
+                await self._commit(flush, self._committer.commit(flush.commit))
             else:
-                if is_unknown:
-                    log.info("commit outcome known", extra={"key": commit.token})
-                metrics.LOG_COMMITS.inc()
-                metrics.LOG_COMMIT_SECONDS.observe(loop.time() - started)
-                return result
-        if is_unknown:
-            raise Unavailable(f"commit outcome unknown: {commit.token}")
-        return None
+                await self._commit(flush, self._committer.commit_again(flush.commit, commit_error))
+        finally:
+            put_error = commit_error = None  # their tracebacks hold this frame, and so the buffer
 
-    def _end(self, notify: Callable[[], None]) -> None:
-        """Stop accepting batches and retrying commits; call `notify` the first time."""
-        if not self._is_fenced:
-            self._is_fenced = True
-            notify()
+    # -- put and commit on the event loop --------------------------------------------------------------------------
 
-    def _written(self, task: asyncio.Task[None]) -> None:
-        self._in_flight.pop(task, None)
-        self._policy.written(self._loop.time(), self._open.batches.count)
+    def _start(self, flush: Flush, work: Coroutine[None, None, None]) -> None:
+        """Let a task finish the flush."""
+        flush.task = self._loop.create_task(work)
+        flush.task.add_done_callback(partial(self._task_ended, flush))
+
+    async def _write(self, flush: Flush) -> None:
+        if self._committer.is_fenced:
+            self._answering.all(flush, SERVER_FENCED)
+            return
+        try:
+            await self._store.put(flush.key, flush.sealed.parts)
+        except BearlakeError:
+            await self._answering.not_stored(flush)
+            return
+        await self._commit(flush, self._committer.commit(flush.commit))
+
+    async def _commit(self, flush: Flush, commit: Coroutine[None, None, ObjectCommitted | None]) -> None:
+        """Commit a stored object behind the one before, and answer."""
+        try:
+            if flush.before is not None:
+                await flush.before
+            result = await commit
+        except (Conflict, Unavailable) as error:
+            log.warning("commit outcome unknown; giving up", extra={"key": flush.key, "error": repr(error)})
+            self._answering.all(flush, UNAVAILABLE)
+        else:
+            if result is None:
+                self._answering.all(flush, SERVER_FENCED)
+            elif self._answering.committed(flush, result):
+                await self._answering.unsure(flush, result)
+        finally:
+            commit.close()  # it may not have begun
+
+    # -- end -----------------------------------------------------------------------------------------------------------
+
+    def _task_ended(self, flush: Flush, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed(error)
-        self._kick()
+            self._committer.fail(error)  # before the next commit may begin (I3)
+        self._ended(flush)
 
-    def _failed(self, error: BaseException) -> None:
-        log.error("the write path failed; stopping this server", exc_info=error)
-        self._end(self._on_unknown)
+    def _ended(self, flush: Flush) -> None:
+        """The flush is over, successful or not: the next object may be committed, and another flush may begin."""
+        del self._in_flight[flush]
+        if not flush.done.done():
+            flush.done.set_result(None)
+        flush.sealed.release()
+        self._release(flush.sealed.queued)
+        self._policy.written(self._loop.time(), self._open.batches.count)
+        self._kick_soon()
+
+    def _newest_number(self) -> int:
+        return self._flush_count + len(self._full) + 1
 
     def _release(self, written: kernel.WriteBuffer) -> None:
         self._closed_bytes -= written.size

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
@@ -35,6 +35,7 @@ from bearlake.table.foreign import BROKEN
 from bearlake.table.io import StoreFileIO
 from bearlake.table.layouts import Layout
 from bearlake.table.light import lighten
+from bearlake.table.metadata_text import read_metadata
 from bearlake.table.rest_catalog import BoundedRestCatalog
 from bearlake.table.settings import TableSettings
 
@@ -89,6 +90,20 @@ class ConditionalCatalog(SqlCatalog, Catalog):
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         """Return our files, whatever the table's properties say: any engine that may write the table may set them."""
         return StoreFileIO(dict(self.properties))
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        """Return the table of a row. As PyIceberg does, but its metadata is read piece by piece."""
+        location = orm_table.metadata_location
+        if not location:
+            raise NoSuchTableError("the catalog has no metadata file for the table")
+        files = StoreFileIO(dict(self.properties))
+        return Table(
+            identifier=(*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name),
+            metadata=read_metadata(files.new_input(location)),
+            metadata_location=location,
+            io=files,
+            catalog=self,
+        )
 
     @override
     def load_table(self, identifier: str | Identifier) -> Table:

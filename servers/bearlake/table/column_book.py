@@ -3,7 +3,7 @@
     added field, optional field          a new column; columns are always optional
     int → long, float → double, wider decimal of the same scale     the column becomes wider, its id stays
     long → int and so on                 nothing: the value fits
-    any other type                       a second column, `name__type`
+    any other type                       a second column, `name__type`; of texts in JSON, `name__json`
     removed field, order, symbols        nothing: columns are never dropped
 
 The first schema of a field determines its column's name. Names that the table has already (by letters, whatever their case), or that
@@ -30,6 +30,7 @@ from bearlake.table.column_tree import (
     decode_columns,
     encode_columns,
     ids_of,
+    name_in_schemas,
     null_bytes,
     promoted,
     word_of,
@@ -241,8 +242,9 @@ class _Step:
                 at = found.index(column)
                 found[at] = replace(column, type=self._wider(column.type, field.type))
                 continue
-            is_first = all(other.source != field.source for other in found)
-            name = field.name if is_first else f"{field.name}__{word_of(field.type)}"
+            own = name_in_schemas(field.source)
+            is_first = all(name_in_schemas(other.source) != own for other in found)
+            name = field.name if is_first else f"{field.name}__{word_of(field)}"
             name = _free(name, {*taken, *(other.name.lower() for other in found)})
             id_ = self._id()
             found.append(Column(id_, name, field.source, self._new(field.type)))

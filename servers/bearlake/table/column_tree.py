@@ -21,13 +21,18 @@ _WIDTHS = {"boolean": 1, "int": 4, "float": 4, "date": 4, "string": 4, "binary":
 """Bytes of a null in memory, if not 8. Texts and bytes have their end only."""
 _DECIMAL_BYTES = 16
 _END_BYTES = 4
+JSON_MARK = "\x1fjson"
+"""Ends the source of a column of texts in JSON, so that a field that becomes a string is another column. No name of a field has it."""
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 _PROMOTIONS = {("int", "long"), ("float", "double")}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, or a field of one. `source`: the name of the field in schemas; several columns may have the same source."""
+    """A column, or a field of one. `source`: the name of the field in schemas; several columns may have the same source.
+
+    After the name, `JSON_MARK` says that the column has texts in JSON, or is a list or map of them.
+    """
 
     id: int
     name: str
@@ -157,8 +162,16 @@ def _null_bytes(found: ColumnType) -> int:
     return _DECIMAL_BYTES if _DECIMAL.fullmatch(found) else _WIDTHS.get(found, 8)
 
 
-def word_of(found: ColumnType) -> str:
-    """Return a type's name as part of a column's name: `string`, `decimal_10_2`, `list`."""
+def name_in_schemas(source: str) -> str:
+    """Return the name of the field in schemas."""
+    return source.removesuffix(JSON_MARK)
+
+
+def word_of(field: Column) -> str:
+    """Return a field's type as part of a column's name: `string`, `decimal_10_2`, `list`, `json`."""
+    found = field.type
+    if field.source.endswith(JSON_MARK):
+        return "json"
     if isinstance(found, str):
         return re.sub(r"\W+", "_", found).strip("_")
     return {StructOf: "struct", ListOf: "list", MapOf: "map"}[type(found)]

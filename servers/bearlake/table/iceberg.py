@@ -214,10 +214,10 @@ class IcebergTables(Tables):
         )
         self.bridge.add_root(bridge)
 
-    def limit_metadata_of_others(self, bytes_max: int) -> None:
-        """Raise `TooLarge` for metadata files with more bytes, uncompressed, of tables that are no stream's: their engines can replace the
-        files at any time, and this process reads them as a whole."""
-        self.bridge.limit_metadata_of_others(bytes_max)
+    def limit_metadata_of_others(self, bytes_max: int, value_count_max: int) -> None:
+        """Raise `TooLarge` for metadata files with more bytes, uncompressed, or JSON values, of tables that are no stream's: their engines
+        can replace the files at any time, and this process reads them as a whole."""
+        self.bridge.limit_metadata_of_others(bytes_max, value_count_max)
 
     async def namespaces(self) -> list[str]:
         """Return the names of the catalog's namespaces: the catalog answers. Opens the catalog if needed."""

@@ -27,6 +27,7 @@ from typing_extensions import override
 
 from bearlake.errors import AlreadyExists, Invalid, NotFound, TooLarge, Unavailable
 from bearlake.objects import ByteRange, ObjectStore
+from bearlake.records.json_values import check_values
 
 T = TypeVar("T")
 
@@ -113,6 +114,7 @@ class StoreBridge:
         self._files_bytes_max = cache_bytes_max
         self._files_lock = threading.Lock()
         self.other_metadata_bytes_max: int | None = None
+        self.other_metadata_value_count_max = 0
         self.own_prefix: str | None = _OWN_PREFIX
         self.name = str(next(_numbers))
         _bridges[self.name] = self
@@ -125,11 +127,12 @@ class StoreBridge:
         """Let files at the locations of another store be used too, through its bridge. The caller closes `root`."""
         self._roots = (*self._roots, root)
 
-    def limit_metadata_of_others(self, bytes_max: int) -> None:
-        """Bound metadata files outside of our folder for tables, uncompressed; those of the roots, too."""
-        self.other_metadata_bytes_max = bytes_max
+    def limit_metadata_of_others(self, bytes_max: int, value_count_max: int) -> None:
+        """Bound metadata files outside of our folder for tables, uncompressed, and their JSON values; those of the roots, too."""
+        for bridge in (self, *self._roots):
+            bridge.other_metadata_bytes_max, bridge.other_metadata_value_count_max = bytes_max, value_count_max
         for root in self._roots:
-            root.other_metadata_bytes_max, root.own_prefix = bytes_max, None
+            root.own_prefix = None
 
     def metadata_bytes_max(self, key: str) -> int | None:
         """Return how many bytes a file may have, uncompressed; None: any number."""
@@ -289,12 +292,13 @@ class StoreInput(InputFile):
         size = len(self)
         if size > bytes_max:
             raise TooLarge(f"the metadata file {self._key}", size, bytes_max)
-        content = self._bridge.whole(self._key) or self._bridge.read(self._key, 0, size)
+        content = expanded = self._bridge.whole(self._key) or self._bridge.read(self._key, 0, size)
         if self._key.endswith(_COMPRESSED):
             with gzip.open(io.BytesIO(content)) as stream:  # of any number of parts, as readers expand them
-                expanded = len(stream.read(bytes_max + 1))
-            if expanded > bytes_max:
-                raise TooLarge(f"the metadata file {self._key}, uncompressed,", expanded, bytes_max)
+                expanded = stream.read(bytes_max + 1)
+            if len(expanded) > bytes_max:
+                raise TooLarge(f"the metadata file {self._key}, uncompressed,", len(expanded), bytes_max)
+        check_values(f"the metadata file {self._key}", expanded, self._bridge.other_metadata_value_count_max)
         return content
 
 

@@ -8,6 +8,7 @@ renamed by another engine is found by its folder; a REST catalog does not suppor
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
@@ -180,6 +181,9 @@ class Lookup:
         )
 
 
+_OUR_FIELDS: Final = schema.iceberg_schema().fields
+
+
 def _is_owned(table: Table, stream: Stream) -> bool:
     return table.metadata.properties.get(STREAM_ID_PROPERTY) == str(stream.id)
 
@@ -191,7 +195,7 @@ def _check_columns(table: Table, *, is_current: bool) -> None:
         raise Conflict(f"table {'.'.join(table.name())} is not partitioned by buckets of keys")
     if not is_current and table.metadata.spec().fields:
         raise Conflict(f"table {'.'.join(table.name())} is partitioned; expected an unpartitioned table")
-    for ours in schema.iceberg_schema().fields:
+    for ours in _OUR_FIELDS:
         if is_current and ours.name == schema.BATCH:
             continue
         try:

@@ -9,15 +9,17 @@ Why not DataFusion: only one of its releases works with PyIceberg 0.12, and the 
 (timestamptz, list of structs, binary).
 """
 
+import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import duckdb
+import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
@@ -67,6 +69,12 @@ _TYPES: dict[type[IcebergType], str] = {
     BinaryType: "BLOB",
     FixedType: "BLOB",
 }
+
+_TABLE_NAME = re.compile(r'"table_name":("(?:[^"\\]|\\.)*")')
+"""A table in a statement's tree. In the tree's own texts, such as constants, quotation marks are escaped."""
+_TABLE_FUNCTION = re.compile(r'"type":"TABLE_FUNCTION",.*?"function_name":("(?:[^"\\]|\\.)*")', re.DOTALL)
+_TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
+"""Functions that a statement may use as tables. Others read files, settings, addresses in memory, or run texts and trees (decision 277)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +143,8 @@ async def query(
         Unavailable: the catalog or the object store did not answer, or the query exceeded `query_deadline_ms`.
         Any exception of `live`.
     """
-    mentioned = _mentioned(sql, streams)
+    connection = await tables.run("query", lambda: _connect(tables.settings))
+    mentioned = _mentioned(streams, await tables.run("query", lambda: _tables_of(connection, sql)))
     found: dict[int, LiveTable] = {}
     if live is not None:
         found = {
@@ -143,7 +152,6 @@ async def query(
             for stream in mentioned
             if will_have_table(stream) and not is_current(stream)
         }
-    connection = await tables.run("query", lambda: _connect(tables.settings))
     if progress is not None:
         progress.follow(connection)
 
@@ -189,7 +197,6 @@ def _query(
         connection.execute("set allowed_paths = ?", [paths])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
-        _check_select(connection, sql)
         return _result(connection.sql(sql), tables.settings.query_row_count_max)
     except duckdb.OutOfMemoryException as error:
         raise Overloaded(f"the query needs more memory than tables.query_memory_bytes_max: {error}") from error
@@ -200,23 +207,42 @@ def _query(
         raise Invalid(f"{error}\nStreams with a table: {known}{_note_on_case(sql, streams)}") from error
     except duckdb.Error as error:
         raise Invalid(str(error)) from error
-    except OverflowError as error:  # Python's times have the years 1 to 9999 only
-        raise Invalid(f"{error}: cast such times, for example to varchar") from error
 
 
-def _mentioned(sql: str, streams: Sequence[Stream]) -> list[Stream]:
-    """Return the streams whose names the statement contains as words. (DuckDB itself reports only names of existing tables.)
+def _tables_of(connection: duckdb.DuckDBPyConnection, sql: str) -> frozenset[str]:
+    """Return the names of tables in the statement, as it writes them, by the engine's parser; also those that it defines by `with`.
+
+    Raises `Invalid` unless the text is one SELECT with functions that may be tables: `copy … to` could overwrite the files that views read.
+    """
+    try:
+        kinds = [statement.type for statement in connection.extract_statements(sql)]
+        if kinds != [duckdb.StatementType.SELECT]:
+            raise Invalid(f"expected one SELECT, found {' and '.join(kind.name for kind in kinds[:3]) or 'nothing'}")
+        ((tree,),) = connection.execute("select json_serialize_sql(?::varchar)", [sql]).fetchall()
+    except duckdb.Error as error:
+        raise Invalid(str(error)) from error
+    if not tree.startswith('{"error":false'):
+        raise Invalid(f"the statement cannot be read: {tree[:300]}")
+    if others := {json.loads(name).lower() for name in _TABLE_FUNCTION.findall(tree)} - _TABLE_FUNCTIONS:
+        known = ", ".join(sorted(_TABLE_FUNCTIONS))
+        raise Invalid(f"{', '.join(sorted(others))} cannot be a table: tables are streams, and the functions {known}")
+    return frozenset(json.loads(name) for name in _TABLE_NAME.findall(tree))
+
+
+def _mentioned(streams: Sequence[Stream], names: Collection[str]) -> list[Stream]:
+    """Return the streams that the statement reads, whose tables have these `names`.
 
     In SQL, case does not matter; in names of streams, it does. Of streams whose names differ only in case, the statement means the one
     that it writes exactly so. If it writes several of them, none becomes a table: statements about other streams must not fail.
     """
+    lowered = {name.lower() for name in names}
     found: dict[str, list[Stream]] = {}
     for stream in streams:
-        if _has_word(sql, stream.name, re.IGNORECASE):
+        if stream.name.lower() in lowered:
             found.setdefault(stream.name.lower(), []).append(stream)
     mentioned = []
     for alike in found.values():
-        exact = [stream for stream in alike if len(alike) == 1 or _has_word(sql, stream.name)]
+        exact = alike if len(alike) == 1 else [stream for stream in alike if stream.name in names]
         if len(exact) == 1:
             mentioned += exact
     return mentioned
@@ -234,19 +260,16 @@ def _has_word(sql: str, name: str, flags: int = 0) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, flags) is not None
 
 
-def _check_select(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raise `Invalid` unless the text is one SELECT: `copy … to` could overwrite the files that the views may read."""
-    found = [statement.type for statement in connection.extract_statements(sql)]
-    if found != [duckdb.StatementType.SELECT]:
-        raise Invalid(f"expected one SELECT, found {' and '.join(kind.name for kind in found[:3]) or 'nothing'}")
-
-
 def _result(relation: duckdb.DuckDBPyRelation | None, row_count_max: int) -> QueryResult:
     if relation is None:  # a statement without a result
         return QueryResult(columns=[], types=[], rows=[], is_truncated=False)
     types = [str(found) for found in relation.types]
-    found = relation.limit(row_count_max + 1).to_arrow_table()
-    rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    try:
+        found = relation.limit(row_count_max + 1).to_arrow_table()
+        rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    except (OverflowError, ValueError, pa.ArrowException) as error:
+        # Python's times have the years 1 to 9999 and no nanoseconds, and Arrow's types 64 levels.
+        raise Invalid(f"{error}: cast such values, for example to varchar") from error
     return QueryResult(
         columns=list(relation.columns),
         types=types,

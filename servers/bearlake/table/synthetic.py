@@ -10,14 +10,17 @@ Source: Apache Iceberg table spec, "Snapshots", "Manifest Lists", "Table Metadat
 
 import hashlib
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, write_manifest, write_manifest_list
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile, write_manifest, write_manifest_list
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bearlake.errors import Unsupported
 from bearlake.table.column_book import ColumnBook
@@ -43,6 +46,28 @@ class Tail:
     columns: ColumnBook | None
 
 
+class ManifestLists:
+    """The manifests of snapshots, read once: a table's snapshot is that of many views. Threads may share it."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._found: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, snapshot: Snapshot, files: FileIO) -> tuple[ManifestFile, ...]:
+        """Return the manifests of a snapshot. Blocks."""
+        with self._lock:
+            if (found := self._found.get(snapshot.manifest_list)) is not None:
+                self._found.move_to_end(snapshot.manifest_list)
+                return found
+        found = tuple(snapshot.manifests(files))
+        with self._lock:
+            self._found[snapshot.manifest_list] = found
+            while len(self._found) > self._count_max:
+                self._found.popitem(last=False)
+        return found
+
+
 def view_id(table: Table, tail: Tail) -> int:
     """Return the snapshot id of a view: the same for the same rows, on every server, and (with 62 bits) no other's.
 
@@ -57,7 +82,16 @@ def view_id(table: Table, tail: Tail) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 2 or 1
 
 
-def describe(table: Table, tail: Tail, locations: Locations, *, key: str, now_ms: int, is_written: bool = False) -> str:
+def describe(
+    table: Table,
+    tail: Tail,
+    locations: Locations,
+    lists: ManifestLists,
+    *,
+    key: str,
+    now_ms: int,
+    is_written: bool = False,
+) -> str:
     """Return the metadata (JSON) of a view, after its manifests are in the object store under `key` (`<key>-list.avro`).
 
     `now_ms`: the time of the view's snapshot, in the past by the margin. `is_written`: an earlier call with the same arguments has written
@@ -78,15 +112,23 @@ def describe(table: Table, tail: Tail, locations: Locations, *, key: str, now_ms
     _set_back(document, now_ms)
     if tail.ranges:
         if not is_written:
-            _write(table, metadata, tail, locations, key, view_id(table, tail))
+            current = metadata.current_snapshot()
+            manifests = () if current is None else lists.of(current, table.io)
+            _write(table, metadata, tail, locations, key, manifests)
         _add_snapshot(document, tail, view_id(table, tail), _list_location(locations, key), now_ms)
     return json.dumps(document, separators=(",", ":"))
 
 
-def _write(table: Table, metadata: TableMetadata, tail: Tail, locations: Locations, key: str, number: int) -> None:
-    """Write the manifest of the tail, and a manifest list with it and all manifests of the table."""
-    current = metadata.current_snapshot()
-    manifests = [] if current is None else list(current.manifests(table.io))
+def _write(
+    table: Table,
+    metadata: TableMetadata,
+    tail: Tail,
+    locations: Locations,
+    key: str,
+    others: Sequence[ManifestFile],
+) -> None:
+    """Write the manifest of the tail, and a manifest list with it and `others`, those of the table."""
+    number, manifests = view_id(table, tail), list(others)
     if tail.files:
         output = table.io.new_output(locations.location(f"{key}-manifest.avro"))
         with write_manifest(FORMAT_VERSION, metadata.spec(), metadata.schema(), output, number, _COMPRESSION) as writer:
@@ -103,6 +145,7 @@ def _write(table: Table, metadata: TableMetadata, tail: Tail, locations: Locatio
                     )
                 )
         manifests.insert(0, writer.to_manifest_file())
+    current = metadata.current_snapshot()
     parent = None if current is None else current.snapshot_id
     sequence_number = last_number(metadata) + 1
     output = table.io.new_output(_list_location(locations, key))

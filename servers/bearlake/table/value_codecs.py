@@ -12,13 +12,11 @@ from typing import Final
 import pyarrow as pa
 
 from bearlake.errors import Corrupt, Invalid, TooLarge
-from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf
+from bearlake.table.column_tree import JSON_MARK, Column, ColumnType, ListOf, MapOf, StructOf, name_in_schemas
 from bearlake.table.typed import codec, descriptors, framing, mapping
 from bearlake.table.typed.model import SchemaError, SchemaType, TypedColumns, TypedField, ValueProblem
 from bearlake.table.value_plan import COLUMN_BYTES_MAX, WriterSchema
 
-TYPES: Final = (SchemaType.AVRO.value, SchemaType.PROTOBUF.value)
-"""Formats whose values become columns."""
 ERROR_LENGTH_MAX: Final = 256
 """Characters of `_error`."""
 _CODECS_KEPT_COUNT: Final = 128
@@ -40,6 +38,8 @@ class ValueCodec:
 
     def __init__(self, columns: TypedColumns, message_prefix: bytes = b"") -> None:
         self._columns = columns
+        self.gives_back: bool = columns.schema_type is not SchemaType.JSON
+        """Whether the fields of a value can give it back."""
         self.struct: pa.StructType = columns.arrow
         """The type of decoded values."""
         self.fields = _fields(columns.fields)
@@ -111,7 +111,7 @@ def codec_of(schema: WriterSchema) -> ValueCodec:
 
 def key_fields(fields: Sequence[Column]) -> tuple[Column, ...]:
     """Return a schema's fields as columns of keys: a key that is no record is the column `key`."""
-    return tuple(replace(field, name="key") if not field.source else field for field in fields)
+    return tuple(replace(field, name="key") if not name_in_schemas(field.source) else field for field in fields)
 
 
 def message_of(schema: WriterSchema, indexes: tuple[int, ...]) -> WriterSchema:
@@ -144,7 +144,11 @@ def _codec(schema: WriterSchema) -> ValueCodec:
 
 
 def _fields(fields: Sequence[TypedField]) -> tuple[Column, ...]:
-    return tuple(Column(0, field.name.replace(".", "_"), field.path, _type(field)) for field in fields)
+    return tuple(Column(0, field.name.replace(".", "_"), _source(field), _type(field)) for field in fields)
+
+
+def _source(field: TypedField) -> str:
+    return field.path + JSON_MARK if field.is_json else field.path
 
 
 def _type(field: TypedField) -> ColumnType:

@@ -11,6 +11,10 @@ COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024
 """Memory of the columns of one row group. A few bytes can stand for many nulls; values beyond this get no columns."""
 
 
+LACKS_GUIDS: Final = -1
+"""Stands among the ids that an item asks for: it needs the GUIDs of the known schemas, which records name in headers."""
+
+
 class WriterSchema(NamedTuple):
     """A schema that values were written with. `is_framed`: its values begin with byte 0 and the schema's id (Confluent's wire format).
 
@@ -62,7 +66,8 @@ class PartPlan:
     None: each value names its schema. `known`: the ids that values may name. `refused`: those of them that cannot become columns, and why.
     An item with a value whose schema is known, but neither refused nor in the plan's columns, ends and asks for it.
     `protobuf`: schemas with all their messages, of which each value names one; an item asks for a message whose fields have no columns yet.
-    `refused_messages`: messages that cannot become columns, and why.
+    `refused_messages`: messages that cannot become columns, and why. `guids`: the known ids by GUID (hex); None: the plan does not have
+    them, and an item whose records name GUIDs asks for them.
     """
 
     elides: bool
@@ -71,6 +76,7 @@ class PartPlan:
     schema_id: int | None = None
     protobuf: Mapping[int, WriterSchema] = field(default_factory=dict)
     refused_messages: Mapping[MessageKey, str] = field(default_factory=dict)
+    guids: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ A value that does not decode keeps its row: its columns are null, its bytes stay
 or a reason. `_schema_id` is null for tombstones and for values that name no schema. Codes of keys begin with `KEY_`; they follow those of
 the value.
 
-    NO_SCHEMA           the value does not begin with byte 0 and a schema's id, or the path of a Protobuf message does not follow
+    NO_SCHEMA           neither the value nor a header of the record names a schema, or the path of a Protobuf message does not follow
     UNKNOWN_SCHEMA      no version of the stream's subjects has the id
     UNSUPPORTED_SCHEMA  the schema cannot become columns
     others              the value is not one of its schema: the codes of `bearlake.columns`
@@ -20,17 +20,19 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bearlake.table import header_schemas
 from bearlake.table.column_arrow import arrow_type, gather, scatter
 from bearlake.table.column_book import ColumnBook, KeyBook, MessageKey
 from bearlake.table.column_tree import Column, has_room, holds_unchanged
-from bearlake.table.schema import KEY, VALUE
+from bearlake.table.schema import HEADERS, KEY, VALUE
 from bearlake.table.typed_rows import HEAD_BYTES, TypedPart, prefix_of, typed_rows, untyped_part
 from bearlake.table.value_codecs import ERROR_LENGTH_MAX, ValueCodec, codec_of
 from bearlake.table.value_messages import message_groups
-from bearlake.table.value_plan import PartPlan, ValuePlan, WriterSchema
+from bearlake.table.value_plan import LACKS_GUIDS, PartPlan, ValuePlan, WriterSchema
 
 NO_SCHEMA: Final = "NO_SCHEMA: the value does not begin with byte 0 and a schema's id"
 _ID_MAX = 2**31 - 1
+_BETWEEN: Final = "; "
 
 
 class MissingSchemas(Exception):
@@ -68,11 +70,13 @@ class ValueTyping:
         self.columns = plan.columns
         """The columns."""
         self._book = book = plan.columns.book
-        self._values = _PartTyping(plan, book, plan.columns.schemas) if plan.types_values else None
+        self._values = None
+        if plan.types_values:
+            self._values = _PartTyping(plan, book, plan.columns.schemas, header_schemas.VALUE_NAME)
         self._keys = None
         if plan.key is not None:
             assert book.key is not None, "a plan for keys has a book with columns of keys"
-            self._keys = _PartTyping(plan.key, book.key, plan.columns.key_schemas)
+            self._keys = _PartTyping(plan.key, book.key, plan.columns.key_schemas, header_schemas.KEY_NAME)
         self.error_counts: Counter[str] = Counter()
         """Number of values and keys without columns, by code."""
 
@@ -82,10 +86,12 @@ class ValueTyping:
         Raises:
             MissingSchemas: values or keys name schemas that the plan does not have.
         """
-        value, errors, missing = self._typed(self._values, rows.column(VALUE), self._book.columns)
+        headers = rows.column(HEADERS)
+        value, errors, missing = self._typed(self._values, rows.column(VALUE), headers, self._book.columns)
         key = None
         if self._book.key is not None:
-            key, key_errors, missing_of_keys = self._typed(self._keys, rows.column(KEY), self._book.key.columns, "KEY_")
+            columns = self._book.key.columns
+            key, key_errors, missing_of_keys = self._typed(self._keys, rows.column(KEY), headers, columns, "KEY_")
             if missing is not None or missing_of_keys is not None:
                 raise _of_both(missing, missing_of_keys)
             errors = _joined_errors(errors, key_errors)
@@ -94,13 +100,18 @@ class ValueTyping:
         return typed_rows(rows, self._book, errors, value, key)
 
     def _typed(
-        self, typing: "_PartTyping | None", values: pa.BinaryArray, columns: Sequence[Column], prefix: str = ""
+        self,
+        typing: "_PartTyping | None",
+        values: pa.BinaryArray,
+        headers: pa.ListArray,
+        columns: Sequence[Column],
+        prefix: str = "",
     ) -> tuple[TypedPart, pa.StringArray, MissingSchemas | None]:
         """Return typed columns, errors after `prefix`, and what the plan lacks; counts the errors."""
         lacking: MissingSchemas | None = None
         if typing is not None:
             try:
-                part, errors = typing.typed(values)
+                part, errors = typing.typed(values, headers)
             except MissingSchemas as missing:
                 lacking = missing
         if typing is None or lacking is not None:
@@ -121,24 +132,45 @@ def _of_both(value: MissingSchemas | None, key: MissingSchemas | None) -> Missin
 
 
 def _joined_errors(errors: pa.StringArray, others: pa.StringArray) -> pa.StringArray:
-    """Return the texts of both, the first ones first."""
+    """Return the texts of both, the first ones first. Where there are two, each has half of the room, so that both have their codes."""
     if others.null_count == len(others):
         return errors
-    both = pc.coalesce(pc.binary_join_element_wise(errors, others, "; "), errors, others)
-    return pc.utf8_slice_codeunits(both, 0, ERROR_LENGTH_MAX)
+    halves = [pc.utf8_slice_codeunits(part, 0, (ERROR_LENGTH_MAX - len(_BETWEEN)) // 2) for part in (errors, others)]
+    one = pc.utf8_slice_codeunits(pc.coalesce(errors, others), 0, ERROR_LENGTH_MAX)
+    return pc.coalesce(pc.binary_join_element_wise(*halves, _BETWEEN), one)
 
 
 class _PartTyping:
     """Decodes the values, or the keys, of one work item."""
 
-    def __init__(self, plan: PartPlan, book: ColumnBook | KeyBook, schemas: Mapping[int, WriterSchema]) -> None:
+    def __init__(
+        self, plan: PartPlan, book: ColumnBook | KeyBook, schemas: Mapping[int, WriterSchema], header: str
+    ) -> None:
+        self._header = header
         self._plan = plan
         self._book = book
         self._schemas = schemas
         self._known = frozenset(plan.known)
 
-    def typed(self, values: pa.BinaryArray) -> tuple[TypedPart, pa.StringArray]:
+    def typed(self, values: pa.BinaryArray, headers: pa.ListArray) -> tuple[TypedPart, pa.StringArray]:
         """Return the typed columns, and why others have none. Raises `MissingSchemas`."""
+        named = self._in_headers(values, headers)
+        if named is None:
+            return self._with_prefix(values)
+        part, errors = self._with_prefix(named.values)
+        kept = pc.and_(part.is_elided, pc.invert(named.is_named))  # the schema that gives a value back stands before it
+        return part._replace(is_elided=kept), pc.coalesce(named.errors, errors)
+
+    def _in_headers(self, values: pa.BinaryArray, headers: pa.ListArray) -> header_schemas.NamedInHeaders | None:
+        if self._plan.schema_id is not None:
+            return None
+        try:
+            return header_schemas.framed(values, headers, self._header, self._plan.guids)
+        except header_schemas.UnknownGuids:
+            raise MissingSchemas(frozenset([LACKS_GUIDS])) from None
+
+    def _with_prefix(self, values: pa.BinaryArray) -> tuple[TypedPart, pa.StringArray]:
+        """Return the same of values that name their schemas themselves."""
         if self._plan.schema_id is not None:
             ids = pc.if_else(pc.is_valid(values), pa.scalar(self._plan.schema_id, pa.int32()), None)
             refusal = self._plan.refused.get(self._plan.schema_id)
@@ -188,7 +220,8 @@ class _PartTyping:
         if not has_room(self._book.columns, codec_of(schema).fields):  # the id has named another schema before
             raise MissingSchemas(frozenset([schema_id]))
         prefix = prefix_of(schema_id, schema)
-        return [self._decoded(schema, mask, values, prefix, len(prefix), elides=self._plan.elides)]
+        elides = self._plan.elides and codec_of(schema).gives_back
+        return [self._decoded(schema, mask, values, prefix, len(prefix), elides=elides)]
 
     def _messages(self, schema_id: int, mask: pa.BooleanArray, values: pa.BinaryArray) -> list[_Part]:
         """Decode the values of a Protobuf schema, each message for itself."""

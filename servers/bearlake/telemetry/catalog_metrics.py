@@ -21,6 +21,17 @@ LIVE_PIECE_RECORDS = counter(
 )
 LIVE_PIECE_BYTES = counter("bearlake_live_piece_bytes_total", "Bytes of the pieces that were written for live views.")
 
+PLAN_SECONDS = latency("bearlake_catalog_plan_seconds", "Time to plan a scan that had a place.")
+PLANS_RUNNING = gauge("bearlake_catalog_plans_running", "Scans that are being planned.")
+PLANS_RUNNING_MAX = gauge("bearlake_catalog_plans_running_limit", "Limit of scans that are being planned.")
+PLAN_BYTES = gauge("bearlake_catalog_plan_bytes", "Bytes of plans in memory.")
+PLAN_BYTES_MAX = gauge("bearlake_catalog_plan_bytes_limit", "Limit of bytes of plans in memory.")
+CREDENTIALS = counters(
+    "bearlake_catalog_credentials_total", "Temporary keys that STS was asked for, by outcome.", "outcome"
+)
+CREDENTIALS_KEPT = gauge("bearlake_catalog_credentials_kept", "Temporary keys in memory.")
+CREDENTIALS_KEPT_MAX = gauge("bearlake_catalog_credentials_kept_limit", "Limit of temporary keys in memory.")
+
 SQL_SECONDS = latency("bearlake_catalog_sql_seconds", "Time to run a statement of a client that had a place.")
 SQL_RUNNING = gauge("bearlake_catalog_sql_running", "Statements of clients that run.")
 SQL_RUNNING_MAX = gauge("bearlake_catalog_sql_running_limit", "Limit of statements that run.")

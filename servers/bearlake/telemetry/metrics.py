@@ -142,6 +142,7 @@ PULSAR_PAUSED = gauge("bearlake_pulsar_paused_connections", "Connections that ar
 PULSAR_PRODUCERS = gauge("bearlake_pulsar_open_producers", "Open producers on this server.")
 PULSAR_CONSUMERS = gauge("bearlake_pulsar_open_consumers", "Open consumers and readers on this server.")
 PULSAR_WATCHERS = gauge("bearlake_pulsar_watched_lists", "Topic lists that clients watch.")
+PULSAR_WATCHED_NAMES = gauge("bearlake_pulsar_watched_names", "Topics in the lists that clients watch.")
 PULSAR_PRODUCERS_CLOSED = counters(
     "bearlake_pulsar_producers_closed_total",
     "Producers closed by the server, by the outcome that caused it.",

@@ -24,10 +24,14 @@ _RANDOM_B_BITS = 62
 
 def uuid7(time_ms: int, random_bits: int) -> uuid.UUID:
     """Build a UUIDv7 from `time_ms` (Unix milliseconds, 0 <= time_ms < 2**48) and 74 random bits."""
+    return uuid.UUID(int=_uuid7_int(time_ms, random_bits))
+
+
+def _uuid7_int(time_ms: int, random_bits: int) -> int:
     if not 0 <= time_ms < 1 << _TIME_BITS or not 0 <= random_bits < 1 << _RANDOM_BITS:
         raise ValueError("a UUIDv7 has 48 bits of time and 74 random bits")
     random_a, random_b = divmod(random_bits, 1 << _RANDOM_B_BITS)
-    return uuid.UUID(int=time_ms << 80 | 0x7 << 76 | random_a << 64 | 0b10 << 62 | random_b)
+    return time_ms << 80 | 0x7 << 76 | random_a << 64 | 0b10 << 62 | random_b
 
 
 class KeySource:
@@ -47,7 +51,8 @@ class KeySource:
         hour = now_ms // _HOUR_MS
         if hour != self._hour:  # formatting a date costs as much as sealing a small object
             self._hour, self._hour_prefix = hour, hour_prefix(now_ms, self._prefix)
-        return f"{self._hour_prefix}{uuid7(now_ms, self._random_bits(_RANDOM_BITS))}"
+        text = f"{_uuid7_int(now_ms, self._random_bits(_RANDOM_BITS)):032x}"  # a UUID object would cost twice the rest of the key
+        return f"{self._hour_prefix}{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def created_ms(key: str) -> int:

@@ -49,18 +49,17 @@ def index_bytes(slice_count: int) -> int:
 
 def fill_in(target: bytearray, entries: bytes, node_id: int, server_epoch: int) -> None:
     """Write header, index and trailer around the slices already in `target`; `entries` holds one packed `ENTRY` per slice."""
-    size = len(target)
-    slice_count = len(entries) // ENTRY.size
-    HEADER.pack_into(target, 0, MAGIC, VERSION, 0, slice_count, size, server_epoch, node_id, 0)
-    at = HEADER.size + len(entries)
-    target[HEADER.size : at] = entries
-    crc = kernel.crc32c(target, 0, at)
-    CRC.pack_into(target, at, crc)
-    assert at + CRC.size == index_bytes(slice_count)
-    trailer = size - TRAILER_BYTES
-    TRAILER.pack_into(target, trailer, 0, at + CRC.size, crc, size, VERSION, 0)
-    CRC.pack_into(target, trailer + TRAILER.size, kernel.crc32c(target, trailer, trailer + TRAILER.size))
-    target[size - len(MAGIC_END) :] = MAGIC_END
+    front, back = around(len(target), entries, node_id, server_epoch)
+    target[: len(front)] = front
+    target[len(target) - TRAILER_BYTES :] = back
+
+
+def around(size: int, entries: bytes, node_id: int, server_epoch: int) -> tuple[bytes, bytes]:
+    """Return the bytes before the slices of an object of `size` bytes, and those after them; `entries` as in `fill_in`."""
+    head = HEADER.pack(MAGIC, VERSION, 0, len(entries) // ENTRY.size, size, server_epoch, node_id, 0) + entries
+    crc = kernel.crc32c(head)
+    trailer = TRAILER.pack(0, len(head) + CRC.size, crc, size, VERSION, 0)
+    return head + CRC.pack(crc), trailer + CRC.pack(kernel.crc32c(trailer)) + MAGIC_END
 
 
 def index_end(head: Buffer) -> int:

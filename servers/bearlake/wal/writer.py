@@ -1,8 +1,9 @@
 """Seals WAL objects (layout: `wal/format.py`).
 
-The native kernel copies the batches once into a new `bytearray`. The receive buffers are free afterwards, and the server can later write
-offsets into the copy (`kernel.rebase`) and serve readers from it. The checksums in the index cover the bytes as sealed: they hold for the
-stored object, not for a rebased copy.
+The native kernel copies the batches once into a new `bytearray` (`seal_batches`). The receive buffers are free afterwards, and the server
+can later write offsets into the copy (`kernel.rebase`) and serve readers from it. Or it leaves the batches in the receive buffers until the
+object is stored (`arrange_batches`): then the server has no copy for readers. The checksums in the index cover the bytes as sealed: they
+hold for the stored object, not for a rebased copy.
 """
 
 from collections.abc import Sequence
@@ -59,13 +60,33 @@ def seal(parts: Sequence[Part], *, node_id: int, server_epoch: int) -> Sealed:
 
 def seal_batches(batches: kernel.WriteBuffer, *, node_id: int, server_epoch: int) -> bytearray:
     """Build one WAL object from a buffer that has batches; joins the buffer. Raises `TooLarge` as `seal`."""
+    target = batches.join(_checked_front(batches), TRAILER_BYTES)
+    v1.fill_in(target, batches.index(target), node_id, server_epoch)
+    return target
+
+
+def arrange_batches(
+    batches: kernel.WriteBuffer, *, node_id: int, server_epoch: int
+) -> list[bytes | bytearray | memoryview]:
+    """Return the parts of one WAL object of a buffer that has batches; the batches stay where they are, held until `batches.release`.
+
+    The buffer `can_arrange`. Raises `TooLarge` as `seal`, before anything is arranged.
+    """
+    front_bytes = _checked_front(batches)
+    parts: list[bytes | bytearray | memoryview] = [b"", *batches.arrange(front_bytes)]
+    size = front_bytes + batches.size + TRAILER_BYTES
+    parts[0], back = v1.around(size, batches.index(None), node_id, server_epoch)
+    parts.append(back)
+    return parts
+
+
+def _checked_front(batches: kernel.WriteBuffer) -> int:
+    """Return the bytes before the slices. Raises `TooLarge`."""
     slice_count = batches.slice_count
     if slice_count > v1.SLICE_COUNT_MAX:
         raise TooLarge("index of a WAL object", v1.index_bytes(slice_count), v1.index_bytes(v1.SLICE_COUNT_MAX))
     _check_size(batches.size)
-    target = batches.join(v1.index_bytes(slice_count), TRAILER_BYTES)
-    v1.fill_in(target, batches.index(target), node_id, server_epoch)
-    return target
+    return v1.index_bytes(slice_count)
 
 
 def _check_size(size: int) -> None:

@@ -126,6 +126,11 @@ final class RunningServers {
     return servers.stream().map(address).collect(Collectors.joining(","));
   }
 
+  /** All servers, also those that do not run. */
+  List<BearlakeServer> all() {
+    return List.copyOf(servers);
+  }
+
   /** The servers that the servers know. */
   Collection<Node> nodes() throws InterruptedException {
     return answer(harness.describeCluster().nodes());

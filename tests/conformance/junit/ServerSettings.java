@@ -28,7 +28,8 @@ final class ServerSettings {
   static final KafkaPrincipal HARNESS = new KafkaPrincipal(KafkaPrincipal.USER_TYPE, "harness");
 
   /**
-   * Settings of what Bearlake does not have: internal topics, replicas and their leaders, local logs, connections among brokers.
+   * Settings of what Bearlake does not have: internal topics, replicas and their leaders, local logs, connections among brokers, streams
+   * groups.
    *
    * <p>`log.retention.ms` is about the compactor, which does not run here: nothing is deleted by age.
    */
@@ -40,6 +41,9 @@ final class ServerSettings {
           "controlled.shutdown.enable",
           "default.replication.factor",
           "file.delete.delay.ms",
+          "group.streams.min.heartbeat.interval.ms",
+          "group.streams.min.session.timeout.ms",
+          "log.cleaner.dedupe.buffer.size",
           "log.initial.task.delay.ms",
           "log.retention.ms",
           "log.segment.delete.delay.ms",
@@ -83,6 +87,7 @@ final class ServerSettings {
               "transaction.abort.timed.out.transaction.cleanup.interval.ms", "streams.transactions.expire_pause_ms"),
           Map.entry(
               "transaction.remove.expired.transaction.cleanup.interval.ms", "streams.upkeep.producer_pause_ms"),
+          Map.entry("transaction.max.timeout.ms", "streams.transactions.timeout_max_ms"),
           Map.entry("transactional.id.expiration.ms", "streams.transactions.idle_ms"));
 
   private static final int FAILURES_MAX = 1_000_000;
@@ -133,6 +138,7 @@ final class ServerSettings {
     NUMBERS.forEach((property, path) -> take(property).ifPresent(value -> put(document, path, Long.valueOf(value))));
     take("auto.create.topics.enable")
         .ifPresent(value -> put(document, "kafka.auto_create_streams", Boolean.valueOf(value)));
+    left.remove("delete.topic.enable", "true"); // topics can always be deleted
     left.keySet().removeAll(IGNORED);
     if (!left.isEmpty()) {
       throw new TestAbortedException("no translation for settings of brokers: " + left);

@@ -190,7 +190,7 @@ async def _admin_api() -> AsyncIterator[Opened]:
         closing.push_async_callback(server.close)
         api, made = await _described(_api(f"http://{server.endpoints['admin']}"), {})
         key = streams.catalog.peek(STREAM).partition(0)  # type: ignore[union-attr]  # it exists
-        await ShareCoordinator(metadata, streams.coordinator.ownership).note_streams("g", [stream_number(key)])
+        await ShareCoordinator(metadata, streams.coordinator.ownership).note_streams("g", {stream_number(key): 1})
         yield api, [*made, *_group_plans(key), *_share_plans(key)]
 
 

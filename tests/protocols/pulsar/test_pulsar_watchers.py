@@ -31,6 +31,9 @@ class Client:
     def failed(self, error: Exception) -> None:
         self.errors.append(error)
 
+    def close(self, why: str, reason: str) -> None:
+        raise AssertionError(why)
+
 
 class Names:
     """The topics of a namespace, and the watchers of changes."""
@@ -38,6 +41,10 @@ class Names:
     def __init__(self) -> None:
         self.on_change: set[Any] = set()
         self.names: list[str] = []
+
+    @asynccontextmanager
+    async def listing_partitions(self, who: Principal) -> AsyncIterator[None]:
+        yield
 
     async def of_namespace(self, who: Principal, namespace: str) -> list[str]:
         return self.names
@@ -65,7 +72,7 @@ async def running(watchers: Watchers) -> AsyncIterator[None]:
 @virtual_time
 async def test_a_watcher_with_a_bug_is_closed_and_the_others_are_updated() -> None:
     names = Names()
-    watchers = Watchers(cast(Any, names), cast(Any, names))
+    watchers = Watchers(cast(Any, names), cast(Any, names), 1_000)
     clients = [Client(is_broken=number == 2) for number in range(5)]
     for number, client in enumerate(clients):
         request = CommandWatchTopicList(watcher_id=number, namespace="public/default", topics_pattern=".*")

@@ -9,9 +9,23 @@ from typing import Any
 
 import pytest
 
-from bearlake.protocols.rest.iceberg.rights import NAMESPACE, NAMESPACES, NEEDED, SQL, TABLE, TABLES, live
+from bearlake.protocols.rest.iceberg.rights import (
+    CREDENTIALS,
+    NAMESPACE,
+    NAMESPACES,
+    NEEDED,
+    PLAN,
+    PLAN_RESULT,
+    SQL,
+    TABLE,
+    TABLES,
+    TASKS,
+    live,
+    planned,
+)
 from bearlake.streams.access.rights import DESCRIBE_STREAM, Right
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
+from bearlake.table.warehouse.scans import Scan
 from fixtures.catalog_server import Answer, CatalogNode, catalog_server
 from fixtures.rights import EVERY, OnlyRights, all_but
 from fixtures.tables import commit_of
@@ -20,9 +34,13 @@ Route = tuple[str, str]
 
 ROUTES = list(NEEDED)
 IDS = [f"{method} {path}" for method, path in ROUTES]
-READ_ONLY = ("POST", live(TABLE))
+READ_ONLY = {("POST", live(TABLE)), ("POST", planned(TABLE))}
 """Nobody may commit to a live view: `test_iceberg_live.py`."""
-SECURED = [route for route in ROUTES if NEEDED[route] and route != READ_ONLY]
+OF_HELD_PLANS = {(method, planned(PLAN_RESULT)) for method in ("GET", "DELETE")}
+"""No server holds this scene's plans, because they are short: `test_iceberg_planned.py`."""
+OF_KEYS = {("GET", path) for path in (CREDENTIALS, live(CREDENTIALS), planned(CREDENTIALS))}
+"""This server gives no keys: `test_iceberg_vending.py`."""
+SECURED = [route for route in ROUTES if NEEDED[route] and route not in READ_ONLY | OF_HELD_PLANS | OF_KEYS]
 OF_TABLES = [route for route in SECURED if route[1] == TABLE or route[1].endswith("/rename")]
 EMPTY = {"type": "struct", "schema-id": 0, "fields": []}
 NEW = {"name": "new", "schema": EMPTY}
@@ -55,7 +73,7 @@ class Scene:
         names = {"namespace": "lab" if pattern.startswith(NAMESPACE) and TABLES not in pattern else "streams"}
         if pattern.endswith("/register"):
             names = {"namespace": "streams"}
-        path = pattern.format(**names, table="absent" if is_absent else table)
+        path = pattern.format(**names, table="absent" if is_absent else table, plan="plan")
         return await self.server.ask(method, path, self._body(route, "absent" if is_absent else "mine"))
 
     def _body(self, route: Route, table: str) -> Any:
@@ -71,6 +89,8 @@ class Scene:
             ("POST", NAMESPACE + "/register"): {"name": "again", "metadata-location": self._metadata},
             ("POST", TABLE): {"requirements": [], "updates": updates},
             ("POST", TABLE + "/metrics"): {},
+            ("POST", planned(PLAN)): {},
+            ("POST", planned(TASKS)): {"plan-task": Scan(snapshot_id=self._snapshot_id).plan_task(0)},
             ("POST", SQL): {"statement": "select * from orders"},
             ("POST", "/v1/tables/rename"): {
                 "source": {"namespace": ["streams"], "name": table},

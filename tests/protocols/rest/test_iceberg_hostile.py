@@ -322,7 +322,7 @@ async def test_manifests_beyond_a_limit_are_refused(scene: Scene, name: str) -> 
 
 
 async def test_a_metadata_file_that_expands_to_much_is_not_registered(scene: Scene) -> None:
-    scene.server.tables.limit_metadata_of_others(10_000)
+    scene.server.tables.limit_metadata_of_others(10_000, 250_000)
     bomb = gzip.compress(json.dumps({"x": "y" * 1_000_000}).encode())
     await scene.server.store.put("lake/evil/metadata/1.gz.metadata.json", [bomb])
     place = f"{scene.server.store_url}/lake/evil/metadata/1.gz.metadata.json"
@@ -333,3 +333,32 @@ async def test_a_metadata_file_that_expands_to_much_is_not_registered(scene: Sce
 
     assert (answer.status, answer.error) == (403, "ForbiddenException")
     assert "metadata_bytes_max" in answer.body["error"]["message"]
+
+
+async def test_a_metadata_file_of_very_many_values_is_neither_registered_nor_served(scene: Scene) -> None:
+    """The file of a table that is no stream's can be replaced at any time."""
+    files = [json.dumps({"x": [[]] * 150_000}).encode(), gzip.compress(json.dumps({"x": [1] * 300_000}).encode())]
+    keys = [f"lake/evil/metadata/{number}{'.gz' * number}.metadata.json" for number in range(2)]
+    answers = []
+    for key, content in zip(keys, files, strict=True):
+        await scene.server.store.put(key, [content])
+        body = {"name": "evil", "metadata-location": f"{scene.server.store_url}/{key}"}
+        answers.append(await scene.server.ask("POST", "/v1/namespaces/streams/register", body))
+
+    assert [(answer.status, answer.error) for answer in answers] == [(403, "ForbiddenException")] * 2
+    assert all("metadata_value_count_max" in answer.body["error"]["message"] for answer in answers)
+
+
+async def test_a_commit_that_would_give_a_table_very_many_values_is_refused(scene: Scene) -> None:
+    scene.server.warehouse.settings = WarehouseSettings(metadata_value_count_max=400)
+    few, many = ({f"k{at}": "v" for at in range(count)} for count in (10, 1_000))
+
+    answers = [
+        await scene.server.ask(
+            "POST", TABLE, {"requirements": [], "updates": [{"action": "set-properties", "updates": properties}]}
+        )
+        for properties in (many, few)
+    ]
+
+    assert [answer.status for answer in answers] == [403, 200]
+    assert "metadata_value_count_max" in answers[0].body["error"]["message"]

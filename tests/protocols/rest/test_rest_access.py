@@ -61,6 +61,9 @@ async def node(rest: RestNode) -> RestNode:
     assert (await rest.post("/topics/t", VALUE, kind="binary")).status == 200
     assert (await rest.post("/consumers/g", {"name": "subscriber"})).status == 200
     await begin_share_group(rest.streams, "s", "t", 0)
+    partition = (await rest.streams.catalog.resolve("t")).partition(0)
+    count = await rest.streams.metadata.cursors.deletion_count(partition)
+    await rest.streams.metadata.cursors.create(partition, "sub", mark_delete=0, properties={}, after=count)
     return rest
 
 
@@ -69,6 +72,7 @@ async def ask(node: RestNode, route: tuple[str, str], name: str = "") -> Answer:
     method, pattern = route
     topic = name or "t"
     names = {"topic": topic, "name": topic, "partition": "0", "group": "g", "instance": "i", "config": "retention.ms"}
+    names["subscription"] = "sub"
     if pattern == CONSUMER + "/subscription":  # an instance with an assignment cannot subscribe
         names["instance"] = "subscriber"
     if "/share-groups" in pattern:

@@ -1,7 +1,8 @@
-"""Access rules for waiting readers of Durable Streams: a revoked right ends a long poll and an event stream before the next record."""
+"""Access rules for waiting readers: a revoked right ends a long poll and an event stream before the next record."""
 
 import asyncio
 from base64 import b64encode
+from typing import Any
 
 import aiohttp
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bearlake.streams.access.rights import Right
 from bearlake.streams.principal import Operation, Resource
 from bearlake.telemetry import metrics
+from fixtures.rest_consumer import Client, produce, values
 from fixtures.rest_server import RestNode
 from fixtures.rights import EVERY, OnlyRights
 from fixtures.waiting import until
@@ -45,3 +47,30 @@ async def test_events_end_after_their_right_is_revoked(node: RestNode) -> None:
         assert response.status == 200
         await revoke_and_append(node)
         assert SECRET not in await response.read()
+
+
+async def test_a_consumers_poll_is_refused_after_its_right_is_revoked_and_skips_nothing(
+    rest: RestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest.streams.authorizer = OnlyRights(EVERY)
+    await rest.create("t")
+    client = await Client.create(rest)
+    await client.subscribe("t")
+    await client.poll(0)
+    fetch, waits = rest.streams.fetch, asyncio.Event()
+
+    def begun(*arguments: Any, **options: Any) -> Any:
+        waits.set()
+        return fetch(*arguments, **options)
+
+    monkeypatch.setattr(rest.streams, "fetch", begun)
+    polling = asyncio.create_task(client.poll(60_000))
+    await waits.wait()
+    rest.streams.authorizer = WRITES
+    await produce(rest, "t", b"secret")
+    answer = await polling
+    rest.streams.authorizer = OnlyRights(EVERY)
+
+    assert answer.status == 403
+    assert SECRET.decode() not in str(answer.body)
+    assert values(await client.poll()) == [b"secret"]

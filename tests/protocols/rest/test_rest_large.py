@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing.events import _lines
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
+from bearlake.records.json_values import has_more_values
 from bearlake.telemetry.watchdog import LIMIT_S
 from fixtures.deployment import append_of
 from fixtures.held import held_at_most
@@ -117,8 +117,8 @@ def test_values_are_counted_outside_texts(what: str) -> None:
     body = json.dumps(VALUES[what]).encode()
     marks = _marks(VALUES[what])
 
-    assert not bodies.has_more_values(body, marks)
-    assert marks == 0 or bodies.has_more_values(body, marks - 1)
+    assert not has_more_values(body, marks)
+    assert marks == 0 or has_more_values(body, marks - 1)
 
 
 def _marks(value: Any) -> int:

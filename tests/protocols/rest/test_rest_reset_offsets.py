@@ -64,6 +64,19 @@ async def test_offsets_move_to(node: RestNode, body: dict[str, Any], expected: l
     assert await committed(node) == expected
 
 
+async def test_a_reset_is_in_the_audit_log_and_a_preview_is_not(
+    node: RestNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="bearlake.audit"):
+        for is_preview in (True, False):
+            assert (await reset(node, to="earliest", validate_only=is_preview)).status == 200
+
+    lines = [vars(record) for record in caplog.records if record.name == "bearlake.audit"]
+    assert [(line["operation"], line["resource"], line["outcome"], line["detail"]) for line in lines] == [
+        ("Alter", "Group:g", "done", "offsets of t")
+    ]
+
+
 async def test_a_preview_shows_what_would_move_and_moves_nothing(node: RestNode) -> None:
     answer = await reset(node, to="earliest", validate_only=True)
 

@@ -132,6 +132,14 @@ async def test_a_key_that_the_token_brings_is_not_trusted() -> None:
         await Issuer().tokens.verify(forged)
 
 
+async def test_an_algorithm_beyond_the_list_is_refused_even_with_a_key_of_the_issuer() -> None:
+    key = ec.generate_private_key(ec.SECP256K1())
+    issuer = Issuer({"keys": [*JWKS["keys"], jwk(key, "k", "ES256K")]})
+
+    with pytest.raises(Denied, match="algorithm is not accepted"):
+        await issuer.tokens.verify(token(key, "ES256K", "k"))
+
+
 async def test_a_symmetric_key_in_the_document_is_not_used() -> None:
     secret = "a secret that everyone can read, as the document is public"
     issuer = Issuer({"keys": [{"kty": "oct", "kid": "o", "k": "YSBzZWNyZXQ", "alg": "HS256"}]})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bearlake.errors import Corrupt
-from bearlake.metadata.model import PARTITION_BITS, PartitionKey
+from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey
 from bearlake.streams.groups.consumer import snapshot as consumer_snapshot
 from bearlake.streams.groups.consumer.model import ClassicMember, ConsumerGroup, ConsumerMember, MemberState, Topic
 from bearlake.streams.groups.share import snapshot as share_snapshot
@@ -47,7 +47,7 @@ def consumer_group() -> ConsumerGroup:
 
 
 def share_group() -> ShareGroup:
-    group = ShareGroup(name="g", epoch=5, assignment_epoch=5, assignor="simple", topics=TOPICS, known={9, 7})
+    group = ShareGroup(name="g", epoch=5, assignment_epoch=5, assignor="simple", topics=TOPICS, known={9: 1, 7: 3})
     group.add(
         ConsumerMember(
             member_id="m1",
@@ -91,9 +91,22 @@ def test_a_damaged_snapshot_of_a_consumer_group_is_refused(damaged: bytes) -> No
         consumer_snapshot.decode("g", damaged)
 
 
+def test_a_share_group_of_an_older_server_knows_of_no_partitions_that_were_added() -> None:
+    older = SHARE.replace(b'"known_partitions": [3, 1], ', b"")
+
+    assert share_snapshot.decode("g", older).known == {7: PARTITION_COUNT_MAX, 9: PARTITION_COUNT_MAX}
+
+
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b'{"version": 2}', SHARE[:-2], SHARE.replace(b'"known"', b'"new"'), SHARE.replace(b'"id"', b'"name"')],
+    [
+        b"",
+        b'{"version": 2}',
+        SHARE.replace(b"[3, 1]", b"[3]"),
+        SHARE[:-2],
+        SHARE.replace(b'"known"', b'"new"'),
+        SHARE.replace(b'"id"', b'"name"'),
+    ],
 )
 def test_a_damaged_snapshot_of_a_share_group_is_refused(damaged: bytes) -> None:
     with pytest.raises(Corrupt, match="snapshot of group 'g'"):

@@ -1,6 +1,6 @@
 """The folder of a backup: `manifest.json` describes it and is written last, so a folder without one is no backup.
 
-    FOLDER/manifest.json      version, times, the copy of the metadata store, a checksum per file
+    FOLDER/manifest.json      version, times, the copy of the metadata store, a checksum per file, and one of all this (version 2)
     FOLDER/store/…            the copy of the metadata store (`metadata/backup.py`)
     FOLDER/tables.json        by stream id: the copy of the stream's table, or null (`table/backup.py`)
 
@@ -21,7 +21,10 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.store_copy import OpenTask, StoreCopy
 from bearlake.table.backup import TableCopy
 
-VERSION = 1
+VERSION = 2
+WITHOUT_CHECKSUM = 1
+"""The version before: its manifest has no checksum of its own."""
+CHECKSUM = "checksum"
 MANIFEST = "manifest.json"
 STORE = "store"
 TABLES = "tables.json"
@@ -89,7 +92,9 @@ def checksums(folder: Path) -> dict[str, str]:
 
 def finish(partial: Path, folder: Path, manifest: Manifest) -> None:
     """Write the manifest, and give the folder its name. The backup is durable when this returns."""
-    _write(partial / MANIFEST, {"version": VERSION, **asdict(manifest), "store": _store_document(manifest.store)})
+    document = {"version": VERSION, **asdict(manifest), "store": _store_document(manifest.store)}
+    document = json.loads(json.dumps(document))  # as it will be read: with keys of text
+    _write(partial / MANIFEST, {**document, CHECKSUM: _checksum(document)})
     for path in (partial / STORE, partial):
         _sync(path)
     try:
@@ -111,9 +116,12 @@ def read(folder: Path) -> Manifest:
         raise NotFound(f"{folder} is no backup: it has no {MANIFEST}")
     found = _read(folder / MANIFEST)
     try:
-        version = found.pop("version")
-        if version != VERSION:
+        version = found["version"]
+        if version not in (VERSION, WITHOUT_CHECKSUM):
             raise Unsupported(f"the backup {folder} has version {version}, this program knows {VERSION}")
+        if version != WITHOUT_CHECKSUM and found.pop(CHECKSUM) != _checksum(found):
+            raise Corrupt(f"{folder / MANIFEST} has changed since the backup was made")
+        del found["version"]
         return Manifest(**{**found, "store": _store(found["store"])})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Corrupt(f"{folder / MANIFEST} cannot be read: {error!r}") from error
@@ -148,6 +156,12 @@ def _store(found: Mapping[str, Any]) -> StoreCopy:
     }
     compacted = {PartitionKey(int(key)): offset for key, offset in found["compacted"].items()}
     return StoreCopy(**{**found, "compacted": compacted, "open_tasks": tasks})
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest, as `sha256:…`, which does not depend on the order of its keys."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _sha256(path: Path) -> str:

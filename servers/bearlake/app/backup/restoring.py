@@ -28,6 +28,8 @@ from bearlake.metadata.store_copy import OBJECTS
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
 from bearlake.settings.document import Settings
+from bearlake.streams import configs as stream_configs
+from bearlake.streams import promotions
 from bearlake.streams.current_rules import current_stream
 from bearlake.table import backup as table_backup
 from bearlake.table.backup import TableCopy
@@ -109,6 +111,7 @@ async def restore(
         gap = offset_gap
         if gap is None:
             gap = filling.gap_since(await metadata.now_ms() - manifest.taken_ms, ordinal_of(name))
+        await _promote_again(metadata, store)
         aborted_count = await filling.begin_producers_anew(metadata)
         partition_count = await _skip_offsets(metadata, store, server_name(name), gap, on_progress) if gap else 0
         table_count = await _put_tables_back(metadata, tables, copies, on_progress)
@@ -122,6 +125,15 @@ async def restore(
         table_count=table_count,
         missing=missing,
     )
+
+
+async def _promote_again(metadata: Metadata, store: ObjectStore) -> None:
+    """Take the import's mark from streams that were promoted after the backup: others may have appended to them (decision 274)."""
+    promoted = await promotions.promoted(store)
+    async for stream in all_streams(metadata.streams, PAGE_COUNT):
+        name = stream_configs.IMPORT_SOURCE
+        if stream.id.hex in promoted and not stream.is_deleted and stream_configs.value(stream.configs, name):
+            await metadata.streams.alter(stream.number, set_configs={}, unset_configs=[name], version=stream.version)
 
 
 async def _skip_offsets(metadata: Metadata, store: ObjectStore, name: str, gap: int, on_progress: OnProgress) -> int:

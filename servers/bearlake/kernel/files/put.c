@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define PARTS_MAX 64
+#define PARTS_MAX 1024 /* IOV_MAX */
 #define FILE_MODE 0640
 
 static int write_all(int descriptor, struct iovec *parts, int count)
@@ -99,8 +99,8 @@ static int get_parts(PyObject *sequence, Py_buffer *views, struct iovec *parts)
 KERNEL_FUNCTION(kernel_put_file)
 {
     PyObject *folder = NULL, *target = NULL, *sequence = NULL, *result = NULL;
-    Py_buffer views[PARTS_MAX];
-    struct iovec parts[PARTS_MAX];
+    Py_buffer *views = NULL;
+    struct iovec *parts = NULL;
     if (check_arguments("put_file", count, 4, 4) < 0)
         return NULL;
     int sync = PyObject_IsTrue(arguments[3]);
@@ -111,6 +111,13 @@ KERNEL_FUNCTION(kernel_put_file)
         goto done;
     if (PySequence_Fast_GET_SIZE(sequence) > PARTS_MAX) {
         PyErr_Format(PyExc_ValueError, "put_file() takes at most %d buffers", PARTS_MAX);
+        goto done;
+    }
+    const size_t room = (size_t)PySequence_Fast_GET_SIZE(sequence) + 1;
+    views = PyMem_Malloc(room * sizeof *views);
+    parts = PyMem_Malloc(room * sizeof *parts);
+    if (views == NULL || parts == NULL) {
+        PyErr_NoMemory();
         goto done;
     }
     int part_count = get_parts(sequence, views, parts);
@@ -130,6 +137,8 @@ KERNEL_FUNCTION(kernel_put_file)
         result = Py_NewRef(Py_None);
     }
 done:
+    PyMem_Free(views);
+    PyMem_Free(parts);
     Py_XDECREF(folder);
     Py_XDECREF(target);
     Py_XDECREF(sequence);

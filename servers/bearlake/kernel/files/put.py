@@ -10,7 +10,7 @@ _FILE_MODE = 0o640
 
 
 def put_file(folder: str, target: str, parts: Sequence[Buffer], sync: bool, /) -> None:
-    """Write at most 64 buffers to the new file `target`, an absolute path in the existing `folder`; never replace a file.
+    """Write at most `FILE_PARTS_MAX` buffers to the new file `target`, an absolute path in the existing `folder`; never replace a file.
 
     The file has no name until it is complete (`O_TMPFILE`, then `link`). With `sync`, its content and its name are on disk when this
     returns. The native kernel releases the GIL once for the whole call.

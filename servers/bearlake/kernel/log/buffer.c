@@ -1,4 +1,5 @@
 /* The batches of one WAL object, from their arrival to their outcomes. Contract: buffer.py. */
+#include "batch/batch.h"
 #include "log/write_buffer.h"
 
 /* -- batches ------------------------------------------------------------------------------------------------------------------------- */
@@ -56,6 +57,7 @@ int write_buffer_push(WriteBuffer *buffer, const Batch *batch, int64_t seen)
     Batch *added = batch_at(buffer, number);
     *added = *batch;
     added->next = NONE;
+    added->source = buffer->source_count - 1; /* the one that was kept last */
     Py_INCREF(added->results);
     if (slice->count++ == 0)
         slice->first = number;
@@ -280,6 +282,8 @@ static PyObject *get_count(PyObject *self, void *unused) { return PyLong_FromUns
 static PyObject *get_slice_count(PyObject *self, void *unused) { return PyLong_FromUnsignedLong(((WriteBuffer *)self)->slice_count); }
 static PyObject *get_seen(PyObject *self, void *unused) { return PyLong_FromLongLong(((WriteBuffer *)self)->seen); }
 
+static PyObject *get_can_arrange(PyObject *self, void *unused) { return PyBool_FromLong(checksums_join()); }
+
 static int set_seen(PyObject *self, PyObject *value, void *unused)
 {
     if (value != NULL)
@@ -293,6 +297,8 @@ PyObject *make_write_buffer_type(PyObject *module)
     static PyMethodDef methods[] = {
         {"add", (PyCFunction)(void (*)(void))buffer_add, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
         {"join", (PyCFunction)(void (*)(void))write_buffer_join, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"arrange", write_buffer_arrange, METH_O, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
+        {"release", write_buffer_release, METH_NOARGS, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
         {"index", write_buffer_index, METH_O, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
         {"commits", write_buffer_commits, METH_NOARGS, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
         {"resolve", buffer_resolve, METH_O, "Native twin of bearlake.kernel.fallback.WriteBuffer."},
@@ -302,6 +308,7 @@ PyObject *make_write_buffer_type(PyObject *module)
         {"size", get_size, NULL, "Bytes of the batches.", NULL},
         {"count", get_count, NULL, "Batches.", NULL},
         {"slice_count", get_slice_count, NULL, "Partitions.", NULL},
+        {"can_arrange", get_can_arrange, NULL, "Native twin of bearlake.kernel.fallback.WriteBuffer.", NULL},
         {"seen", get_seen, set_seen, "Native twin of bearlake.kernel.fallback.WriteBuffer.", NULL},
         {NULL, NULL, NULL, NULL, NULL},
     };

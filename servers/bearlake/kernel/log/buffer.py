@@ -23,7 +23,8 @@ _ENTRY = Struct(">16sIIQII")
 class WriteBuffer:
     """Batches for one WAL object. Batches of one partition keep their order of arrival (I3).
 
-    add … add → join, which copies the batches and releases their memory → index, commits → resolve
+    add … add ─┬─ join, which copies the batches and releases their memory → index, commits ────────────────┬─ resolve
+               └─ arrange, which leaves them where they arrived → index, commits → (put) → release, of their memory ─┘
     """
 
     def __init__(self, size_max: int, count_max: int = COUNT_MAX, /) -> None:
@@ -81,35 +82,65 @@ class WriteBuffer:
         self.check_open()
         if front < 0 or back < 0 or not self.count:
             raise ValueError("join() takes sizes, and the buffer must have batches")
-        parts: list[bytes | bytearray | memoryview] = [bytes(front)]
-        self._order = []
-        position = front
-        for owner in sorted(self._slices):
-            for queued in self._slices[owner]:
-                parts.append(queued.item.batch)
-                queued.position = position
-                queued.length = len(queued.item.batch)
-                position += queued.length
-                self._order.append(queued)
+        parts = [bytes(front), *self._place(front)]
         target = bytearray().join([*parts, bytes(back)])
         parts.clear()
-        for queued in self._order:
+        self.release()
+        return target
+
+    @property
+    def can_arrange(self) -> bool:
+        """Whether `index` can join the checksums of arranged batches: native code needs a processor with carry-less multiplication."""
+        return True
+
+    def arrange(self, front: int, /) -> list[memoryview]:
+        """Place the batches behind `front` bytes, as `join` does, but do not copy them; returns their bytes, in the order of the object.
+
+        Their memory stays held until `release`, which the caller calls once it has no more use for the bytes, also after an error. At most
+        one of `join` and `arrange` is called. Raises `ValueError` for a buffer without batches, and for memory that is not of bytes.
+        """
+        self.check_open()
+        if front < 0 or not self.count:
+            raise ValueError("arrange() takes a size, and the buffer must have batches")
+        parts = self._place(front)
+        return [memoryview(part) for part in parts]
+
+    def release(self) -> None:
+        """Release the memory of the batches; safe to repeat, and after `join`. Raises `ValueError` if the batches are not placed."""
+        for queued in self._joined():
             queued.item = queued.item._replace(batch=b"", hold=None)
         holds, self._holds = self._holds, []
         for hold, run in groupby(holds, key=lambda pair: pair[0]):
             if hold is not None:
                 _release(hold, sum(count for _, count in run))
-        return target
 
-    def index(self, object_: bytearray, /) -> bytes:
-        """Return one entry per slice of the object that `join` made, in the layout of `wal.v1.ENTRY`, with checksums."""
+    def _place(self, position: int) -> list[bytes | bytearray | memoryview]:
+        """Give the batches their positions; returns their bytes."""
+        self._order = [queued for owner in sorted(self._slices) for queued in self._slices[owner]]
+        for queued in self._order:
+            queued.position = position
+            queued.length = len(queued.item.batch)
+            position += queued.length
+        return [queued.item.batch for queued in self._order]
+
+    def index(self, object_: bytearray | None, /) -> bytes:
+        """Return one entry per slice of the object that `join` made, in the layout of `wal.v1.ENTRY`, with checksums.
+
+        None: of the batches that `arrange` placed, whose memory is still held, if it `can_arrange`. Otherwise raises `ValueError`.
+        """
         entries = []
+        if object_ is None and not self._holds:
+            raise ValueError("index() takes the object that join() returned, or None after arrange()")
         for (stream_id, partition), run in groupby(self._joined(), key=attrgetter("owner")):
             batches = list(run)
             start, end = batches[0].position, batches[-1].position + batches[-1].length
-            if end > len(object_):
+            if object_ is None:
+                content = b"".join(queued.item.batch for queued in batches)
+                crc = crc32c(content, 0, len(content))
+            elif end <= len(object_):
+                crc = crc32c(object_, start, end)
+            else:
                 raise ValueError("index(): a slice is not in the object, or has 4 GiB or more")
-            crc = crc32c(object_, start, end)
             number = partition & ((1 << PARTITION_BITS) - 1)
             entries.append(_ENTRY.pack(stream_id, number, len(batches), start, end - start, crc))
         return b"".join(entries)

@@ -37,6 +37,7 @@ typedef struct {
     Results *results;
     Py_ssize_t place; /* in the results */
     bool is_checked;  /* its header has the checksum of its bytes */
+    uint32_t source;  /* the memory that `bytes` is in */
     uint32_t next;    /* of the same partition */
 } Batch;
 
@@ -67,7 +68,8 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     int64_t size, size_max, count_max, seen;
-    bool is_joined;
+    bool is_joined;  /* the batches have their positions, and no more are added */
+    bool is_reading; /* index() reads the batches where they arrived */
     uint32_t batch_count, slice_count, source_count, table_size;
     Array batches, slices, sources;
     uint32_t *table; /* slices by hash; NONE: free */
@@ -104,6 +106,8 @@ uint32_t write_buffer_slice(WriteBuffer *buffer, const Batch *batch); /* of the 
 
 /* object.c: methods of WriteBuffer */
 PyObject *write_buffer_join(PyObject *self, PyObject *const *arguments, Py_ssize_t count);
+PyObject *write_buffer_arrange(PyObject *self, PyObject *front);
+PyObject *write_buffer_release(PyObject *self, PyObject *unused);
 PyObject *write_buffer_index(PyObject *self, PyObject *object);
 PyObject *write_buffer_commits(PyObject *self, PyObject *unused);
 void write_buffer_release_hold(PyObject *hold, Py_ssize_t count); /* an error is reported as unraisable */

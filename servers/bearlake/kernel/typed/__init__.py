@@ -8,6 +8,8 @@
     protobuf_values, protobuf_reader, protobuf_encode   as those of Avro
     protobuf_parts   tags, numbers, lengths, and fields that are passed over
     protobuf_check   whether bytes are messages, without columns
+    json_values   JSON values to columns; there is no way back
+    json_text, json_cells   tokens of JSON; numbers, dates and times that are written as text
     slots         the growing columns of a decoder (C: also nodes, which reads the schema)
 
 `decode` is the call of all formats (C: also encode). In C, `map_keys` finds keys that a map has twice, and `symbols` those of enums.
@@ -94,6 +96,12 @@ class TypedKind(IntEnum):
     """4 bytes, little-endian, unsigned: int64"""
     OPAQUE = 22
     """a value of the node `children[0]`, which is outside of the tree: int32 offsets and the bytes of the value"""
+    DATE = 23
+    """JSON: a text like 2026-11-28: int32, days since 1970. The kinds from here on are of JSON only"""
+    TIMESTAMP = 24
+    """JSON: a text like 2026-11-28T09:30:00.5+01:00 (RFC 3339): int64 in microseconds"""
+    JSON = 25
+    """JSON: a value of any type: int32 offsets and its text, as it is written"""
 
 
 class TypedOutcome(IntEnum):
@@ -114,7 +122,7 @@ class TypedOutcome(IntEnum):
     COUNT = 18
     """A length or a count is negative, or larger than the bytes left. Elements without bytes count as a byte each."""
     TEXT = 19
-    """A string is not UTF-8."""
+    """A string is not UTF-8, or has half of a surrogate pair (JSON)."""
     BRANCH = 20
     """A union has no such branch."""
     SYMBOL = 21
@@ -122,13 +130,21 @@ class TypedOutcome(IntEnum):
     BOOLEAN = 22
     """A boolean is neither 0 nor 1."""
     RANGE = 23
-    """An int has more than 32 bits."""
+    """An int has more than 32 bits. JSON: a number that an int64 or a double does not hold, a time outside of the years 1 to 9999."""
     DEPTH = 24
-    """A value below an OPAQUE node is nested deeper than `LEVELS_MAX`."""
+    """A value below an OPAQUE node is nested deeper than `LEVELS_MAX`; JSON: deeper than `json_text.LEVELS_MAX`."""
     SIZE = 25
     """The columns of this value alone exceed the limit of bytes."""
     TAG = 26
     """A tag names field 0 or an unknown wire type, or ends a group that it is not in (Protobuf)."""
+    SYNTAX = 27
+    """Not JSON."""
+    TYPE = 28
+    """A value is of another type than its column; a number with a fraction in a column of integers (JSON)."""
+    FORMAT = 29
+    """A text is no date, time or UUID (JSON)."""
+    REPEATED = 30
+    """An object has a key twice (JSON)."""
 
 
 class TypedNode(NamedTuple):
@@ -145,7 +161,7 @@ class TypedNode(NamedTuple):
     children: tuple[int, ...] = ()
     """Indices of nodes; those of the tree are larger than the node's own."""
     symbols: tuple[bytes, ...] = ()
-    """Symbols of an ENUM, in order."""
+    """Symbols of an ENUM, in order; of a RECORD of JSON the names of the fields, none for node 0 if values are its only field."""
 
 
 class TypedSlots(NamedTuple):
@@ -176,7 +192,7 @@ TypedSchema: TypeAlias = Sequence[TypedNode]
 BITMAPS = frozenset({TypedKind.NULL, TypedKind.PRESENT, TypedKind.BOOLEAN})
 """Kinds whose content is a bitmap."""
 
-TEXTS = frozenset({TypedKind.BYTES, TypedKind.STRING, TypedKind.ENUM, TypedKind.OPAQUE})
+TEXTS = frozenset({TypedKind.BYTES, TypedKind.STRING, TypedKind.ENUM, TypedKind.OPAQUE, TypedKind.JSON})
 """Kinds with offsets into bytes."""
 
 LISTS = frozenset({TypedKind.ARRAY, TypedKind.MAP})
@@ -197,8 +213,30 @@ WIDTHS = {
     TypedKind.TIME_MICROS: 8,
     TypedKind.TIMESTAMP_MILLIS: 8,
     TypedKind.UINT32: 8,
+    TypedKind.DATE: 4,
+    TypedKind.TIMESTAMP: 8,
 }
 """Bytes of a slot of the kinds with a fixed width; a FIXED has its `size`."""
+
+BINARY_KINDS = frozenset(TypedKind) - {TypedKind.DATE, TypedKind.TIMESTAMP, TypedKind.JSON}
+"""Kinds of Avro and Protobuf."""
+
+JSON_KINDS = frozenset(
+    {
+        TypedKind.BOOLEAN,
+        TypedKind.LONG,
+        TypedKind.DOUBLE,
+        TypedKind.STRING,
+        TypedKind.UUID,
+        TypedKind.ARRAY,
+        TypedKind.MAP,
+        TypedKind.RECORD,
+        TypedKind.DATE,
+        TypedKind.TIMESTAMP,
+        TypedKind.JSON,
+    }
+)
+"""Kinds of JSON."""
 
 CHECKED_KINDS = frozenset(
     {

@@ -30,11 +30,15 @@ static const struct {
     [KIND_TIMESTAMP_MILLIS] = {LAYOUT_WIDTH, 8, true, 0},
     [KIND_UINT32] = {LAYOUT_WIDTH, 8, false, 0},
     [KIND_OPAQUE] = {LAYOUT_TEXT, 0, false, 1},
+    [KIND_DATE] = {LAYOUT_WIDTH, 4, false, 0},
+    [KIND_TIMESTAMP] = {LAYOUT_WIDTH, 8, false, 0},
+    [KIND_JSON] = {LAYOUT_TEXT, 0, false, 0},
 };
 
 static const char *const names[KIND_COUNT] = {
     "NULL", "PRESENT", "BOOLEAN", "INT", "LONG", "FLOAT", "DOUBLE", "BYTES", "STRING", "FIXED", "ENUM", "ARRAY", "MAP", "RECORD", "UNION",
-    "DECIMAL", "DECIMAL_FIXED", "UUID", "TIME_MILLIS", "TIME_MICROS", "TIMESTAMP_MILLIS", "UINT32", "OPAQUE",
+    "DECIMAL", "DECIMAL_FIXED", "UUID", "TIME_MILLIS", "TIME_MICROS", "TIMESTAMP_MILLIS", "UINT32", "OPAQUE", "DATE",
+    "TIMESTAMP", "JSON",
 };
 
 enum { FIELD_KIND, FIELD_NULL_BRANCH, FIELD_SIZE, FIELD_PRECISION, FIELD_CHILDREN, FIELD_SYMBOLS, FIELD_COUNT };
@@ -56,7 +60,7 @@ static int check_symbols(PyObject *symbols)
 }
 
 /* Reads a node without its children; returns -1 with an exception set. */
-static int read_node(Node *node, PyObject *item, int opaque_children)
+static int read_node(Node *node, PyObject *item, int opaque_children, int kind_count)
 {
     int64_t numbers[4];
     if (check_tuple(item, FIELD_COUNT, "a node") < 0 || to_numbers(item, FIELD_KIND, FIELD_PRECISION, numbers) < 0)
@@ -67,7 +71,7 @@ static int read_node(Node *node, PyObject *item, int opaque_children)
         return -1;
     }
     const int64_t kind = numbers[FIELD_KIND];
-    if (kind < 0 || kind >= KIND_COUNT) {
+    if (kind < 0 || kind >= kind_count) {
         PyErr_Format(PyExc_ValueError, "%lld is not a kind of node", (long long)kind);
         return -1;
     }
@@ -163,12 +167,12 @@ static int place_columns(Tree *tree, Node *node, const Node *parent, int level)
     return 0;
 }
 
-static int read_nodes(Tree *tree, PyObject *schema, int opaque_children)
+static int read_nodes(Tree *tree, PyObject *schema, int opaque_children, int kind_count)
 {
     Py_ssize_t links = 0;
     for (int32_t at = 0; at < tree->node_count; at++) {
         tree->nodes[at].index = at;
-        if (read_node(&tree->nodes[at], PyTuple_GET_ITEM(schema, at), opaque_children) < 0)
+        if (read_node(&tree->nodes[at], PyTuple_GET_ITEM(schema, at), opaque_children, kind_count) < 0)
             return -1;
         links += tree->nodes[at].child_count;
     }
@@ -185,7 +189,7 @@ static int read_nodes(Tree *tree, PyObject *schema, int opaque_children)
     return 0;
 }
 
-int tree_read(Tree *tree, PyObject *schema, int opaque_children)
+int tree_read(Tree *tree, PyObject *schema, int opaque_children, int kind_count)
 {
     memset(tree, 0, sizeof *tree);
     if (!PyTuple_Check(schema)) {
@@ -202,7 +206,7 @@ int tree_read(Tree *tree, PyObject *schema, int opaque_children)
         return -1;
     }
     tree->node_count = (int32_t)count;
-    if (read_nodes(tree, schema, opaque_children) == 0)
+    if (read_nodes(tree, schema, opaque_children, kind_count) == 0)
         return 0;
     tree_close(tree);
     return -1;
@@ -210,7 +214,7 @@ int tree_read(Tree *tree, PyObject *schema, int opaque_children)
 
 int tree_open(Tree *tree, PyObject *schema)
 {
-    if (tree_read(tree, schema, 1) < 0)
+    if (tree_read(tree, schema, 1, BINARY_KIND_COUNT) < 0)
         return -1;
     if (place_columns(tree, &tree->nodes[0], NULL, 0) == 0)
         return 0;

@@ -187,7 +187,7 @@ static int read_wires(Tree *tree, PyObject *wires)
 
 int message_open(Tree *tree, PyObject *schema, PyObject *wires)
 {
-    if (tree_read(tree, schema, 0) < 0)
+    if (tree_read(tree, schema, 0, BINARY_KIND_COUNT) < 0)
         return -1;
     if (!PyTuple_Check(wires) || PyTuple_GET_SIZE(wires) != tree->node_count) {
         PyErr_Format(PyExc_ValueError, "there is not one wire for each of %d nodes", (int)tree->node_count);

@@ -1,9 +1,10 @@
 """The columns of a decoder: they grow slot by slot, and give up the slots of a value that turns out to be malformed."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from bearlake.kernel.typed import (
+    BINARY_KINDS,
     BITMAPS,
     CHECKED_KINDS,
     DECIMAL_DIGITS_MAX,
@@ -116,9 +117,10 @@ def columns_of(schema: TypedSchema) -> Column:
     return _column(schema, 0, set(), 0, is_nullable=True)
 
 
-def check_node(node: TypedNode, node_count: int, *, opaque_children: int = 1) -> None:
-    """Raise `ValueError` unless the node's fields fit its kind."""
-    kinds = set(TypedKind)
+def check_node(
+    node: TypedNode, node_count: int, *, opaque_children: int = 1, kinds: Collection[int] = BINARY_KINDS
+) -> None:
+    """Raise `ValueError` unless the node's kind is one of `kinds`, and its fields fit it."""
     children = {TypedKind.ARRAY: 1, TypedKind.MAP: 2, TypedKind.OPAQUE: opaque_children}
     if node.kind not in kinds:
         raise ValueError(f"{node.kind} is not a kind of node")

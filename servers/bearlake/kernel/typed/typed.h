@@ -15,8 +15,10 @@
 typedef enum {
     KIND_NULL, KIND_PRESENT, KIND_BOOLEAN, KIND_INT, KIND_LONG, KIND_FLOAT, KIND_DOUBLE, KIND_BYTES, KIND_STRING, KIND_FIXED, KIND_ENUM,
     KIND_ARRAY, KIND_MAP, KIND_RECORD, KIND_UNION, KIND_DECIMAL, KIND_DECIMAL_FIXED, KIND_UUID, KIND_TIME_MILLIS, KIND_TIME_MICROS,
-    KIND_TIMESTAMP_MILLIS, KIND_UINT32, KIND_OPAQUE, KIND_COUNT,
+    KIND_TIMESTAMP_MILLIS, KIND_UINT32, KIND_OPAQUE, KIND_DATE, KIND_TIMESTAMP, KIND_JSON, KIND_COUNT,
 } TypedKind;
+
+#define BINARY_KIND_COUNT KIND_DATE /* kinds of Avro and Protobuf; the others are of JSON only */
 
 /* typed.TypedOutcome */
 typedef enum {
@@ -35,6 +37,10 @@ typedef enum {
     OUTCOME_DEPTH = 24,
     OUTCOME_SIZE = 25,
     OUTCOME_TAG = 26,
+    OUTCOME_SYNTAX = 27,
+    OUTCOME_TYPE = 28,
+    OUTCOME_FORMAT = 29,
+    OUTCOME_REPEATED = 30,
 } TypedOutcome;
 
 /* What a column consists of. */
@@ -66,12 +72,13 @@ struct Node {
     int32_t child_count;
     Node **children;
     Wire *wire;        /* how the node is written (Protobuf); protobuf.h */
-    PyObject *symbols; /* a borrowed tuple of bytes, which the caller of the function holds */
+    PyObject *symbols; /* a borrowed tuple of bytes, which the caller of the function holds; of a RECORD: the names of its fields (JSON) */
     struct Symbol *by_text; /* NULL: they are few */
     int64_t slot_bytes;
     unsigned __int128 limit; /* of a decimal: 10 to the power of `precision` */
     /* the column that grows */
     int64_t length, null_count, content_size;
+    int64_t room; /* slots that there is room for (JSON; of elements and entries) */
     Column validity, offsets, content;
     /* the column that is read: slots [start, start + count) */
     const uint8_t *read_validity, *read_offsets, *read_content;
@@ -89,7 +96,8 @@ typedef struct {
 
 /* nodes.c: 0, or -1 with an exception set. */
 int tree_open(Tree *tree, PyObject *schema);                      /* Avro: nodes and their columns */
-int tree_read(Tree *tree, PyObject *schema, int opaque_children); /* nodes without columns */
+/* Nodes without columns, of the first `kind_count` kinds. */
+int tree_read(Tree *tree, PyObject *schema, int opaque_children, int kind_count);
 void place_column(Tree *tree, Node *node, bool is_nullable); /* without those below it */
 void tree_close(Tree *tree);
 
@@ -114,6 +122,7 @@ KERNEL_FUNCTION(kernel_encode_avro);
 KERNEL_FUNCTION(kernel_decode_protobuf);
 KERNEL_FUNCTION(kernel_encode_protobuf);
 KERNEL_FUNCTION(kernel_check_protobuf);
+KERNEL_FUNCTION(kernel_decode_json);
 
 static inline int32_t offset_at(const uint8_t *offsets, int64_t at)
 {

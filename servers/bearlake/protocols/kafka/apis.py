@@ -26,7 +26,7 @@ TRANSACTIONS: tuple[Api, ...] = (
     Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
     Api(ApiKey.END_TXN, 0, 5),
     Api(ApiKey.WRITE_TXN_MARKERS, 1, 1),
-    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
+    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 6),
     Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
     Api(ApiKey.LIST_TRANSACTIONS, 0, 2),
 )

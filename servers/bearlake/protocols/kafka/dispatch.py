@@ -27,6 +27,7 @@ from bearlake.protocols.kafka.handlers import (
     share_groups,
     share_offsets,
     topics,
+    transaction_offsets,
     transactions,
     users,
 )
@@ -82,7 +83,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
     ApiKey.END_TXN: transactions.end,
     ApiKey.WRITE_TXN_MARKERS: transactions.write_markers,
-    ApiKey.TXN_OFFSET_COMMIT: transactions.commit_offsets,
+    ApiKey.TXN_OFFSET_COMMIT: transaction_offsets.commit,
     ApiKey.DESCRIBE_TRANSACTIONS: transactions.describe,
     ApiKey.LIST_TRANSACTIONS: transactions.list_all,
     ApiKey.SHARE_GROUP_HEARTBEAT: share_groups.heartbeat,

@@ -66,7 +66,7 @@ class PulsarContext:
         self.topics = Topics(streams, settings)
         self.access = Access(streams.metadata, streams.tenure)
         self.schemas = Schemas(registry, self.topics)
-        self.watchers = Watchers(self.topics, streams.catalog)
+        self.watchers = Watchers(self.topics, streams.catalog, settings.watched_names_max)
         self.is_draining = False
         """Whether producers and consumers are moved to other servers."""
         self._producers: dict[tuple[PartitionKey, str], Producer] = {}

@@ -116,7 +116,7 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
     topics: list[str] = []
     if request.mode != CommandGetTopicsOfNamespace.NON_PERSISTENT:
         context, who = connection.context, connection.who
-        async with context.streams.catalog.listing(who):
+        async with context.streams.catalog.listing_partitions(who):
             topics = await context.topics.of_namespace(who, topic_lists.namespace(request.namespace))
     found = topic_lists.hash_of(topics)
     is_same = request.HasField("topics_hash") and request.topics_hash == found

@@ -59,7 +59,8 @@ class Namespaces:
     async def _follow(self, who: Principal, namespace: str, change: "_Change") -> None:
         """Change the topics that follow the namespace, if `who` may alter all of them. The refusal does not name a topic."""
         streams = self._streams
-        views = await self._following(namespace, change)
+        async with streams.catalog.listing(who):
+            views = await self._following(namespace, change)
         may_all = True
         async for part in in_turns(views):
             may_all = may_all and all(streams.may_change(who, view.name) for view in part)

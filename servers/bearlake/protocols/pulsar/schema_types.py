@@ -23,6 +23,7 @@ from bearlake.protocols.pulsar import key_values
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import Schema
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
+from bearlake.records.json_values import TooManyValues, check_values
 from bearlake.streams.schemas import model
 from bearlake.streams.schemas.model import ENCODING, Draft, SchemaType
 
@@ -51,6 +52,8 @@ _PRIMITIVES: dict[int, tuple[str, str]] = {
 NAMES: dict[int, str] = {**_AVRO_TEXT, **_OPAQUE, **{number: name for number, (name, _) in _PRIMITIVES.items()}}
 """The names of types in the HTTP API, by number."""
 NUMBERS = {name: number for number, name in NAMES.items()}
+VALUE_COUNT_MAX = 20_000
+"""JSON values of a schema of type KEY_VALUE or PROTOBUF_NATIVE: 1,000 fields have some 7,000. Schemas of other types are texts here."""
 _AVRO_TYPES = dict(_PRIMITIVES.values()) | {"BYTES": "bytes"}
 """The Avro types of primitive types, by name."""
 
@@ -59,6 +62,8 @@ def draft_of(schema: Schema) -> Draft:
     """The schema in the registry's form. Raises `Refused` (IncompatibleSchema): the type is unknown, or the schema is malformed."""
     if schema.type not in NAMES:
         raise Refused("IncompatibleSchema", f"a schema of type {schema.type} cannot be registered")
+    if schema.type in _OPAQUE:
+        _check_count(schema)
     encoding = _encoding(schema)
     properties = {_PROPERTY + pair.key: pair.value for pair in schema.properties}
     if encoding != "AVRO":
@@ -67,6 +72,14 @@ def draft_of(schema: Schema) -> Draft:
         return Draft(text=_text_of(schema), metadata={"properties": properties})
     except RecursionError as error:
         raise Refused("IncompatibleSchema", "the schema is nested too deeply") from error
+
+
+def _check_count(schema: Schema) -> None:
+    """Refuse a schema whose parts would hold the event loop, which parses them."""
+    try:
+        check_values("the schema", schema.schema_data, VALUE_COUNT_MAX)
+    except TooManyValues as error:
+        raise Refused("IncompatibleSchema", str(error)) from error
 
 
 def type_of(schema: model.Schema) -> int | None:

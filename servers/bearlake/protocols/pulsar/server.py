@@ -74,6 +74,7 @@ class PulsarServer:
         metrics.PULSAR_PRODUCERS.set_function(lambda: self.context.producer_count)
         metrics.PULSAR_CONSUMERS.set_function(lambda: sum(len(connection.consumers) for connection in self.connections))
         metrics.PULSAR_WATCHERS.set_function(lambda: len(self.context.watchers))
+        metrics.PULSAR_WATCHED_NAMES.set_function(lambda: self.context.watchers.name_count)
 
     @property
     def name(self) -> str:

@@ -27,6 +27,9 @@ class PulsarSettings:
     """Message ids that one command acknowledges or asks for again; a command with more closes its connection. Clients send up to 1,000."""
     watchers_max: int = 100
     """Topic lists that one connection may watch; more are refused with TooManyRequests."""
+    watched_names_max: int = 1_000_000
+    """Topics in all lists that clients watch; one client has half of them. Clients with equal rights and the same pattern share a list.
+    More are refused with TooManyRequests, and clients then ask for lists from time to time. 1,000,000 take 150 MB."""
     requests_in_flight_max: int = 1_000
     """Requests of one connection that wait for an answer, except for sent messages; at the limit, its socket is not read."""
     sends_in_flight_max: int = 1_000

@@ -3,18 +3,20 @@
 After a change of the stream catalog or of the access rules, the client of each watcher gets the added and removed topics. Patterns are
 matched against topic names without scheme and partition. The matcher is RE2, which takes linear time for every pattern.
 
-One task updates all watchers, one after the other and in turns of the event loop. Watchers of equal callers share a list.
+One task updates all watchers, one after the other and in turns of the event loop. Watchers of equal callers with the same pattern share a
+list, and all lists are bounded together (`watched.py`).
 
 Source: PIP-145 (notifications of topic list changes).
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import re2
 
+from bearlake.errors import Overloaded
 from bearlake.protocols.pulsar import commands, names, topic_lists
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
@@ -22,8 +24,9 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandWatchTopicUpdate,
 )
 from bearlake.protocols.pulsar.topics import Topics
+from bearlake.protocols.pulsar.watched import NOTHING, TopicList, WatchedLists
 from bearlake.streams.catalog import Catalog
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import Principal, client_of
 from bearlake.streams.turns import in_turns
 from bearlake.telemetry.containment import contained_wait
 
@@ -47,6 +50,9 @@ class Client(Protocol):
     def failed(self, error: Exception) -> None:
         """Close the connection because of a bug."""
 
+    def close(self, why: str, reason: str) -> None:
+        """Close the connection; `reason` is the metric's label."""
+
 
 class Watcher:
     """One watched list of one connection: topics of a namespace that match a pattern."""
@@ -55,57 +61,81 @@ class Watcher:
         self.client = client
         self.id = request.watcher_id
         self.namespace = topic_lists.namespace(request.namespace)
-        self.topics: Mapping[str, None] = {}
-        """The topics that the client knows, sorted."""
+        self.pattern = request.topics_pattern
+        self.known = NOTHING
+        """The topics that the client knows."""
         self.lock = asyncio.Lock()
         """Held while the topics are listed, so that the client gets lists in their order."""
-        self._pattern = _compile(request.topics_pattern)
+        self.is_removed = False
+        self._compiled = _compile(self.pattern)
 
-    async def matching(self, topics: Sequence[str]) -> Mapping[str, None]:
+    async def matching(self, topics: Sequence[str]) -> Sequence[str]:
         """Those of the sorted topics that match the client's pattern."""
-        found: dict[str, None] = {}
+        found: list[str] = []
         async for part in in_turns(topics):
-            found |= dict.fromkeys(topic for topic in part if self._pattern.fullmatch(_matched(topic)))
+            found += [topic for topic in part if self._compiled.fullmatch(_matched(topic))]
         return found
 
-    def update(self, now: Mapping[str, None]) -> None:
-        """Send the client the added and removed topics."""
-        if now == self.topics:
+    def update(self, before: TopicList) -> None:
+        """Send the client the topics that were added and removed since `before`."""
+        if self.known.names == before.names:
             return
+        old, new = set(before.names), set(self.known.names)
         body = CommandWatchTopicUpdate(
             watcher_id=self.id,
-            new_topics=[topic for topic in now if topic not in self.topics],
-            deleted_topics=[topic for topic in self.topics if topic not in now],
-            topics_hash=topic_lists.hash_of(now),
+            new_topics=[topic for topic in self.known.names if topic not in old],
+            deleted_topics=[topic for topic in before.names if topic not in new],
+            topics_hash=self.known.topics_hash,
         )
-        self.topics = now
         self.client.send(commands.frame("watch_topic_update", body))
 
 
 class Watchers:
     """The watchers of one server."""
 
-    def __init__(self, topics: Topics, catalog: Catalog) -> None:
+    def __init__(self, topics: Topics, catalog: Catalog, name_count_max: int) -> None:
+        """`name_count_max`: see `WatchedLists`."""
         self._topics = topics
         self._catalog = catalog
         self._watchers: set[Watcher] = set()
+        self._lists = WatchedLists(name_count_max)
         self._is_changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._watchers)
 
+    @property
+    def name_count(self) -> int:
+        """Names of all lists."""
+        return self._lists.name_count
+
     async def add(self, watcher: Watcher) -> None:
-        """List the topics of a watcher, and keep it up to date until it is removed."""
+        """List the topics of a watcher, and keep it up to date until it is removed. Raises `Overloaded`."""
+        try:
+            if self._lists.find(self._key(watcher)) is not None:
+                await self._add(watcher)
+            else:
+                async with self._catalog.listing_partitions(watcher.client.who):
+                    await self._add(watcher)
+        except BaseException:
+            self.remove(watcher)
+            raise
+
+    async def _add(self, watcher: Watcher) -> None:
         async with watcher.lock:
+            if watcher.is_removed:
+                return
             if not self._watchers:
                 self._catalog.on_change.add(self.check)
             self._watchers.add(watcher)  # before the list: a change meanwhile must not be missed
-            watcher.topics = await watcher.matching(
-                await self._topics.of_namespace(watcher.client.who, watcher.namespace)
-            )
+            found = self._lists.find(self._key(watcher)) or await self._listed(watcher, _SharedList(self._topics))
+            if not watcher.is_removed:
+                self._have(watcher, found)
 
     def remove(self, watcher: Watcher) -> None:
-        """Remove a watcher; idempotent."""
+        """Remove a watcher for good; idempotent."""
+        watcher.is_removed = True
+        self._have(watcher, NOTHING)
         self._watchers.discard(watcher)
         if not self._watchers:
             self._catalog.on_change.discard(self.check)
@@ -124,6 +154,8 @@ class Watchers:
 
     def close(self) -> None:
         """Remove all watchers."""
+        for watcher in self._watchers:
+            self._have(watcher, NOTHING)
         self._watchers.clear()
         self._catalog.on_change.discard(self.check)
 
@@ -135,10 +167,32 @@ class Watchers:
 
     async def _update_one(self, watcher: Watcher, lists: "_SharedList") -> None:
         async with watcher.lock:
-            if watcher in self._watchers:
-                now = await watcher.matching(await lists.of(watcher))
-                if watcher in self._watchers:  # it may be removed meanwhile
-                    watcher.update(now)
+            if watcher not in self._watchers:
+                return
+            before, now = watcher.known, self._lists.find(self._key(watcher)) or await self._listed(watcher, lists)
+            if watcher.is_removed:
+                return
+            try:
+                self._have(watcher, now)
+            except Overloaded as error:
+                watcher.client.close(str(error), "watched_names")
+                return
+            watcher.update(before)
+
+    async def _listed(self, watcher: Watcher, lists: "_SharedList") -> TopicList:
+        key = self._key(watcher)
+        found = await watcher.matching(await lists.of(watcher))
+        return self._lists.find(key) or TopicList(found, client_of(watcher.client.who), key)
+
+    def _have(self, watcher: Watcher, now: TopicList) -> None:
+        """Replace what a watcher knows. Raises `Overloaded`."""
+        self._lists.replace(watcher.known, now)
+        watcher.known = now
+
+    def _key(self, watcher: Watcher) -> Hashable:
+        """Watchers with the same key have the same topics."""
+        who = watcher.client.who
+        return self._topics.version, watcher.namespace, who, who.host, watcher.pattern
 
 
 class _SharedList:
@@ -159,9 +213,9 @@ class _SharedList:
         return self._list
 
 
-def _caller_of(watcher: Watcher) -> tuple[str, str, str]:
+def _caller_of(watcher: Watcher) -> tuple[str, str, str, str]:
     who = watcher.client.who
-    return watcher.namespace, str(who), who.host
+    return watcher.namespace, str(who), who.host, watcher.pattern
 
 
 def _compile(pattern: str) -> "re2.Pattern":

@@ -1,12 +1,13 @@
 """Reads request bodies within a size limit, decompresses gzip and zstd, and parses JSON into models (`serving.http.models`).
 
 Large bodies are decompressed and parsed in a thread. The parser holds the interpreter's lock, so the values of a body are counted before
-it makes an object of each.
+it makes an object of each (`records/json_values.py`).
 
 Source: RFC 9110 (Content-Encoding), RFC 8878 (zstd).
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from bearlake.errors import Corrupt, TooLarge
 from bearlake.protocols.rest.problems import Problem
 from bearlake.records import compression
 from bearlake.records.batch import Compression
+from bearlake.records.json_values import check_values
 from bearlake.serving.http.models import Malformed, Mismatch, Reader
 from bearlake.streams.reservations import SMALL_BYTES, Reservation
 
@@ -24,7 +26,6 @@ T = TypeVar("T")
 AT_ONCE_BYTES = 64 * 1024
 """Larger bodies are parsed in a thread; this many bytes take about 10 ms at most."""
 _DECOMPRESSED_AT_ONCE_BYTES = 1024 * 1024
-_PIECE_BYTES = 1024 * 1024
 
 _CODECS = {"gzip": Compression.GZIP, "x-gzip": Compression.GZIP, "zstd": Compression.ZSTD}
 
@@ -101,60 +102,35 @@ async def parse_many(
     *,
     status: int = 422,
     code: int = 422,
+    prefix: str = "",
 ) -> T:
     """Parse as `parse` does a body that may be large. Raises also `TooLarge` for more than `value_count_max` values."""
+    return await off_the_loop(
+        body, value_count_max, lambda: parse(reader, body, status=status, code=code, prefix=prefix)
+    )
+
+
+async def off_the_loop(body: bytes, value_count_max: int, parsed: Callable[[], T]) -> T:
+    """Return what `parsed` makes of a JSON body, in a thread if the body is large. Raises also `TooLarge`, as `parse_many` does."""
     if len(body) <= AT_ONCE_BYTES:
-        return parse(reader, body, status=status, code=code)
-    return await asyncio.to_thread(_parse_counted, reader, body, value_count_max, status, code)
+        return parsed()
+
+    def counted() -> T:
+        check_values("the request body", body, value_count_max)
+        return parsed()
+
+    return await asyncio.to_thread(counted)
 
 
-def check_values(body: bytes, value_count_max: int) -> None:
-    """Raise `TooLarge` if a JSON text has more than `value_count_max` values, before a parser makes an object of each."""
-    separators = sum(map(body.count, _SEPARATORS))
-    if separators > value_count_max and has_more_values(body, value_count_max):
-        raise TooLarge("JSON values of the request body", separators, value_count_max)
-
-
-def _parse_counted(reader: Reader[T], body: bytes, value_count_max: int, status: int, code: int) -> T:
-    check_values(body, value_count_max)
-    return parse(reader, body, status=status, code=code)
-
-
-_SEPARATORS = (b",", b"[", b"{")
-"""Outside texts, each of these characters adds at most one value."""
-
-
-def has_more_values(body: bytes, count_max: int) -> bool:
-    """Return whether a JSON text has more values than that, without parsing it. Separators inside texts do not count."""
-    at = count = 0
-    while at < len(body):
-        quote = body.find(b'"', at, at + _PIECE_BYTES)
-        end = min(len(body), at + _PIECE_BYTES) if quote < 0 else quote
-        count += sum(body.count(character, at, end) for character in _SEPARATORS)
-        if count > count_max:
-            return True
-        at = end if quote < 0 else _after_text(body, quote + 1)
-    return False
-
-
-def _after_text(body: bytes, start: int) -> int:
-    """Return where a text ends whose first character is at `start`."""
-    at = start
-    while True:
-        quote = body.find(b'"', at)
-        if quote < 0:
-            return len(body)
-        escapes = quote
-        while escapes > at and body[escapes - 1] == _BACKSLASH:
-            escapes -= 1
-        at = quote + 1
-        if (quote - escapes) % 2 == 0:
-            return at
-
-
-_BACKSLASH = ord("\\")
-
-
-def parse_optional(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, prefix: str = "") -> T:
-    """Parse as `parse` does; an empty body counts as an empty object."""
-    return parse(reader, body if body.strip() else b"{}", status=status, code=code, prefix=prefix)
+async def parse_optional(
+    reader: Reader[T],
+    body: bytes,
+    value_count_max: int,
+    *,
+    status: int = 422,
+    code: int = 422,
+    prefix: str = "",
+) -> T:
+    """Parse as `parse_many` does; an empty body counts as an empty object."""
+    given = b"{}" if not body or body.isspace() else body
+    return await parse_many(reader, given, value_count_max, status=status, code=code, prefix=prefix)

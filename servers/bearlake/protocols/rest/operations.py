@@ -96,6 +96,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **_lookups(f"{_GROUP}/lags", f"{_GROUP}/lags/{{topic}}/partitions/{{partition}}", kind=JSON),
     **_lookups(f"{_CLUSTER}/share-groups", _SHARE_GROUP, f"{_SHARE_GROUP}/consumers", kind=JSON),
     **_lookups(f"{_SHARE_GROUP}/lags", kind=JSON),
+    **_lookups(f"{_CLUSTER}/subscriptions", f"{_TOPIC}/subscriptions/{{subscription}}/lags", kind=JSON),
     ("POST", f"{_CLUSTER}/topics"): Operation(
         (200, 201),
         _WRITE,

@@ -86,6 +86,8 @@ NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("GET", _SHARE_GROUPS + "/{group}"): _DESCRIBE_GROUP,
     ("GET", _SHARE_GROUPS + "/{group}/consumers"): _DESCRIBE_GROUP,
     ("GET", _SHARE_GROUPS + "/{group}/lags"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
+    ("GET", _CLUSTER + "/subscriptions"): DESCRIBE_STREAM,
+    ("GET", _TOPIC + "/subscriptions/{subscription}/lags"): DESCRIBE_STREAM,
     ("POST", _SHARE_GROUPS + "/{group}/offsets:reset"): _READ_GROUP + READ_STREAM,
 }
 """All of these rights, for the topics and the group that the request names. ALTER serves as ALTER_CONFIGS too."""

@@ -5,7 +5,7 @@ A share group is owned, saved and released like every group (`coordinator.py`). 
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata import Metadata
@@ -47,13 +47,16 @@ class ShareCoordinator:
         await self._ownership.confirm(name, owned)
         return self._ownership.protocols.as_share(name, owned, may_create=False).group
 
-    async def note_streams(self, name: str, numbers: Collection[int]) -> None:
-        """Record that the group will have state in these streams; creates the group if needed. NON_EMPTY: it has members."""
+    async def note_streams(self, name: str, partition_counts: Mapping[int, int]) -> None:
+        """Record that the group will have state in these streams, given by number with their partition counts.
+
+        Creates the group if needed. NON_EMPTY: it has members.
+        """
         _check_name(name)
         owned = await self._ownership.open_confirmed(name, "")
         machine = await self._machine(name, owned, may_create=True)
         self._check_empty(machine)
-        await asyncio.shield(machine.note_topics(numbers))
+        await asyncio.shield(machine.note_topics(partition_counts))
 
     async def forget_stream(self, name: str, number: int) -> None:
         """Record that the group has no state in this stream any more."""

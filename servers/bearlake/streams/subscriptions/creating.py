@@ -20,7 +20,7 @@ async def create_cursor(
     name: str,
     mark_delete: int,
     properties: Mapping[str, str],
-    check: Callable[[], Awaitable[None]] = _allowed,
+    check: Callable[[], Awaitable[object]] = _allowed,
 ) -> Cursor:
     """Create the cursor, or return the existing one. Raises as `CursorStore.create`, but `Unavailable` instead of `Conflict`.
 

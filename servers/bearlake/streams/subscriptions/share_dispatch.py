@@ -292,14 +292,15 @@ class LocalShares(ShareDispatch):
         try:
             found = await self._states.find(held, group)
             if found is None:
-                await self._states.check(group, partition)
-                found = await self._states.create(held, group, await self._first_offset(group, partition))
+                is_added = await self._states.check(group, partition)
+                first_offset = cursors.EARLIEST if is_added else await self._first_offset(group, partition)
+                found = await self._states.create(held, group, first_offset)
         except Fenced as error:
             raise Unavailable(f"this server has released partition {partition} meanwhile") from error
         return found
 
     async def _first_offset(self, group: str, partition: PartitionKey) -> int:
-        """Where a group begins that has no state in the partition yet."""
+        """Where a group begins in a partition of a stream that is new to it."""
         terms = await self._terms.newest(group)  # a config may have been set a moment ago at another server
         if terms.reset != BY_DURATION:
             return cursors.EARLIEST if terms.reset == EARLIEST else cursors.LATEST

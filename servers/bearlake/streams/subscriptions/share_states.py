@@ -40,10 +40,13 @@ class ShareStates:
             await self._holdings.adopt_stored(held)
         return held.shares.get(group)
 
-    async def check(self, group: str, partition: PartitionKey) -> None:
-        """Raise `NoState` if the group must not have state in the partition, `Invalid` if none can have its name; `Unavailable`."""
+    async def check(self, group: str, partition: PartitionKey) -> bool:
+        """Raise `NoState` if the group must not have state in the partition, `Invalid` if none can have its name; `Unavailable`.
+
+        Returns whether the partition was added to its stream after the group came to know the stream.
+        """
         check_cursor_name(cursor_name(group))
-        await self._terms.check_state(group, partition)
+        return await self._terms.check_state(group, partition)
 
     async def create(self, held: HeldPartition, group: str, mark_delete: int) -> SharePartition:
         """Return the group's state; creates it if needed, at `mark_delete`.

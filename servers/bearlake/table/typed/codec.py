@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from bearlake import kernel
 from bearlake.errors import Corrupt, Invalid, TooLarge
 from bearlake.kernel import OUTCOME_BITS, TypedOutcome, TypedSlots, TypedSource
-from bearlake.table.typed.model import Decoded, TypedColumns, ValueProblem
+from bearlake.table.typed.model import Decoded, SchemaType, TypedColumns, ValueProblem
 
 BYTES_MAX = 2**31 - 1
 """Largest limit of the bytes of decoded columns."""
@@ -27,7 +27,7 @@ def decode(
 ) -> Decoded:
     """Decode values of one schema into one row each, without the first `skip` bytes of each value.
 
-    With `is_verified`, every row that counts as exact has been encoded and compared with its value.
+    With `is_verified`, every row that counts as exact has been encoded and compared with its value. No row of a JSON schema is exact.
 
     Raises:
         TooLarge: the columns would have more than `bytes_max` bytes (a few bytes can stand for many nulls): decode fewer values at once.
@@ -46,7 +46,9 @@ def decode(
         int(is_verified),
         bytes_max,
     )
-    if columns.wires:
+    if columns.schema_type is SchemaType.JSON:
+        statuses, slots = kernel.decode_json(columns.nodes, *arguments[:6], bytes_max)
+    elif columns.wires:
         statuses, slots = kernel.decode_protobuf(columns.nodes, columns.wires, *arguments)
     else:
         statuses, slots = kernel.decode_avro(columns.nodes, *arguments)
@@ -70,11 +72,13 @@ def encode(columns: TypedColumns, struct: pa.StructArray, *, prefix: bytes = b""
     """Encode rows, each after `prefix`; a null row becomes a null value. The struct has the fields of `columns.arrow`, or casts to them.
 
     Raises:
-        Invalid: the struct does not have the columns.
+        Invalid: the struct does not have the columns, or they are those of a JSON schema, which do not give values back.
         Corrupt: a row is not one that `decode` made: a null where the schema has none, two branches of a union or oneof, an unknown
             symbol.
         TooLarge: the values would have 2 GiB.
     """
+    if columns.schema_type is SchemaType.JSON:
+        raise Invalid("the columns of a JSON schema do not give values back")
     if struct.type != columns.arrow:
         struct = _cast(struct, columns.arrow)
     sources = list(_sources(struct))

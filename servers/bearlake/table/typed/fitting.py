@@ -21,6 +21,8 @@ class Made:
     arrow: pa.DataType
     is_nullable: bool
     children: tuple[TypedField, ...] = ()
+    is_json: bool = False
+    """As `TypedField.is_json`."""
 
 
 def most_levels(mapped: Callable[[int], TypedColumns], levels_max: int) -> TypedColumns | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bearlake.table.typed import avro, descriptors, protobuf
+from bearlake.table.typed import avro, descriptors, json_schema, protobuf
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns
 
 
@@ -17,12 +17,12 @@ def columns_of(
     """Return the typed columns of a schema.
 
     `references` are the texts of the schemas that it refers to, each after those that it refers to itself. The text of a Protobuf schema is
-    that of one message's compiled descriptors (`descriptors.of_message`), which has all references. Structs, lists and maps below
-    `levels_max` levels are binary columns; if there are more than `columns_max` columns, fewer levels are columns. The result depends only
-    on the arguments.
+    that of one message's compiled descriptors (`descriptors.of_message`), which has all references; the references of a JSON schema are
+    those of `json_documents.reference_texts`. Structs, lists and maps below `levels_max` levels are binary columns, of a JSON schema texts;
+    if there are more than `columns_max` columns, fewer levels are columns. The result depends only on the arguments.
 
     Raises:
-        SchemaError: the schema has no typed columns: it is malformed, too wide, or of a type that is not supported yet.
+        SchemaError: the schema has no typed columns: it is malformed or too wide.
     """
     if schema_type == SchemaType.AVRO:
         return avro.columns_of(text, references, levels_max=levels_max, columns_max=columns_max)
@@ -31,4 +31,4 @@ def columns_of(
         if message is None:
             raise SchemaError("the descriptors are those of no message")
         return protobuf.columns_of(files, message, levels_max=levels_max, columns_max=columns_max)
-    raise SchemaError(f"typed columns of {schema_type} schemas are not supported yet")
+    return json_schema.columns_of(text, references, levels_max=levels_max, columns_max=columns_max)

@@ -50,6 +50,8 @@ class TypedField:
     """Former names in the source (Avro)."""
     number: int | None = None
     """The number in the source (Protobuf)."""
+    is_json: bool = False
+    """Whether the column has texts in JSON, or is a list or map of them (JSON Schema)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@
     entries.py   what manifests may say about any file                             readability.py   what every engine must be able to read
     footers.py   the same by the footers of its files                              roots.py   folders outside of the object store
     places.py    folders of tables that are no stream's
+    scans.py     what a scan asks for, and plan tasks                              plans.py     its files, as tasks in pages
+    pruning.py   the part of a filter by which files can be left out
 
-Only `model.py` works without pyiceberg.
+Only `model.py` and `scans.py` work without pyiceberg.
 """

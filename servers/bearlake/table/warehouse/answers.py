@@ -32,7 +32,12 @@ def answer_of(table: Table, snapshots: str = "") -> Answer:
         parsed["snapshots"] = [found for found in parsed.get("snapshots", ()) if found["snapshot-id"] in named]
         text = json.dumps(parsed, separators=(",", ":"))
     location = table.metadata_location
-    return Answer(body=body_of(location, text), owner=owner_of(table.metadata), version=f"{location} {snapshots}")
+    return Answer(
+        body=body_of(location, text),
+        owner=owner_of(table.metadata),
+        version=f"{location} {snapshots}",
+        location=table.metadata.location,
+    )
 
 
 def body_of(location: str | None, metadata: str) -> bytes:

@@ -12,6 +12,7 @@ import pydantic
 import pyiceberg.exceptions as iceberg
 
 from bearlake.errors import TooLarge
+from bearlake.records.json_values import TooManyValues
 from bearlake.table.io import Outside
 from bearlake.table.warehouse.model import Refused, forbidden, invalid
 
@@ -54,6 +55,8 @@ def in_words_of_the_specification() -> Iterator[None]:
         yield
     except Outside as error:
         raise forbidden(str(error)) from error
+    except TooManyValues as error:
+        raise forbidden(f"{error} (catalog.warehouse.metadata_value_count_max)") from error
     except TooLarge as error:
         raise forbidden(f"{error} (catalog.warehouse.metadata_bytes_max)") from error
     except pydantic.ValidationError as error:

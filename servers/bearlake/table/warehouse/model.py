@@ -85,11 +85,12 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A table as JSON (LoadTableResult), its owner, and a text that differs for every version of it."""
+    """A table as JSON (LoadTableResult), its owner, a text that differs for every version of it, and its folder's location."""
 
     body: bytes
     owner: Owner
     version: str
+    location: str
 
 
 Body: TypeAlias = Mapping[str, Any]

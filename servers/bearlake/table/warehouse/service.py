@@ -21,7 +21,6 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.update import AssertCreate, SetLocationUpdate, update_table_metadata
@@ -30,10 +29,12 @@ from sqlalchemy.exc import IntegrityError
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import Invalid, Overloaded, TooLarge
+from bearlake.records.json_values import TooManyValues, check_values
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import Locations, StoreFileIO
+from bearlake.table.metadata_text import read_metadata
 from bearlake.table.naming import CURRENT_PROPERTY
 from bearlake.table.warehouse import guard
 from bearlake.table.warehouse.answers import answer_of, body_of, owner_of
@@ -75,7 +76,7 @@ class Warehouse:
         self.checks = threading.BoundedSemaphore(self.settings.check_count_max)
         self._roots = [Locations(root) for root in self.settings.foreign_roots]
         self._places = Places(tables.locations, self._roots)
-        tables.limit_metadata_of_others(self.settings.metadata_bytes_max)
+        tables.limit_metadata_of_others(self.settings.metadata_bytes_max, self.settings.metadata_value_count_max)
 
     async def namespaces(self, parent: Namespace) -> list[Namespace]:
         """Return the namespaces directly under `parent`; `()`: the top ones."""
@@ -177,7 +178,12 @@ class Warehouse:
             if not body.get("stage-create"):
                 return answer_of(catalog.create_table(name, **parts._asdict()))
             staged = new_table_metadata(**parts._asdict())
-            return Answer(body=body_of(None, staged.model_dump_json()), owner=owner_of(staged), version="")
+            return Answer(
+                body=body_of(None, staged.model_dump_json()),
+                owner=owner_of(staged),
+                version="",
+                location=staged.location,
+            )
 
         return await self._run(create)
 
@@ -196,7 +202,7 @@ class Warehouse:
             files = StoreFileIO(dict(catalog.properties)).new_input(location)
             if not files.exists():
                 raise invalid(f"the metadata file {location} does not exist")
-            metadata = FromInputFile.table_metadata(files)
+            metadata = read_metadata(files)
             self._places.check_free(catalog, metadata.location)
             guard.check_properties(metadata.properties)
             return answer_of(catalog.register_table(name, location))
@@ -240,7 +246,7 @@ class Warehouse:
                 after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
                 if is_stream:
                     self._check(before, after, catalog, asked.updates)
-                self._check_size(len(after.model_dump_json(warnings=False)))
+                self._check_size(after.model_dump_json(warnings=False).encode())
 
             verified: Any = Verified(verify=verify)  # Any: PyIceberg's union is closed
             done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)
@@ -313,12 +319,17 @@ class Warehouse:
         finally:
             self.checks.release()
 
-    def _check_size(self, size: int) -> None:
-        if size > self.settings.metadata_bytes_max:
+    def _check_size(self, metadata: bytes) -> None:
+        """Raise `Refused` if the metadata of a table would be too large."""
+        if len(metadata) > self.settings.metadata_bytes_max:
             raise forbidden(
-                f"the table's metadata would have {size} bytes; the limit is {self.settings.metadata_bytes_max} "
+                f"the table's metadata would have {len(metadata)} bytes; the limit is {self.settings.metadata_bytes_max} "
                 "(catalog.warehouse.metadata_bytes_max)"
             )
+        try:
+            check_values("the table's metadata", metadata, self.settings.metadata_value_count_max)
+        except TooManyValues as error:
+            raise forbidden(f"{error} (catalog.warehouse.metadata_value_count_max)") from error
 
     def _folder(self, metadata_location: str | None) -> str | None:
         return (self._tables.locations.key_or_none(metadata_location or "") or "").rpartition("/metadata/")[0] or None

@@ -29,6 +29,9 @@ class WarehouseSettings:
     metadata_bytes_max: int = 16 * 1024 * 1024
     """Largest metadata file of a table after a commit of another engine. Every commit writes the whole file, so columns, properties and
     snapshots that make it large would slow compaction down. Larger ones are refused."""
+    metadata_value_count_max: int = 250_000
+    """JSON values of such a file, and of the metadata file of a table that is no stream's: a snapshot has about 20. The server needs up to
+    100 bytes of memory for each while it reads the file. Files with more are refused."""
     check_count_max: int = 1
     """Commits to the tables of streams that a server checks at the same time. Each may take the memory of the limits above; others wait."""
     check_wait_ms: int = 30_000

@@ -6,7 +6,14 @@ import pytest
 
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
-from bearlake.streams.internal_topics import GROUP_OFFSETS, INTERNAL, NEVER_CREATED, TRANSACTIONS, InternalTopic
+from bearlake.streams.internal_topics import (
+    GROUP_OFFSETS,
+    INTERNAL,
+    NEVER_CREATED,
+    SHARE_GROUPS,
+    TRANSACTIONS,
+    InternalTopic,
+)
 from bearlake.streams.principal import ANONYMOUS
 from fixtures.kafka_server import batch_of, fetch_request, produce_request, values_of
 from fixtures.rights import OnlyRights
@@ -157,8 +164,9 @@ async def test_configs_of_an_internal_topic_are_read_only(kafka, name):
 
     values = {config.name: config.value for config in answer.configs}
     assert (answer.error_code, {config.read_only for config in answer.configs}) == (0, {True})
-    assert (values["cleanup.policy"], values["segment.bytes"]) == ("compact", "104857600")
-    assert values["compression.type"] == ("producer" if name == GROUP_OFFSETS else "uncompressed")
+    policy = "delete" if name == SHARE_GROUPS else "compact"
+    assert (values["cleanup.policy"], values["segment.bytes"]) == (policy, "104857600")
+    assert values["compression.type"] == ("uncompressed" if name == TRANSACTIONS else "producer")
 
 
 # -- reads ---------------------------------------------------------------------------------------------------------
@@ -174,7 +182,7 @@ async def test_a_fetch_of_an_internal_topic_is_empty(kafka, version):
 
     assert [(*item[:4], bytes(item[4])) for item in fetched(answer)] == [
         EMPTY if version >= 5 else (0, 0, 0, -1, b"")
-    ] * 2
+    ] * len(NAMES)
     assert [item[0] for item in fetched(beyond)] == [
         ErrorCode.OFFSET_OUT_OF_RANGE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -339,7 +347,7 @@ async def test_an_internal_topic_is_not_deleted_and_the_others_are(kafka):
     answer = await client.ask(r(topics=topics), 6)
 
     refused = ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert [topic.error_code for topic in answer.responses] == [0, refused, refused, 0, refused]
+    assert [topic.error_code for topic in answer.responses] == [0, *[refused] * len(NAMES), 0, refused]
     assert "internal topic" in answer.responses[1].error_message
     assert [topic.name for topic in (await metadata(client)).topics] == [GROUP_OFFSETS]
 
@@ -421,7 +429,7 @@ async def test_a_pattern_follows_the_topic_of_transactions(kafka):
 
     await use_transactions(member.client)
     async with asyncio.timeout(WAIT_S):
-        while set(member.has) != set(IDS.values()):
+        while set(member.has) != {IDS[GROUP_OFFSETS], IDS[TRANSACTIONS]}:
             await settled(member)
 
 

@@ -5,6 +5,7 @@ import pytest
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.streams.groups.share.configs import Reset, parse_reset
+from bearlake.streams.principal import ANONYMOUS
 from fixtures.kafka_server import batch_of
 from fixtures.share_groups import ACCEPT, member_of, share_settings
 
@@ -67,6 +68,21 @@ async def alter(client, offset, group="g", name="t"):
     r = m.AlterShareGroupOffsetsRequest
     topic = r.Topic(topic_name=name, partitions=[r.Partition(partition_index=0, start_offset=offset)])
     return await client.ask(r(group_id=group, topics=[topic]), 0)
+
+
+async def test_a_group_begins_at_the_start_of_partitions_that_are_added_later(cluster_of_each_store):
+    node = (await cluster_of_each_store(1))[0]
+    topic_id = await node.create("t")
+    a, late = await member_of(node, topic_id), await member_of(node, topic_id, group="late")
+    await a.client.produce("t", batch_of(b"before"))
+    assert await a.take() == ([], [])
+
+    view = await node.streams.catalog.find("t")
+    await node.streams.add_partitions(ANONYMOUS, view.stream, 2)
+    await a.client.produce("t", batch_of(b"x", b"y"), index=1)
+
+    assert await a.take(indexes=(0, 1)) == ([(0, 1, 1)], [b"x", b"y"])
+    assert await late.take(indexes=(0, 1)) == ([], [])
 
 
 async def test_offsets_are_altered_described_and_deleted(node, topic_id):

@@ -319,7 +319,9 @@ async def test_offsets_of_a_group_take_effect_with_the_transaction(kafka, is_com
     await producer.init()
     r = m.TxnOffsetCommitRequest
     topics = [r.Topic(name="t", partitions=[r.Partition(partition_index=0, committed_offset=7)])]
-    kept = await client.ask(r(**producer.who, group_id="g", topics=topics, generation_id=-1, member_id=""), 5)
+    kept = await client.ask(
+        r(**producer.who, group_id="g", topics=topics, generation_id_or_member_epoch=-1, member_id=""), 5
+    )
     during = [await offsets_of(client, requires_stable=requires) for requires in (False, True)]
     await producer.end(is_commit=is_commit)
 
@@ -342,7 +344,7 @@ async def member(kafka):
     return answer.member_id, answer.member_epoch
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
 async def test_a_member_of_a_consumer_group_commits_offsets_in_its_transaction(kafka, member, version):
     client = await kafka.client()
     producer = Producer(client)
@@ -350,7 +352,8 @@ async def test_a_member_of_a_consumer_group_commits_offsets_in_its_transaction(k
     if version < 5:
         added = await client.ask(m.AddOffsetsToTxnRequest(**producer.who, group_id="g"), 3)
         assert added.error_code == 0
-    code = await keep_offset(producer, *member, version=version)
+    topic_id = (await kafka.streams.catalog.find("t")).id_bytes
+    code = await keep_offset(producer, *member, version=version, topic_id=topic_id)
     await producer.end()
 
     assert code == 0
@@ -365,25 +368,35 @@ async def test_a_client_without_a_member_id_commits_offsets_of_a_group_with_memb
     assert await keep_offset(producer, "", -1) == 0
 
 
-async def test_offsets_of_a_member_that_the_group_does_not_have_are_refused(kafka, member):
+@pytest.mark.parametrize(("version", "stale"), [(5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.STALE_MEMBER_EPOCH)])
+async def test_offsets_of_a_member_that_the_group_does_not_have_are_refused(kafka, member, version, stale):
     name, epoch = member
     client = await kafka.client()
     producer = Producer(client)
     await producer.init()
-    codes = [await keep_offset(producer, *who) for who in (("other", epoch), (name, epoch + 1), (name, epoch - 1))]
+    members = ("other", epoch), (name, epoch + 1), (name, epoch - 1)
+    topic_id = (await kafka.streams.catalog.find("t")).id_bytes
+    codes = [await keep_offset(producer, *who, version=version, topic_id=topic_id) for who in members]
     await producer.end(is_commit=False)
 
-    assert codes == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.ILLEGAL_GENERATION]
+    assert codes == [ErrorCode.UNKNOWN_MEMBER_ID, stale, stale]
     assert await offsets_of(client, requires_stable=True) == (-1, 0)
 
 
-async def keep_offset(producer, member_id, epoch, *, version=5, group="g", metadata=None):
+async def keep_offset(producer, member_id, epoch, *, version=5, group="g", metadata=None, topic_id=bytes(16)):
     """Keep offset 7 for the group; returns the error code."""
     r = m.TxnOffsetCommitRequest
     partition = r.Partition(partition_index=0, committed_offset=7, committed_metadata=metadata)
-    topics = [r.Topic(name="t", partitions=[partition])]
-    request = r(**producer.who, group_id=group, topics=topics, generation_id=epoch, member_id=member_id)
+    topics = [r.Topic(name="t", topic_id=topic_id, partitions=[partition])]
+    request = r(**producer.who, group_id=group, topics=topics, generation_id_or_member_epoch=epoch, member_id=member_id)
     return (await producer.client.ask(request, version)).topics[0].partitions[0].error_code
+
+
+async def test_an_offset_for_a_topic_id_that_does_not_exist_is_refused(kafka, member):
+    producer = Producer(await kafka.client())
+    await producer.init()
+
+    assert await keep_offset(producer, "", -1, version=6, topic_id=b"x" * 16) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_offsets_that_are_all_refused_begin_no_transaction(kafka):

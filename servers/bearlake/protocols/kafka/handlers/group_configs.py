@@ -19,12 +19,12 @@ from bearlake.streams.groups.share import configs as share_configs
 from bearlake.streams.groups.share.settings import ASSIGNOR
 from bearlake.streams.principal import Operation, Resource
 
-GROUP_CONFIG, DEFAULT_CONFIG = 8, 5
+GROUP_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 8, 4, 5
+"""Sources of values."""
 _WITHOUT_BROKER_CONFIG = frozenset(
     {"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"}
 )
-"""Configs that no config of servers replaces in Kafka."""
-"""Sources of values."""
+"""Configs that no config of servers replaces in Kafka: a server's setting counts as their default."""
 
 
 class GroupDenied(Denied):
@@ -45,19 +45,15 @@ async def describe(
         raise Invalid("Group name must not be empty")
     own = await context.streams.group_configs.get(group)
     described = []
-    for name, default, kind, doc in _all(context.streams.group_configs.settings):
-        synonym = DescribeConfigsResponse.Synonym
-        synonyms = []
-        if name not in _WITHOUT_BROKER_CONFIG:
-            synonyms.append(synonym(name=f"group.{name}", value=default, source=DEFAULT_CONFIG))
-        if name in own:
-            synonyms.insert(0, synonym(name=name, value=own[name], source=GROUP_CONFIG))
+    defaults = {name: default for name, default, *_ in _all(GroupSettings())}
+    for name, value, kind, doc in _all(context.streams.group_configs.settings):
+        synonyms = _synonyms(name, own.get(name), value, defaults[name])
         described.append(
             DescribeConfigsResponse.Config(
                 name=name,
-                value=own.get(name, default),
+                value=synonyms[0].value,
                 read_only=False,
-                config_source=GROUP_CONFIG if name in own else DEFAULT_CONFIG,
+                config_source=synonyms[0].source,
                 is_sensitive=False,
                 synonyms=synonyms if with_synonyms else [],
                 config_type=kind,
@@ -65,6 +61,17 @@ async def describe(
             )
         )
     return described
+
+
+def _synonyms(name: str, own: str | None, setting: str, default: str) -> list[DescribeConfigsResponse.Synonym]:
+    """Where a config's value may come from, the first one first: the group's own, the server's setting if it was changed, the default."""
+    synonym = DescribeConfigsResponse.Synonym
+    found = [] if own is None else [synonym(name=name, value=own, source=GROUP_CONFIG)]
+    if name in _WITHOUT_BROKER_CONFIG:
+        return [*found, synonym(name=name, value=setting, source=DEFAULT_CONFIG)]
+    if setting != default:
+        found.append(synonym(name=f"group.{name}", value=setting, source=STATIC_BROKER_CONFIG))
+    return [*found, synonym(name=f"group.{name}", value=default, source=DEFAULT_CONFIG)]
 
 
 def _all(settings: GroupSettings) -> list[tuple[str, str, ConfigType, str]]:

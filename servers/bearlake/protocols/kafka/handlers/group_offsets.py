@@ -49,22 +49,24 @@ UNSTABLE = CommittedOffset(offset=-1)
 """The offset of a partition that an ongoing transaction may change: a client that requires stable offsets asks again (KIP-447)."""
 
 
-async def _resolve(
+async def resolve(
     context: KafkaContext,
     caller: Caller,
     operation: Operation,
-    topics: Sequence[OffsetCommitRequest.Topic | OffsetFetchRequest.GroupTopic],
+    topics: Sequence[OffsetCommitRequest.Topic | OffsetFetchRequest.GroupTopic | TxnOffsetCommitRequest.Topic],
     absence: Absence,
+    *,
+    has_ids: bool,
 ) -> list[StreamView | ErrorCode]:
-    """The requested topics, by name, or from version 10 on by id, or their error codes."""
+    """The requested topics, by id or by name, or their error codes."""
     found: list[StreamView | ErrorCode] = []
     async for part in in_turns(topics):
         for topic in part:
-            if caller.version < _TOPIC_IDS_FROM:
-                found.append(await find(context, caller, topic.name, operation))
-            else:
+            if has_ids:
                 found.append(await _by_id(context, caller, operation, topic.topic_id, absence))
-    return await current_topics(context, found) if caller.version < _TOPIC_IDS_FROM else found
+            else:
+                found.append(await find(context, caller, topic.name, operation))
+    return found if has_ids else await _current_topics(context, found)
 
 
 async def _by_id(
@@ -76,7 +78,7 @@ async def _by_id(
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-async def current_topics(context: KafkaContext, found: list[StreamView | ErrorCode]) -> list[StreamView | ErrorCode]:
+async def _current_topics(context: KafkaContext, found: list[StreamView | ErrorCode]) -> list[StreamView | ErrorCode]:
     """Replace topics that another server has deleted: by those that it then created with the same names, or by error codes.
 
     Offsets belong to one incarnation. An offset that is committed for a deleted one is lost, and one that is read for it misleads.
@@ -104,7 +106,8 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
     turns = Turns()
     limit = context.groups.settings.offset_metadata_bytes_max
     absence = Absence(context.topics)
-    views = await _resolve(context, caller, Operation.READ, request.topics, absence)
+    has_ids = caller.version >= _TOPIC_IDS_FROM
+    views = await resolve(context, caller, Operation.READ, request.topics, absence, has_ids=has_ids)
     for found, topic in zip(views, request.topics, strict=True):
         partitions: list[OffsetCommitResponse.Partition] = []
         topics.append(OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
@@ -248,7 +251,8 @@ async def _fetch_group(
             found |= dict.fromkeys(pending, UNSTABLE)
             seen = await _seen(context, caller, found, absence)
             return _Answer(group, len(found), partial(_all_topics, seen, found))
-        views = await _resolve(context, caller, Operation.DESCRIBE, asked.topics, absence)
+        has_ids = caller.version >= _TOPIC_IDS_FROM
+        views = await resolve(context, caller, Operation.DESCRIBE, asked.topics, absence, has_ids=has_ids)
         keys = await _keys(asked.topics, views, absence)
         if ErrorCode.KAFKA_STORAGE_ERROR in views:  # a client that is told "no offset" would reset its position
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE)
@@ -368,7 +372,7 @@ async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteReq
         forget: list[PartitionKey] = []
         turns = Turns()
         resolved = [await find(context, caller, topic.name, Operation.READ) for topic in request.topics]
-        for found, topic in zip(await current_topics(context, resolved), request.topics, strict=True):
+        for found, topic in zip(await _current_topics(context, resolved), request.topics, strict=True):
             partitions = []
             for partition in topic.partitions:
                 if turns.is_over():

@@ -24,7 +24,9 @@ async def describe(
     """Return one "directory", the object store, with the size in bytes of each partition."""
     if not on_cluster(context, caller, Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
-    async with context.streams.catalog.listing(caller.who):
+    catalog, topics = context.streams.catalog, request.topics
+    size = None if topics is None else sum(len(topic.partitions) for topic in topics)
+    async with catalog.listing_partitions(caller.who) if size is None else catalog.listing(caller.who, size):
         return await _log_dirs(context, caller, request)
 
 

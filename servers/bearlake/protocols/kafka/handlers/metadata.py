@@ -9,6 +9,7 @@ Source: KIP-516 (topic ids), KIP-700 (DescribeCluster), KIP-966 (DescribeTopicPa
 
 import asyncio
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Overloaded, Unavailable
@@ -26,7 +27,7 @@ from bearlake.protocols.kafka.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from bearlake.protocols.kafka.rendered import Rendered, render
+from bearlake.protocols.kafka.rendered import AT_ONCE_MAX, Rendered, render
 from bearlake.protocols.kafka.rights import NO_OPERATIONS, cluster_operations, topic_operations
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.serving import routing
@@ -39,6 +40,8 @@ ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
 """The first version in which a topic may be named by its id only, as in Kafka: responses of versions 10 and 11 must have a name."""
 _AT_ONCE = 16
+_PAGE_COUNT_MAX = 2_000
+"""Partitions of one answer to DescribeTopicPartitions, as in Kafka by default."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
@@ -58,7 +61,11 @@ async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest
     described: list[tuple[StreamView | ErrorCode, MetadataRequest.Topic | None]] = []
     async for named in in_turns(list(unique)):
         described += [(found[key], unique[key]) for key in named]
-    return await _render(context, caller, request, described)
+    size = _size_of(described)
+    if size <= AT_ONCE_MAX:
+        return await _render(context, caller, request, described)
+    async with context.streams.catalog.listing(caller.who, size):  # a name of a few bytes may have 10,000 partitions
+        return await _render(context, caller, request, described)
 
 
 def _name_of(topic: MetadataRequest.Topic) -> str | None:
@@ -74,7 +81,7 @@ def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
 async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
     known = context.topics
     seen: list[tuple[StreamView, None]] = []
-    async with context.streams.catalog.listing(caller.who):
+    async with context.streams.catalog.listing_partitions(caller.who):
         async for part in in_turns(known.names()):
             for name in part:
                 view = known.peek(name)
@@ -97,8 +104,12 @@ async def _render(
         brokers.topics = [_describe(context, caller, found, topic, servers, request) for found, topic in described]
         return brokers
 
-    size = sum(1 + (found.partition_count if isinstance(found, StreamView) else 0) for found, _ in described)
-    return await render(context.workers, codec.ApiKey.METADATA, caller.version, size, response)
+    return await render(context.workers, codec.ApiKey.METADATA, caller.version, _size_of(described), response)
+
+
+def _size_of(described: Sequence[tuple[StreamView | ErrorCode, MetadataRequest.Topic | None]]) -> int:
+    """Streams and partitions of a response."""
+    return sum(1 + (found.partition_count if isinstance(found, StreamView) else 0) for found, _ in described)
 
 
 def _response(
@@ -298,50 +309,58 @@ async def describe_cluster(
 
 async def describe_topic_partitions(
     context: KafkaContext, caller: Caller, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Rendered:
     """Partitions of the requested streams, by name; at most `response_partition_limit`, with a cursor for the rest."""
+    room = min(max(request.response_partition_limit, 1), _PAGE_COUNT_MAX)
+    async with context.streams.catalog.listing(caller.who, room):
+        page = await _partitions_page(context, caller, request, room)
+        size = sum(1 + len(topic.partitions) for topic in page.topics)
+        return await render(context.workers, codec.ApiKey.DESCRIBE_TOPIC_PARTITIONS, caller.version, size, lambda: page)
+
+
+async def _partitions_page(
+    context: KafkaContext, caller: Caller, request: DescribeTopicPartitionsRequest, room: int
+) -> DescribeTopicPartitionsResponse:
     servers = candidates(context, caller)
-    names = sorted({topic.name for topic in request.topics}) or await _described_names(context, caller)
-    first_index = 0
+    names: Sequence[str] = sorted({topic.name for topic in request.topics}) or context.topics.names()
+    start, first_index = 0, 0
     if request.cursor is not None:
-        first_index = max(request.cursor.partition_index, 0)
-        names = [name for name in names if name >= request.cursor.topic_name]
-        if not names or names[0] != request.cursor.topic_name:
-            first_index = 0
-    room = min(max(request.response_partition_limit, 1), 2000)
+        start = bisect_left(names, request.cursor.topic_name)
+        if start < len(names) and names[start] == request.cursor.topic_name:
+            first_index = max(request.cursor.partition_index, 0)
     topics: list[DescribeTopicPartitionsResponse.Topic] = []
-    async for part in in_turns(names):
-        for name in part:
+    async for part in in_turns(range(start, len(names))):  # ends with the page, so a page needs no list of all names
+        for name in map(names.__getitem__, part):
+            if not request.topics and not context.streams.sees(caller.who, Operation.DESCRIBE, name):
+                first_index = 0
+                continue
             if room == 0:
-                cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
-                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+                return _cut(topics, name, 0)
             found = await find_or_create(context, caller, name, may_create=False)
-            start, first_index = first_index, 0
+            first, first_index = first_index, 0
             if isinstance(found, ErrorCode):
                 if request.topics:  # a list of all streams omits those that are gone
-                    topics.append(
-                        DescribeTopicPartitionsResponse.Topic(
-                            error_code=found, name=name, topic_id=UUID_ZERO, partitions=[]
-                        )
-                    )
+                    topics.append(_absent(name, found))
                 continue
-            start = min(start, found.partition_count)
-            end = min(found.partition_count, start + room)
-            operations = topic_operations(context, caller, name)
-            topics.append(_page(found, servers, start, end, operations))
-            room -= end - start
+            first = min(first, found.partition_count)
+            end = min(found.partition_count, first + room)
+            topics.append(_page(found, servers, first, end, topic_operations(context, caller, name)))
+            room -= end - first
             if end < found.partition_count:
-                cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
-                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+                return _cut(topics, name, end)
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-async def _described_names(context: KafkaContext, caller: Caller) -> list[str]:
-    streams = context.streams
-    found: list[str] = []
-    async for part in in_turns(context.topics.names()):
-        found += [name for name in part if streams.sees(caller.who, Operation.DESCRIBE, name)]
-    return found
+def _cut(
+    topics: list[DescribeTopicPartitionsResponse.Topic], name: str, partition_index: int
+) -> DescribeTopicPartitionsResponse:
+    """A page that ends here."""
+    cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=partition_index)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _absent(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponse.Topic:
+    return DescribeTopicPartitionsResponse.Topic(error_code=code, name=name, topic_id=UUID_ZERO, partitions=[])
 
 
 def _page(

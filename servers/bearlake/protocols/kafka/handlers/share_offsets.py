@@ -147,8 +147,9 @@ async def alter(
         for topic in part
     }
     views = [view for view in found.values() if isinstance(view, StreamView)]
+    partition_counts = {view.stream.number: view.partition_count for view in views}
     try:
-        await context.share_groups.note_streams(request.group_id, [view.stream.number for view in views])
+        await context.share_groups.note_streams(request.group_id, partition_counts)
     except GroupRefusal as refusal:
         return AlterShareGroupOffsetsResponse(
             error_code=group_codes.code_of(refusal), error_message=str(refusal), responses=[]

@@ -1,4 +1,5 @@
 """The APIs of transactions. Every server serves every transactional id (`streams/transactions.py`); there is no coordinator to find.
+Offsets of groups in transactions: `transaction_offsets.py`.
 
 V1 (KIP-98): the client adds partitions and groups before it uses them. V2 (KIP-890, feature transaction.version 2): Produce from version 12
 and TxnOffsetCommit from version 5 add them, and EndTxn from version 5 returns the epoch of the next transaction.
@@ -12,15 +13,13 @@ import re2
 
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata.defaults import is_group_name
-from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
+from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.metadata.transaction_rules import NO_PRODUCER, Problem
 from bearlake.metadata.transactions import Transaction, TransactionState, is_transactional_id
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
-from bearlake.protocols.kafka.handlers import group_codes
 from bearlake.protocols.kafka.handlers.absence import Absence
 from bearlake.protocols.kafka.handlers.group_membership import may_read
-from bearlake.protocols.kafka.handlers.group_offsets import checked_offset, current_topics
 from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import (
     AddOffsetsToTxnRequest,
@@ -35,16 +34,11 @@ from bearlake.protocols.kafka.messages import (
     InitProducerIdResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 from bearlake.protocols.kafka.rights import on_cluster, on_transaction, sees_transaction
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.groups.model import MemberRef
-from bearlake.streams.groups.problems import GroupRefusal
-from bearlake.streams.groups.problems import Problem as GroupProblem
 from bearlake.streams.internal_topics import is_internal
 from bearlake.streams.principal import Operation
 from bearlake.streams.transactions import TransactionRefusal
@@ -61,10 +55,12 @@ _OTHER_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence",
 
 _FENCED_FROM = {"init": 4, "partitions": 2, "offsets": 2, "end": 2}
 """The version from which on a response may have PRODUCER_FENCED; earlier ones have INVALID_PRODUCER_EPOCH (KIP-588)."""
-_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+"""The caller may not use the transactional id."""
 _QUIET = re2.Options()
 _QUIET.log_errors = False
-_BUMPS_FROM = 5
+BUMPS_FROM = 5
+"""The version of EndTxn and TxnOffsetCommit from which on clients use transactions of KIP-890."""
 _BATCHED_FROM = 4
 
 
@@ -77,7 +73,7 @@ async def init(context: KafkaContext, caller: Caller, request: InitProducerIdReq
     if not is_transactional_id(transactional_id) or (expected[0] < 0) != (expected[1] < 0):
         answer.error_code = ErrorCode.INVALID_REQUEST
     elif not on_transaction(context, caller, Operation.WRITE, transactional_id):
-        answer.error_code = _DENIED
+        answer.error_code = DENIED
     elif not 0 < request.transaction_timeout_ms <= context.streams.transactions.settings.timeout_max_ms:
         answer.error_code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
     else:
@@ -86,7 +82,7 @@ async def init(context: KafkaContext, caller: Caller, request: InitProducerIdReq
                 transactional_id, request.transaction_timeout_ms, NO_PRODUCER if expected[0] < 0 else expected
             )
         except (TransactionRefusal, BearlakeError) as error:
-            answer.error_code = _code(error, caller, "init")
+            answer.error_code = code_of(error, caller, "init")
     return answer
 
 
@@ -122,7 +118,7 @@ async def _add(
     absence = Absence(context.topics)
     turns = Turns()
     for topic in request.topics:
-        found = await find(context, caller, topic.name, Operation.WRITE) if is_allowed else _DENIED
+        found = await find(context, caller, topic.name, Operation.WRITE) if is_allowed else DENIED
         results: list[AddPartitionsToTxnResponse.Partition] = []
         topics.append(AddPartitionsToTxnResponse.Topic(name=topic.name, results_by_partition=results))
         for index in topic.partitions:
@@ -149,7 +145,7 @@ async def _add(
                 request.transactional_id, (request.producer_id, request.producer_epoch), partitions=partitions
             )
         except (TransactionRefusal, BearlakeError) as error:
-            code = _code(error, caller, "partitions")
+            code = code_of(error, caller, "partitions")
     for topic_result in topics:
         for result in topic_result.results_by_partition:
             result.partition_error_code = result.partition_error_code or code
@@ -161,7 +157,7 @@ async def add_offsets(
 ) -> AddOffsetsToTxnResponse:
     """Add a group to a transaction."""
     if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
-        return AddOffsetsToTxnResponse(error_code=_DENIED)
+        return AddOffsetsToTxnResponse(error_code=DENIED)
     if not may_read(context, caller, request.group_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not is_group_name(request.group_id):
@@ -171,15 +167,15 @@ async def add_offsets(
             request.transactional_id, (request.producer_id, request.producer_epoch), group=request.group_id
         )
     except (TransactionRefusal, BearlakeError) as error:
-        return AddOffsetsToTxnResponse(error_code=_code(error, caller, "offsets"))
+        return AddOffsetsToTxnResponse(error_code=code_of(error, caller, "offsets"))
     return AddOffsetsToTxnResponse()
 
 
 async def end(context: KafkaContext, caller: Caller, request: EndTxnRequest) -> EndTxnResponse:
     """Commit or abort; when this returns, readers of committed records see the result in all partitions."""
     if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
-        return EndTxnResponse(error_code=_DENIED)
-    bumps = caller.version >= _BUMPS_FROM
+        return EndTxnResponse(error_code=DENIED)
+    bumps = caller.version >= BUMPS_FROM
     try:
         producer_id, epoch = await context.streams.transactions.end(
             request.transactional_id,
@@ -188,78 +184,8 @@ async def end(context: KafkaContext, caller: Caller, request: EndTxnRequest) -> 
             bumps=bumps,
         )
     except (TransactionRefusal, BearlakeError) as error:
-        return EndTxnResponse(error_code=_code(error, caller, "end"))
+        return EndTxnResponse(error_code=code_of(error, caller, "end"))
     return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch) if bumps else EndTxnResponse()
-
-
-async def commit_offsets(
-    context: KafkaContext, caller: Caller, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse:
-    """Keep a group's offsets until the transaction ends. The group's coordinator serves it, as it serves OffsetCommit."""
-    offsets: dict[PartitionKey, CommittedOffset] = {}
-    waiting: list[TxnOffsetCommitResponse.Partition] = []
-    topics: list[TxnOffsetCommitResponse.Topic] = []
-    limit = context.groups.settings.offset_metadata_bytes_max
-    absence = Absence(context.topics)
-    turns = Turns()
-    named = [await find(context, caller, topic.name, Operation.READ) for topic in request.topics]
-    for found, topic in zip(await current_topics(context, named), request.topics, strict=True):
-        view = found
-        partitions: list[TxnOffsetCommitResponse.Partition] = []
-        topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=partitions))
-        for partition in topic.partitions:
-            if turns.is_over():
-                await asyncio.sleep(0)
-            answer = TxnOffsetCommitResponse.Partition(partition_index=partition.partition_index)
-            partitions.append(answer)
-            if isinstance(view, StreamView) and partition.partition_index >= view.partition_count:
-                view = await absence.grown(view)
-            offset = checked_offset(view, partition, limit)
-            if isinstance(offset, ErrorCode):
-                answer.error_code = offset
-            else:
-                offsets.update([offset])
-                waiting.append(answer)
-    code = await _keep_offsets(context, caller, request, offsets)
-    for answer in waiting:
-        answer.error_code = code
-    return TxnOffsetCommitResponse(topics=topics)
-
-
-async def _keep_offsets(
-    context: KafkaContext,
-    caller: Caller,
-    request: TxnOffsetCommitRequest,
-    offsets: dict[PartitionKey, CommittedOffset],
-) -> ErrorCode:
-    if not on_transaction(context, caller, Operation.WRITE, request.transactional_id):
-        return _DENIED
-    if not may_read(context, caller, request.group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if not offsets:  # nothing that a transaction could be begun for
-        return ErrorCode.NONE
-    member = MemberRef(
-        group=request.group_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation=request.generation_id,
-    )
-    try:
-        await context.streams.transactions.keep_offsets(
-            request.transactional_id,
-            (request.producer_id, request.producer_epoch),
-            request.group_id,
-            offsets,
-            lambda write: context.groups.write_offsets(member, offsets, write),
-            begins=caller.version >= _BUMPS_FROM,
-        )
-    except GroupRefusal as refusal:
-        # Clients know no epochs of members here: the same code stands for them and for generations (KIP-848).
-        is_stale = refusal.problem is GroupProblem.STALE_MEMBER_EPOCH
-        return ErrorCode.ILLEGAL_GENERATION if is_stale else group_codes.code_of(refusal)
-    except (TransactionRefusal, BearlakeError) as error:
-        return _code(error, caller, "group")
-    return ErrorCode.NONE
 
 
 async def describe(
@@ -275,7 +201,7 @@ async def describe(
 async def _describe(context: KafkaContext, caller: Caller, name: str) -> DescribeTransactionsResponse.State:
     answer = DescribeTransactionsResponse.State(transactional_id=name, transaction_state="", topics=[])
     if not on_transaction(context, caller, Operation.DESCRIBE, name):
-        answer.error_code = _DENIED
+        answer.error_code = DENIED
         return answer
     try:
         row, partitions = await context.streams.transactions.get(name)
@@ -380,11 +306,12 @@ async def _abort(context: KafkaContext, caller: Caller, producer_id: int, epoch:
     except TransactionRefusal:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     except BearlakeError as error:
-        return _code(error, caller, "markers")
+        return code_of(error, caller, "markers")
     return ErrorCode.NONE
 
 
-def _code(error: Exception, caller: Caller, api: str) -> ErrorCode:
+def code_of(error: Exception, caller: Caller, api: str) -> ErrorCode:
+    """Return the code of an error of a transactional id, for this API of `_FENCED_FROM`."""
     if not isinstance(error, TransactionRefusal):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error.problem is Problem.FENCED:

@@ -10,6 +10,7 @@ from bearlake import __version__
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http.name_lists import names_answer
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation
@@ -97,8 +98,9 @@ class ClusterRoutes:
     # -- tenants -------------------------------------------------------------------------------------------------
 
     async def _tenants(self, request: web.Request) -> web.Response:
-        used = await self._used(request)
-        return web.json_response(sorted({"public", *(namespace.split("/")[0] for namespace in used)}))
+        async with self._context.streams.catalog.listing(principal_of(request)):
+            used = await self._used(request)
+            return await names_answer(sorted({"public", *(namespace.split("/")[0] for namespace in used)}))
 
     async def _tenant(self, request: web.Request) -> web.Response:
         _check_tenant(request)
@@ -116,7 +118,8 @@ class ClusterRoutes:
 
     async def _delete_tenant(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
-        used = await self._used(request)
+        async with self._context.streams.catalog.listing(principal_of(request)):
+            used = await self._used(request)
         if any(namespace.startswith(f"{tenant}/") for namespace in used):
             raise Problem(409, "The tenant still has active namespaces")
         return web.Response(status=204)
@@ -125,8 +128,9 @@ class ClusterRoutes:
 
     async def _namespaces(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
-        used = await self._used(request) | {names.PUBLIC_DEFAULT}
-        return web.json_response(sorted(namespace for namespace in used if namespace.startswith(f"{tenant}/")))
+        async with self._context.streams.catalog.listing(principal_of(request)):
+            used = await self._used(request) | {names.PUBLIC_DEFAULT}
+            return await names_answer(sorted(namespace for namespace in used if namespace.startswith(f"{tenant}/")))
 
     async def _ensure_namespace(self, request: web.Request) -> web.Response:
         paths.namespace_of(request)
@@ -137,16 +141,21 @@ class ClusterRoutes:
         return web.Response(status=204)
 
     async def _delete_namespace(self, request: web.Request) -> web.Response:
-        if paths.namespace_of(request) in await self._used(request):
+        namespace = paths.namespace_of(request)
+        async with self._context.streams.catalog.listing(principal_of(request)):
+            used = await self._used(request)
+        if namespace in used:
             raise Problem(409, "Cannot delete non empty namespace")
         return web.Response(status=204)
 
     async def _topics(self, request: web.Request) -> web.Response:
         mode = request.query.get("mode", "PERSISTENT").upper()
         who = principal_of(request)
-        async with self._context.streams.catalog.listing(who):
-            found = await self._context.topics.of_namespace(who, paths.namespace_of(request))
-            return web.json_response([] if mode == "NON_PERSISTENT" else found)
+        namespace = paths.namespace_of(request)
+        if mode == "NON_PERSISTENT":
+            return web.json_response([])
+        async with self._context.streams.catalog.listing_partitions(who):
+            return await names_answer(await self._context.topics.of_namespace(who, namespace))
 
     async def _used(self, request: web.Request) -> set[str]:
         """The namespaces with topics that the caller may see."""

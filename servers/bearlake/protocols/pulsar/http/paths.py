@@ -15,10 +15,13 @@ from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.protocols.pulsar.names import TopicName
 from bearlake.protocols.pulsar.proto.commands_pb2 import MessageIdData
 from bearlake.protocols.pulsar.topics import Topic, is_partitioned, parse
+from bearlake.records.json_values import TooManyValues, check_values
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST
 
+VALUE_COUNT_MAX = 20_000
+"""JSON values of a body: properties of a schema or subscription, policies. They are parsed on the event loop, in 5 ms."""
 _INT64_MAX = (1 << 63) - 1
 _TOPIC_SEGMENTS = 7  # segments of "/admin/v2/persistent/tenant/namespace/topic"
 
@@ -108,11 +111,20 @@ def flag(request: web.Request, key: str) -> bool:
     return request.query.get(key, "").lower() == "true"
 
 
+def check_count(text: bytes) -> None:
+    """Raise `Problem` (413) for a JSON text of more than `VALUE_COUNT_MAX` values."""
+    try:
+        check_values("the body", text, VALUE_COUNT_MAX)
+    except TooManyValues as error:
+        raise Problem(413, str(error)) from error
+
+
 async def body_of(request: web.Request) -> Any:
-    """The JSON value in the body; None if the body is empty (Any: any JSON value). Raises `Problem` (400)."""
+    """The JSON value in the body; None if the body is empty (Any: any JSON value). Raises `Problem` (400, 413)."""
     body = await request.read()
     if not body.strip():
         return None
+    check_count(body)
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

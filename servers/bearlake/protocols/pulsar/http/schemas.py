@@ -121,6 +121,7 @@ def _content_of(number: int, text: str) -> bytes:
     """The text of a schema in the protocol's form; the text of KEY_VALUE is a JSON object of both schemas."""
     if number != Schema.KeyValue:
         return text.encode(errors="surrogatepass")
+    paths.check_count(text.encode(errors="surrogatepass"))
     try:
         pair = json.loads(text)
         key, value = (part if isinstance(part, str) else json.dumps(part) for part in (pair["key"], pair["value"]))

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths, statistics_responses
+from bearlake.protocols.pulsar.http.name_lists import names_answer
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.topics import PARTITIONED, is_partitioned
@@ -43,11 +44,14 @@ class TopicRoutes:
 
     async def _list(self, request: web.Request) -> web.Response:
         who, namespace = principal_of(request), paths.namespace_of(request)
-        return web.json_response(await self._context.topics.of_namespace(who, namespace))
+        async with self._context.streams.catalog.listing_partitions(who):
+            return await names_answer(await self._context.topics.of_namespace(who, namespace))
 
     async def _list_partitioned(self, request: web.Request) -> web.Response:
-        seen = self._context.topics.seen_in(principal_of(request), paths.namespace_of(request))
-        return web.json_response(sorted([str(name) async for name, view in seen if is_partitioned(view)]))
+        who, namespace = principal_of(request), paths.namespace_of(request)
+        async with self._context.streams.catalog.listing(who):
+            seen = self._context.topics.seen_in(who, namespace)
+            return await names_answer(sorted([str(name) async for name, view in seen if is_partitioned(view)]))
 
     async def _list_none(self, request: web.Request) -> web.Response:
         """Return no topics: all topics are persistent."""

@@ -1,6 +1,7 @@
 """Who may use a table: who may use its stream."""
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from bearlake.errors import Denied
@@ -16,6 +17,8 @@ _DATA_ACTIONS = frozenset({"add-snapshot", "set-snapshot-ref", "remove-snapshot-
 """Actions of updates that need WRITE; all others need ALTER."""
 _SILENT_ACTIONS = frozenset({"assign-uuid", "set-statistics", "remove-statistics"})
 """Actions that an engine sends beside others, and that need WRITE."""
+_LIST_COUNT_MIN: Final = 25_000
+"""Names that a list counts for at least: how many tables are no stream's is not known before they are read."""
 AT_ONCE: Final = 100
 """Tables of one turn of the event loop: with 1,000 access rules, a check takes up to 0.1 ms."""
 
@@ -27,6 +30,10 @@ class TableAccess:
         self._streams = streams
         self._authorizer = authorizer
         self._planned = PlannedTables(streams)
+
+    def listing(self, who: Principal) -> AbstractAsyncContextManager[None]:
+        """Make a list of namespaces or tables for `who`, in the block. Raises `Overloaded` if too many lists are under way for long."""
+        return self._streams.listing(who, max(len(self._streams), _LIST_COUNT_MIN))
 
     def require_cluster(self, who: Principal, operation: Operation) -> None:
         """Raise `Denied` unless `who` may do `operation` to namespaces."""
@@ -87,6 +94,10 @@ class TableAccess:
     def sees(self, who: Principal, stream_name: str) -> bool:
         """Whether `who` may see the table of a stream."""
         return self._authorizer.sees(who, Operation.DESCRIBE, Resource.STREAM, stream_name)
+
+    def may_write(self, who: Principal, subject: str) -> bool:
+        """Whether `who` may write to the tables of a topic."""
+        return self._authorizer.sees(who, Operation.WRITE, Resource.STREAM, subject)
 
     def is_stream(self, owner: Owner) -> bool:
         """Whether the table belongs to a stream that exists, after `subject`."""

@@ -5,7 +5,7 @@ stream's are the same in both warehouses.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from aiohttp import web
 
@@ -22,15 +22,16 @@ from bearlake.protocols.rest.iceberg.answers import (
     parent_of,
     tables_answer,
 )
-from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, live
+from bearlake.protocols.rest.iceberg.rights import CREDENTIALS, LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES, within
 from bearlake.protocols.rest.iceberg.tables import LiveTables, Tables
+from bearlake.protocols.rest.iceberg.vending import Vending, asks, credentials_answer, not_offered, vended_answer
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.turns import in_turns
-from bearlake.table.warehouse.model import SNAPSHOTS_ALL, Name, Namespace, Refused, absent, forbidden
+from bearlake.table.warehouse.model import SNAPSHOTS_ALL, Answer, Listed, Name, Namespace, Refused, absent, forbidden
 
 ADVERTISED = [
-    f"{method} {path.replace('/v1/', '/v1/{prefix}/', 1)}"
+    f"{method} {within('{prefix}', path)}"
     for method, path in (
         ("GET", NAMESPACES),
         ("GET", NAMESPACE),
@@ -47,13 +48,18 @@ ADVERTISED = [
 class LiveRoutes:
     """The handlers."""
 
+    warehouse: ClassVar[str] = LIVE
+    """The warehouse, and the prefix of its paths."""
+
     def __init__(
         self,
         tables: Callable[[], Awaitable[Tables]],
         views: Callable[[], Awaitable[LiveTables]],
         access: TableAccess,
+        vending: Vending | None = None,
     ) -> None:
-        """`tables`, `views`: load and open them once; raise `Unavailable`."""
+        """`tables`, `views`: load and open them once; raise `Unavailable`. `vending`: gives keys for files; None: nobody gets any."""
+        self._vending = vending
         self._tables = tables
         self._views = views
         self._access = access
@@ -68,12 +74,17 @@ class LiveRoutes:
             ("GET", TABLE, self.load),
             ("HEAD", TABLE, self.exists),
             ("POST", TABLE, self.commit),
+            ("GET", CREDENTIALS, self.credentials),
             ("POST", TABLE + "/metrics", self.metrics),
         ):
-            router.add_route(method, live(path), handler)
+            router.add_route(method, within(self.warehouse, path), handler)
 
     async def namespaces(self, request: web.Request) -> web.Response:
         """List namespaces."""
+        async with self._access.listing(principal_of(request)):
+            return await self._listed_namespaces(request)
+
+    async def _listed_namespaces(self, request: web.Request) -> web.Response:
         parent = parent_of(request)
         real = await (await self._tables()).namespaces(parent) if not parent or await self._is_real(parent) else []
         seen = await self._namespaces(principal_of(request), parent)
@@ -94,10 +105,14 @@ class LiveRoutes:
 
     async def tables(self, request: web.Request) -> web.Response:
         """List the tables of a namespace that the client may see, and those that streams will have in it."""
+        async with self._access.listing(principal_of(request)):
+            return await self._listed_tables(request)
+
+    async def _listed_tables(self, request: web.Request) -> web.Response:
         namespace, who = namespace_of(request), principal_of(request)
         found = dict[Name, None]()
         if await self._is_real(namespace):
-            found.update(dict.fromkeys(await self._access.visible(who, await (await self._tables()).tables(namespace))))
+            found.update(dict.fromkeys(await self._access.visible(who, await self._listed(namespace))))
         else:
             await self._properties(request, namespace)
         async for part in in_turns(list((await self._access.planned()).by_name.items())):
@@ -105,6 +120,9 @@ class LiveRoutes:
                 if name[:-1] == namespace and self._sees(who, stream):
                     found[name] = None
         return await tables_answer(list(found))
+
+    async def _listed(self, namespace: Namespace) -> list[Listed]:
+        return await (await self._tables()).tables(namespace)
 
     async def load(self, request: web.Request) -> web.Response:
         """Get a table with every record that was acknowledged before the request; 304 if the client has this version."""
@@ -115,10 +133,33 @@ class LiveRoutes:
             subject = await self._access.subject(name, answer.owner)  # another table may have the name by now
             self._access.require(principal_of(request), [Operation.READ], subject, name)
             return loaded_answer(request, answer)
-        answer = await (await self._views()).load(stream.number)
+        answer = await self._view(stream)
         if answer.owner.stream_id != stream.id:
             raise absent(name)
+        if self._vending is not None and asks(request):
+            found = await self._credentials(request, answer, stream, self._vending)
+            return vended_answer(answer, found) if found else loaded_answer(request, answer)
         return loaded_answer(request, answer)
+
+    async def credentials(self, request: web.Request) -> web.Response:
+        """Get temporary keys for the files of a table and its tail."""
+        name = name_of(request)
+        stream = await self._stream(request, name, Operation.READ)
+        if self._vending is None:
+            raise not_offered()
+        if stream is None:
+            raise absent(name)
+        found = await self._credentials(request, await self._view(stream), stream, self._vending)
+        return credentials_answer(found)
+
+    async def _credentials(
+        self, request: web.Request, answer: Answer, stream: Stream, vending: Vending
+    ) -> list[dict[str, Any]]:
+        who = principal_of(request)
+        return await vending.credentials(who, answer.location, stream, has_tail=True, may_write=False)
+
+    async def _view(self, stream: Stream) -> Answer:
+        return await (await self._views()).load(stream.number)
 
     async def exists(self, request: web.Request) -> web.Response:
         """Check whether a table exists."""
@@ -130,7 +171,7 @@ class LiveRoutes:
         name = name_of(request)
         await self._stream(request, name, Operation.READ)
         raise forbidden(
-            f"{'.'.join(name)} can only be read in the warehouse {LIVE}: write to it in the default warehouse"
+            f"{'.'.join(name)} can only be read in the warehouse {self.warehouse}: write to it in the default warehouse"
         )
 
     async def metrics(self, request: web.Request) -> web.Response:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bearlake.protocols.rest.iceberg.rights import NEEDED, TABLE, live
+from bearlake.protocols.rest.iceberg.rights import NEEDED, TABLE, live, planned
 from bearlake.serving.http.models import Model
 from bearlake.serving.http.openapi.model import ANYTHING, TEXT, Description, Operation, query
 
@@ -38,7 +38,7 @@ _QUERIES = {
 def _operation(method: str, path: str) -> Operation:
     if path in ("/openapi.json", "/docs"):
         return Operation((200,), (429, 503), ("application/json" if path == "/openapi.json" else "text/html",))
-    is_load = method == "GET" and path in (TABLE, live(TABLE))
+    is_load = method == "GET" and path in (TABLE, live(TABLE), planned(TABLE))
     return Operation(
         (204,) if (method, path) in _EMPTY else (200, 304) if is_load else (200,),
         _FAILED if method in ("GET", "HEAD") else (*_FAILED, 409, 422, 504),

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from bearlake.protocols.rest import bodies
-from bearlake.protocols.rest.iceberg import live_routes
+from bearlake.protocols.rest.iceberg import live_routes, planned_routes
 from bearlake.protocols.rest.iceberg.access import TableAccess, operations_of, unchanged
 from bearlake.protocols.rest.iceberg.answers import (
     REPORT_BYTES_MAX,
@@ -25,9 +25,10 @@ from bearlake.protocols.rest.iceberg.answers import (
     texts_in,
 )
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations, new_ids
-from bearlake.protocols.rest.iceberg.rights import LIVE, NAMESPACE, NAMESPACES, TABLE, TABLES
+from bearlake.protocols.rest.iceberg.rights import CREDENTIALS, LIVE, NAMESPACE, NAMESPACES, PLANNED, TABLE, TABLES
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.iceberg.tables import Tables
+from bearlake.protocols.rest.iceberg.vending import Vending, asks, credentials_answer, not_offered, vended_answer
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import ANY
 from bearlake.streams.principal import Operation
@@ -35,6 +36,7 @@ from bearlake.table.warehouse.model import (
     READ_ONLY,
     SNAPSHOTS_ALL,
     SNAPSHOTS_REFS,
+    Answer,
     Body,
     Name,
     Namespace,
@@ -71,11 +73,14 @@ class CatalogRoutes:
         columns: ColumnReservations,
         warehouse: str,
         limits: CatalogSettings,
+        vending: Vending | None = None,
     ) -> None:
         """`tables`: loads and opens them once; raises `Unavailable`.
 
-        `warehouse`: the name of the warehouse that engines may write. `limits`: those of bodies.
+        `warehouse`: the name of the warehouse that engines may write. `limits`: those of bodies. `vending`: gives keys for
+        files; None: nobody gets any.
         """
+        self._vending = vending
         self._columns = columns
         self._tables = tables
         self._access = access
@@ -100,6 +105,7 @@ class CatalogRoutes:
             ("POST", TABLE, self.commit),
             ("DELETE", TABLE, self.drop),
             ("POST", TABLE + "/metrics", self.metrics),
+            ("GET", CREDENTIALS, self.credentials),
             ("POST", "/v1/tables/rename", self.rename),
         ):
             router.add_route(method, path, handler)
@@ -109,14 +115,18 @@ class CatalogRoutes:
         asked = request.query.get("warehouse", "")
         if asked == LIVE:
             return json_answer({"defaults": {}, "overrides": {"prefix": LIVE}, "endpoints": live_routes.ADVERTISED})
+        if asked == PLANNED:
+            overrides = {"prefix": PLANNED, "scan-planning-mode": "server"}
+            return json_answer({"defaults": {}, "overrides": overrides, "endpoints": planned_routes.ADVERTISED})
         if asked not in ("", self._warehouse):
-            known = f"{self._warehouse!r} and {LIVE!r}"
+            known = f"{self._warehouse!r}, {LIVE!r} and {PLANNED!r}"
             raise Refused(404, "NotFoundException", f"There is no warehouse {asked[:100]!r}, only {known}")
         return json_answer({"defaults": {}, "overrides": {}, "endpoints": _ADVERTISED})
 
     async def namespaces(self, request: web.Request) -> web.Response:
         """List namespaces."""
-        return await list_answer("namespaces", await (await self._tables()).namespaces(parent_of(request)))
+        async with self._access.listing(principal_of(request)):
+            return await list_answer("namespaces", await (await self._tables()).namespaces(parent_of(request)))
 
     async def create_namespace(self, request: web.Request) -> web.Response:
         """Create a namespace."""
@@ -155,9 +165,10 @@ class CatalogRoutes:
 
     async def tables(self, request: web.Request) -> web.Response:
         """List the tables of a namespace that the client may see."""
-        listed = await (await self._tables()).tables(namespace_of(request))
-        found = await self._access.visible(principal_of(request), listed)
-        return await tables_answer(found)
+        who = principal_of(request)
+        async with self._access.listing(who):
+            listed = await (await self._tables()).tables(namespace_of(request))
+            return await tables_answer(await self._access.visible(who, listed))
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a table, or stage its creation."""
@@ -174,7 +185,16 @@ class CatalogRoutes:
             raise invalid(f"snapshots: expected {SNAPSHOTS_ALL} or {SNAPSHOTS_REFS}")
         answer = await (await self._tables()).load(name, snapshots)
         await self._require(request, name, answer.owner, Operation.READ)
-        return loaded_answer(request, answer)
+        return await self._vended(request, name, answer) or loaded_answer(request, answer)
+
+    async def credentials(self, request: web.Request) -> web.Response:
+        """Get temporary keys for the files of a table."""
+        name = name_of(request)
+        answer = await (await self._tables()).load(name, SNAPSHOTS_REFS)
+        await self._require(request, name, answer.owner, Operation.READ)
+        if self._vending is None:
+            raise not_offered()
+        return credentials_answer(await self._credentials(request, name, answer, self._vending))
 
     async def exists(self, request: web.Request) -> web.Response:
         """Check whether a table exists."""
@@ -234,7 +254,23 @@ class CatalogRoutes:
     async def _created(self, request: web.Request, create: Callable[[Namespace, Body], Any]) -> web.Response:
         namespace, body = namespace_of(request), await self._body(request)
         self._access.require_new(principal_of(request), table_in(namespace, body.get("name")))
-        return table_answer(await create(namespace, body))
+        answer = await create(namespace, body)
+        name = table_in(namespace, body.get("name"))
+        return await self._vended(request, name, answer) or table_answer(answer)
+
+    async def _vended(self, request: web.Request, name: Name, answer: Answer) -> web.Response | None:
+        """Return the answer with keys; None: the client asks for none, or gets none."""
+        if self._vending is None or not asks(request):
+            return None
+        found = await self._credentials(request, name, answer, self._vending)
+        return vended_answer(answer, found) if found else None
+
+    async def _credentials(
+        self, request: web.Request, name: Name, answer: Answer, vending: Vending
+    ) -> list[dict[str, Any]]:
+        who, subject = principal_of(request), await self._access.subject(name, answer.owner)
+        may_write, stream = self._access.may_write(who, subject), self._access.stream(answer.owner)
+        return await vending.credentials(who, answer.location, stream, has_tail=False, may_write=may_write)
 
     async def _owned(self, request: web.Request, name: Name, *operations: Operation) -> Owner:
         """Return the table's owner. Raises `Refused`, `Denied` unless the client may do the operations."""

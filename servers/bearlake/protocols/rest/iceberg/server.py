@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from bearlake.protocols.rest.iceberg import operations
 from bearlake.protocols.rest.iceberg.guard import CatalogGuard
 from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
+from bearlake.protocols.rest.iceberg.planned_routes import PlannedRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.iceberg.sql import SqlRoutes
@@ -35,17 +36,20 @@ class CatalogServer:
         listeners: Sequence[Listener],
         *,
         live: LiveRoutes | None = None,
+        planned: PlannedRoutes | None = None,
         sql: SqlRoutes | None = None,
         login: HttpListenerLogin | None = None,
         quotas: QuotaControl | None = None,
     ) -> None:
-        """`live`: the warehouse of live views; None: there is none. `sql`: what runs statements; None: nothing
+        """`live`: the warehouse of live views; `planned`: the one of planned scans; None: there is none.
+        `sql`: what runs statements; None: nothing
         does. `login`: how clients log in; None: they need not. `quotas`: how much
         they may use; None: they have no quotas.
 
         `listeners` (at least one) are already bound; the server takes ownership of them."""
         self._routes = routes
         self._live = live
+        self._planned = planned
         self._sql = sql
         self._settings = settings
         self._guard = CatalogGuard(settings, login)
@@ -64,6 +68,8 @@ class CatalogServer:
         self._routes.add_to(app.router)
         if self._live is not None:
             self._live.add_to(app.router)
+        if self._planned is not None:
+            self._planned.add_to(app.router)
         if self._sql is not None:
             self._sql.add_to(app.router)
         DocumentRoutes(operations.DESCRIPTION).add_to(app)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from bearlake.objects.sts import RoleSettings
 from bearlake.protocols.rest.iceberg.sql_settings import SqlSettings
 from bearlake.table.warehouse.settings import WarehouseSettings
 
@@ -43,5 +44,6 @@ class CatalogSettings:
     (Linux)."""
     drain_idle_ms: int = 1_000
     """While draining: time (ms) in which clients may still send a request over an idle connection."""
+    credentials: RoleSettings = field(default_factory=RoleSettings)
     sql: SqlSettings = field(default_factory=SqlSettings)
     warehouse: WarehouseSettings = field(default_factory=WarehouseSettings)

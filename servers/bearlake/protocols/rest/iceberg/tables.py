@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from bearlake.metadata.model import Stream
 from bearlake.table.warehouse.model import Answer, Body, Listed, Name, Namespace, Owner, OwnerCheck
 
 
@@ -56,3 +57,22 @@ class LiveTables(Protocol):
 
     async def load(self, number: int) -> Answer:
         """Return a view of the table of the stream with this number."""
+
+
+class ScanPlans(Protocol):
+    """The operations of `live.planned.PlannedCatalog`."""
+
+    async def load(self, stream: Stream) -> Answer:
+        """Return a view of the stream's table."""
+
+    async def plan(self, stream: Stream, body: Body) -> bytes:
+        """Plan a scan."""
+
+    async def tasks(self, stream: Stream, task: object) -> bytes:
+        """Return the files of a plan task."""
+
+    def result(self, stream: Stream, plan_id: str) -> bytes:
+        """Return a plan again."""
+
+    def cancel(self, stream: Stream, plan_id: str) -> None:
+        """Forget a plan."""

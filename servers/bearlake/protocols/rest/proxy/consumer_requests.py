@@ -31,9 +31,10 @@ _QUIET = re2.Options()
 _QUIET.log_errors = False
 
 
-def config(body: bytes, group: str, default_name: str, settings: RestSettings) -> ConsumerConfig:
+async def config(body: bytes, group: str, default_name: str, settings: RestSettings) -> ConsumerConfig:
     """Parse the config of a new instance. Raises `Problem` (400, 42204)."""
-    asked = bodies.parse_optional(models.NEW_CONSUMER, body, code=42204, prefix=_BAD_CONFIG)
+    count_max = settings.request_value_count_max
+    asked = await bodies.parse_optional(models.NEW_CONSUMER, body, count_max, code=42204, prefix=_BAD_CONFIG)
     return ConsumerConfig(
         group=group,
         name=asked.name or asked.id or default_name,
@@ -45,9 +46,9 @@ def config(body: bytes, group: str, default_name: str, settings: RestSettings) -
     )
 
 
-def subscription(body: bytes) -> tuple[list[str], Pattern | None]:
+async def subscription(body: bytes, settings: RestSettings) -> tuple[list[str], Pattern | None]:
     """Parse topics or a pattern. Raises `Problem` (40903 if both are given, 422)."""
-    asked = bodies.parse_optional(models.SUBSCRIPTION, body)
+    asked = await bodies.parse_optional(models.SUBSCRIPTION, body, settings.request_value_count_max)
     if asked.topics is not None and asked.topic_pattern is not None:
         raise Problem(409, 40903, "Subscription to topics, partitions and pattern are mutually exclusive")
     if asked.topic_pattern is not None:
@@ -60,23 +61,25 @@ def subscription(body: bytes) -> tuple[list[str], Pattern | None]:
     return asked.topics, None
 
 
-def partitions(body: bytes) -> list[Partition]:
+async def partitions(body: bytes, settings: RestSettings) -> list[Partition]:
     """Parse `{"partitions": [{"topic": …, "partition": …}]}`. Raises `Problem` (422)."""
-    asked = bodies.parse_optional(models.PLACES, body)
+    asked = await bodies.parse_optional(models.PLACES, body, settings.request_value_count_max)
     return [(place.topic, place.partition) for place in asked.partitions]
 
 
-def offsets(body: bytes) -> list[Position]:
+async def offsets(body: bytes, settings: RestSettings) -> list[Position]:
     """Parse `{"offsets": [{"topic": …, "partition": …, "offset": …}]}`. Raises `Problem` (422)."""
-    return bodies.parse_optional(models.POSITIONS, body).offsets
+    return (await bodies.parse_optional(models.POSITIONS, body, settings.request_value_count_max)).offsets
 
 
-def commits(body: bytes, metadata_bytes_max: int) -> dict[Partition, CommittedOffset] | None:
+async def commits(
+    body: bytes, metadata_bytes_max: int, settings: RestSettings
+) -> dict[Partition, CommittedOffset] | None:
     """Parse the offsets to commit, one past each record that the client names; None if it names none. Raises `Problem` (422)."""
-    if b"".join(body.split()) in (b"", b"{}"):  # an empty object may contain spaces
+    if _is_empty(body):
         return None
     found = {}
-    for at, offset in enumerate(offsets(body)):
+    for at, offset in enumerate(await offsets(body, settings)):
         metadata = offset.metadata or ""
         if len(metadata.encode()) > metadata_bytes_max:
             raise Problem(422, 422, f"offsets[{at}].metadata: expected at most {metadata_bytes_max} bytes")
@@ -84,6 +87,12 @@ def commits(body: bytes, metadata_bytes_max: int) -> dict[Partition, CommittedOf
             raise Problem(422, 422, f"offsets[{at}].metadata: expected no NUL")
         found[offset.topic, offset.partition] = CommittedOffset(offset=offset.offset + 1, metadata=metadata)
     return found
+
+
+def _is_empty(body: bytes) -> bool:
+    """Whether a body has nothing, or an object without fields."""
+    given = body.strip()
+    return not given or ((given[:1], given[-1:]) == (b"{", b"}") and not given[1:-1].strip())
 
 
 def limits(request: web.Request, config: ConsumerConfig, settings: RestSettings) -> tuple[int, int]:

@@ -93,7 +93,7 @@ class ConsumerRoutes:
         if len(group) > _NAME_LENGTH_MAX:
             raise Problem(422, 42204, f"Invalid consumer configuration: a group has at most {_NAME_LENGTH_MAX} letters")
         own_name = placement.new_name(self._servers.node_id)
-        config = consumer_requests.config(octets, group, own_name, self._settings)
+        config = await consumer_requests.config(octets, group, own_name, self._settings)
         is_named = config.name != own_name
         made = await self._forwarding.create(request, octets, (group, config.name), is_named=is_named)
         if made is not None:
@@ -124,10 +124,11 @@ class ConsumerRoutes:
     async def subscribe(self, request: web.Request) -> web.Response:
         """Change the subscription."""
         consumer, body = self._consumer(request), await self._octets(request)
-        topics, pattern = consumer_requests.subscription(body)
+        topics, pattern = await consumer_requests.subscription(body, self._settings)
         who = principal_of(request)
-        for topic in topics:
-            require(self._streams.authorizer, who, Operation.READ, Resource.STREAM, topic)
+        async for part in in_turns(topics):
+            for topic in part:
+                require(self._streams.authorizer, who, Operation.READ, Resource.STREAM, topic)
         if pattern is not None:
             pattern = _Readable(self._streams, who, pattern)
         async with consumer.exclusive():
@@ -150,7 +151,7 @@ class ConsumerRoutes:
     async def assign(self, request: web.Request) -> web.Response:
         """Assign partitions without the group."""
         consumer, body = self._consumer(request), await self._octets(request)
-        partitions = consumer_requests.partitions(body)
+        partitions = await consumer_requests.partitions(body, self._settings)
         async for part in in_turns(partitions):
             for topic, index in part:
                 (await find(self._streams, principal_of(request), topic, Operation.READ)).partition(index)
@@ -194,7 +195,7 @@ class ConsumerRoutes:
     async def committed(self, request: web.Request) -> web.Response:
         """Get committed offsets of partitions; -1 where there is none."""
         consumer, body = self._consumer(request), await self._octets(request)
-        partitions = consumer_requests.partitions(body)
+        partitions = await consumer_requests.partitions(body, self._settings)
         await self._require_topics(request, partitions, Operation.DESCRIBE)
         found = await consumer.committed(partitions)
         nothing = CommittedOffset(offset=-1)
@@ -212,7 +213,8 @@ class ConsumerRoutes:
     async def commit(self, request: web.Request) -> web.Response:
         """Commit offsets: those of the last records read, as named in the body; without a body, all returned records."""
         consumer, body = self._consumer(request), await self._octets(request)
-        offsets = consumer_requests.commits(body, self._streams.groups.settings.offset_metadata_bytes_max)
+        metadata_bytes_max = self._streams.groups.settings.offset_metadata_bytes_max
+        offsets = await consumer_requests.commits(body, metadata_bytes_max, self._settings)
         await self._require_topics(request, consumer.assigned if offsets is None else offsets)
         async with consumer.exclusive():
             await consumer.commit(offsets)
@@ -221,9 +223,8 @@ class ConsumerRoutes:
     async def seek(self, request: web.Request) -> web.Response:
         """Move to the given offsets."""
         consumer, body = self._consumer(request), await self._octets(request)
-        positions = {
-            (position.topic, position.partition): position.offset for position in consumer_requests.offsets(body)
-        }
+        asked = await consumer_requests.offsets(body, self._settings)
+        positions = {(position.topic, position.partition): position.offset for position in asked}
         async with consumer.exclusive():
             await consumer.seek(positions)
         return _done()
@@ -238,7 +239,7 @@ class ConsumerRoutes:
 
     async def _seek_to(self, request: web.Request, spec: OffsetSpec) -> web.Response:
         consumer, body = self._consumer(request), await self._octets(request)
-        partitions = consumer_requests.partitions(body)
+        partitions = await consumer_requests.partitions(body, self._settings)
         async with consumer.exclusive():
             await consumer.seek_to(partitions, spec)
         return _done()

@@ -145,7 +145,7 @@ class NewConsumer(Model):
 class Subscription(OpenModel):
     """Topics, or a pattern of their names."""
 
-    topics: Annotated[list[Name], Meta(min_length=1)] | None = None
+    topics: Annotated[list[Name], Meta(min_length=1, max_length=LIST_COUNT_MAX)] | None = None
     topic_pattern: Annotated[str, Meta(min_length=1, max_length=PATTERN_LENGTH_MAX)] | None = None
 
 

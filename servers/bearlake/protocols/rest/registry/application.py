@@ -33,8 +33,7 @@ def guarded_application(
 ) -> web.Application:
     """Build the application behind the caller's guard, which counts open requests. Request bodies must arrive unmodified."""
     app = guard.application()
-    bytes_max = settings.request_bytes_max
-    for routes in (SchemaRoutes(schemas), SubjectRoutes(schemas, bytes_max), RuleRoutes(schemas, bytes_max)):
+    for routes in (SchemaRoutes(schemas), SubjectRoutes(schemas, settings), RuleRoutes(schemas, settings)):
         routes.add_to(app.router, "")
         routes.add_to(app.router, CONTEXT_PREFIX)
     app.router.add_get("/", _root)

@@ -11,6 +11,7 @@ from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.registry import models
 from bearlake.protocols.rest.registry.answers import ACCEPTED_TYPES, TYPES
+from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.http.models import Malformed, Mismatch, Reader, fields_given
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.model import Draft, Mode, Reference, SchemaType
@@ -82,21 +83,22 @@ def paged(request: web.Request, found: Sequence[T]) -> Sequence[T]:
     return found[offset : None if limit < 0 else offset + limit]
 
 
-async def body_of(request: web.Request, reader: Reader[T], bytes_max: int) -> T:
-    """Parse the body, of at most `bytes_max` bytes. Raises `Malformed`, `Mismatch`, `TooLarge`, `Problem` (400, 415)."""
+async def body_of(request: web.Request, reader: Reader[T], limits: RegistrySettings) -> T:
+    """Parse the body. Raises `BadRequest`, `Mismatch`, `TooLarge`, `Problem` (400, 415)."""
     if request.content_type not in ACCEPTED_TYPES:
         expected = ", ".join(TYPES)
         raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {expected}")
     try:
-        return reader.read(await bodies.read(request, bytes_max))
+        octets = await bodies.read(request, limits.request_bytes_max)
+        return await bodies.off_the_loop(octets, limits.request_value_count_max, lambda: reader.read(octets))
     except Malformed as error:
         raise BadRequest(str(error)) from error
 
 
-async def draft_of(request: web.Request, bytes_max: int) -> Draft:
+async def draft_of(request: web.Request, limits: RegistrySettings) -> Draft:
     """Parse the schema in the body. Raises `BadRequest`, `InvalidSchema`, `TooLarge`, `Problem` (400, 415)."""
     try:
-        asked = await body_of(request, models.DRAFT, bytes_max)
+        asked = await body_of(request, models.DRAFT, limits)
     except Mismatch as error:
         if error.place == "schemaType":
             raise InvalidSchema(f"Invalid schema: {error}") from error
@@ -112,7 +114,7 @@ async def draft_of(request: web.Request, bytes_max: int) -> Draft:
     )
 
 
-async def config_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
+async def config_of(request: web.Request, limits: RegistrySettings) -> Mapping[str, Any]:
     """Parse the config in the body and return the given fields (Any: JSON).
 
     Raises:
@@ -121,7 +123,7 @@ async def config_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
         BadRequest, TooLarge, Problem: as `body_of`.
     """
     try:
-        asked = await body_of(request, models.CONFIG, bytes_max)
+        asked = await body_of(request, models.CONFIG, limits)
     except Mismatch as error:
         if error.place in _LEVELS:
             raise InvalidCompatibilityLevel(f"Invalid compatibility level: {error}") from error
@@ -132,10 +134,10 @@ async def config_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
     return {rules.LEVEL if key in _LEVELS else key: value for key, value in given.items()}
 
 
-async def mode_of(request: web.Request, bytes_max: int) -> Mode:
+async def mode_of(request: web.Request, limits: RegistrySettings) -> Mode:
     """Parse the mode in the body. Raises `InvalidMode`, `BadRequest`, `TooLarge`, `Problem` (400, 415)."""
     try:
-        asked = await body_of(request, models.MODE, bytes_max)
+        asked = await body_of(request, models.MODE, limits)
     except Mismatch as error:
         if error.place:
             raise InvalidMode(f"Invalid mode: {error}") from error

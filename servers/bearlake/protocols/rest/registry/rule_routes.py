@@ -6,6 +6,7 @@ from aiohttp import web
 
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer
+from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.schemas import rules
 from bearlake.streams.schemas.model import Document
@@ -15,10 +16,10 @@ from bearlake.streams.schemas.service import Schemas
 class RuleRoutes:
     """The handlers under `/config`, `/mode` and `/compatibility`."""
 
-    def __init__(self, schemas: Schemas, bytes_max: int) -> None:
-        """`bytes_max` is the largest accepted body size (bytes)."""
+    def __init__(self, schemas: Schemas, limits: RegistrySettings) -> None:
+        """`limits`: those of bodies."""
         self._schemas = schemas
-        self._bytes_max = bytes_max
+        self._limits = limits
 
     def add_to(self, router: web.UrlDispatcher, prefix: str) -> None:
         """Register the handlers under `prefix`."""
@@ -44,7 +45,7 @@ class RuleRoutes:
 
     async def set_config(self, request: web.Request) -> web.Response:
         """Change a config and return the accepted fields."""
-        update = await requests.config_of(request, self._bytes_max)
+        update = await requests.config_of(request, self._limits)
         return answer(
             request,
             _as_sent(await self._schemas.set_config(principal_of(request), requests.subject_of(request), update)),
@@ -62,7 +63,7 @@ class RuleRoutes:
 
     async def set_mode(self, request: web.Request) -> web.Response:
         """Set a mode."""
-        mode = await requests.mode_of(request, self._bytes_max)
+        mode = await requests.mode_of(request, self._limits)
         await self._schemas.set_mode(
             principal_of(request), requests.subject_of(request), mode, is_forced=requests.flag(request, "force")
         )
@@ -81,7 +82,7 @@ class RuleRoutes:
         messages = await self._schemas.check(
             principal_of(request),
             requests.subject_of(request),
-            await requests.draft_of(request, self._bytes_max),
+            await requests.draft_of(request, self._limits),
             version,
             is_normalized=requests.flag(request, "normalize"),
         )

@@ -9,6 +9,9 @@ class RegistrySettings:
 
     request_bytes_max: int = 4 * 1024 * 1024
     """Largest request body, uncompressed: a schema with its metadata, as JSON; a larger body is answered with 413."""
+    request_value_count_max: int = 50_000
+    """JSON values in a request body: the names and values of metadata, rules and references; a body with more is answered with 413. A
+    schema counts as one: it is a text."""
     request_count_max: int = 256
     """Concurrent requests; further requests are answered with 503."""
     address_request_count_max: int = 128

@@ -5,6 +5,7 @@ from aiohttp import web
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer, shown_version, text_answer
 from bearlake.protocols.rest.registry.schema_routes import formatted
+from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.schemas.model import SchemaVersion
 from bearlake.streams.schemas.service import Schemas
@@ -13,10 +14,10 @@ from bearlake.streams.schemas.service import Schemas
 class SubjectRoutes:
     """The handlers under `/subjects`."""
 
-    def __init__(self, schemas: Schemas, bytes_max: int) -> None:
-        """`bytes_max` is the largest accepted body size (bytes)."""
+    def __init__(self, schemas: Schemas, limits: RegistrySettings) -> None:
+        """`limits`: those of bodies."""
         self._schemas = schemas
-        self._bytes_max = bytes_max
+        self._limits = limits
 
     def add_to(self, router: web.UrlDispatcher, prefix: str) -> None:
         """Register the handlers under `prefix`."""
@@ -45,7 +46,7 @@ class SubjectRoutes:
         found = await self._schemas.lookup(
             principal_of(request),
             requests.subject_of(request),
-            await requests.draft_of(request, self._bytes_max),
+            await requests.draft_of(request, self._limits),
             is_normalized=requests.flag(request, "normalize"),
             with_deleted=requests.flag(request, "deleted"),
         )
@@ -56,7 +57,7 @@ class SubjectRoutes:
         made = await self._schemas.register(
             principal_of(request),
             requests.subject_of(request),
-            await requests.draft_of(request, self._bytes_max),
+            await requests.draft_of(request, self._limits),
             is_normalized=requests.flag(request, "normalize"),
         )
         return answer(request, {"id": made.schema.id, "version": made.number, "guid": str(made.schema.guid)})

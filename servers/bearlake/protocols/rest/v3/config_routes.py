@@ -52,7 +52,7 @@ class ConfigRoutes:
     async def set(self, request: web.Request) -> web.Response:
         """Set a config."""
         Site(request, self._servers)
-        asked = await body(request, models.NEW_VALUE, self._settings.request_bytes_max)
+        asked = await body(request, models.NEW_VALUE, self._settings)
         view = await find(self._streams, request, Operation.DESCRIBE)
         await self._alter(principal_of(request), view, {_config(request).name: str(asked.value)}, [])
         return web.Response(status=204)
@@ -67,7 +67,7 @@ class ConfigRoutes:
     async def alter(self, request: web.Request) -> web.Response:
         """Set and reset several configs, all or none."""
         Site(request, self._servers)
-        asked = await body(request, models.CHANGES, self._settings.request_bytes_max)
+        asked = await body(request, models.CHANGES, self._settings)
         view = await find(self._streams, request, Operation.DESCRIBE)
         given: dict[str, str] = {}
         unset: list[str] = []

@@ -9,8 +9,11 @@ from typing import Annotated, Any, Literal
 from bearlake.serving.http.models import Meta, OpenModel, Reader
 
 INT32_MAX = 2**31 - 1
+LIST_COUNT_MAX = 10_000
+"""Items of a list in a request: configs, partitions, positions."""
 
 Index = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Indexes = Annotated[list[Index], Meta(max_length=LIST_COUNT_MAX)]
 Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 ConfigValue = Annotated[str | int | float | bool, Meta(description="text")]
 
@@ -30,7 +33,7 @@ class NewTopic(OpenModel):
 
     topic_name: str
     partitions_count: Count | None = None
-    configs: list[NewConfig] | None = None
+    configs: Annotated[list[NewConfig], Meta(max_length=LIST_COUNT_MAX)] | None = None
     validate_only: bool | None = None
 
 
@@ -57,7 +60,7 @@ class Change(OpenModel):
 class Changes(OpenModel):
     """Configs to change, all or none."""
 
-    data: list[Change] | None = None
+    data: Annotated[list[Change], Meta(max_length=LIST_COUNT_MAX)] | None = None
     validate_only: bool | None = None
 
 
@@ -114,8 +117,8 @@ class Position(OpenModel):
 class Reading(OpenModel):
     """Which records to read: from positions, or from a start of some partitions (default: all)."""
 
-    positions: list[Position] | None = None
-    partition_ids: list[Index] | None = None
+    positions: Annotated[list[Position], Meta(max_length=LIST_COUNT_MAX)] | None = None
+    partition_ids: Indexes | None = None
     start: Literal["latest", "earliest", "last", "timestamp"] | None = None
     """`latest` by default."""
     timestamp_ms: Milliseconds | None = None
@@ -132,7 +135,7 @@ class Reset(OpenModel):
 
     topic_name: str
     to: Literal["earliest", "latest", "offset", "shift", "timestamp"]
-    partition_ids: list[Index] | None = None
+    partition_ids: Indexes | None = None
     offset: Offset | None = None
     shift: Annotated[int, Meta(ge=-(2**62), le=2**62)] | None = None
     timestamp_ms: Milliseconds | None = None
@@ -144,7 +147,7 @@ class ShareReset(OpenModel):
 
     topic_name: str
     to: Literal["earliest", "latest", "offset", "timestamp"]
-    partition_ids: list[Index] | None = None
+    partition_ids: Indexes | None = None
     offset: Offset | None = None
     timestamp_ms: Milliseconds | None = None
     validate_only: bool | None = None

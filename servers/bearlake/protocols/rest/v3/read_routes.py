@@ -68,7 +68,7 @@ class ReadRoutes:
     async def read(self, request: web.Request) -> web.Response:
         """Read records from positions, or from a start."""
         site = Site(request, self._servers)
-        asked = await body(request, models.READING, self._settings.request_bytes_max)
+        asked = await body(request, models.READING, self._settings)
         view, who = await find(self._streams, request, Operation.READ), principal_of(request)
         self._streams.quotas.require(who, QuotaKey.CONSUMER_BYTE_RATE)
         indexes = _indexes(view, asked)

@@ -17,6 +17,7 @@ from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.v3 import models
 from bearlake.protocols.rest.v3.parts import Part, part
+from bearlake.records.json_values import check_values
 from bearlake.serving.http.models import Mismatch
 
 _SPACE = " \t\r\n"
@@ -60,7 +61,7 @@ class Objects:
         self._text += text
         if self._brackets.close(text):
             if len(self._text) > bodies.AT_ONCE_BYTES:
-                bodies.check_values(self._text.encode(), self._value_count_max)
+                check_values("the record", self._text.encode(), self._value_count_max)
             yield from self._whole()
         if len(self._text) > self._bytes_max:
             raise TooLarge("record", len(self._text), self._bytes_max)

@@ -56,7 +56,7 @@ class ResetRoutes:
     async def reset(self, request: web.Request) -> web.Response:
         """Move a group's offsets in a topic, or show what would move."""
         site = Site(request, self._servers)
-        asked = await body(request, models.RESET, self._settings.request_bytes_max)
+        asked = await body(request, models.RESET, self._settings)
         group, who = request.match_info["group"], principal_of(request)
         require(self._streams.authorizer, who, Operation.READ, Resource.GROUP, group)
         view = await find_named(self._streams, who, Operation.READ, asked.topic_name)
@@ -64,8 +64,10 @@ class ResetRoutes:
         moves = await self._moves(group, view, asked)
         if not asked.validate_only and moves:
             offsets = {view.partition(move.partition): CommittedOffset(offset=move.new) for move in moves}
+            details = f"offsets of {view.name}"
             try:
-                await self._streams.groups.commit(MemberRef(group=group), offsets)
+                with self._streams.audit.change(who, Operation.ALTER, Resource.GROUP.value, group, details):
+                    await self._streams.groups.commit(MemberRef(group=group), offsets)
             except GroupRefusal as refusal:
                 if refusal.problem not in _HAS_MEMBERS:
                     raise

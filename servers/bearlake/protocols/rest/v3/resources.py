@@ -9,6 +9,7 @@ from aiohttp import web
 from bearlake.errors import NotFound
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
+from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import Reader
 from bearlake.serving.live_servers import LiveServers
@@ -99,6 +100,7 @@ def index_of(request: web.Request, view: StreamView) -> int:
     return int(text)
 
 
-async def body(request: web.Request, reader: Reader[T], bytes_max: int) -> T:
+async def body(request: web.Request, reader: Reader[T], limits: RestSettings) -> T:
     """Parse the body. Raises `Problem` (400, 415), `TooLarge`."""
-    return bodies.parse_optional(reader, await bodies.read(request, bytes_max), status=400, code=400)
+    octets = await bodies.read(request, limits.request_bytes_max)
+    return await bodies.parse_optional(reader, octets, limits.request_value_count_max, status=400, code=400)

@@ -106,7 +106,7 @@ class ShareGroupRoutes:
     async def reset(self, request: web.Request) -> web.Response:
         """Move a share group's offsets in a topic, or show what would move."""
         site = Site(request, self._servers)
-        asked = await body(request, models.SHARE_RESET, self._settings.request_bytes_max)
+        asked = await body(request, models.SHARE_RESET, self._settings)
         name, who = request.match_info["group"], principal_of(request)
         require(self._streams.authorizer, who, Operation.READ, Resource.GROUP, name)
         view = await find_named(self._streams, who, Operation.READ, asked.topic_name)

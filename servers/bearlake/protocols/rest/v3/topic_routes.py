@@ -90,7 +90,7 @@ class TopicRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """Create a topic; with `validate_only`, only check the request."""
         site = Site(request, self._servers)
-        asked = await body(request, models.NEW_TOPIC, self._settings.request_bytes_max)
+        asked = await body(request, models.NEW_TOPIC, self._settings)
         name = asked.topic_name
         partition_count = asked.partitions_count or self._settings.default_partition_count
         configs = {config.name: str(config.value) for config in asked.configs or () if config.value is not None}
@@ -119,7 +119,7 @@ class TopicRoutes:
     async def grow(self, request: web.Request) -> web.Response:
         """Add partitions to a topic."""
         site = Site(request, self._servers)
-        asked = await body(request, models.GROWTH, self._settings.request_bytes_max)
+        asked = await body(request, models.GROWTH, self._settings)
         name = (await find(self._streams, request, Operation.DESCRIBE)).name
         who = principal_of(request)
         try:

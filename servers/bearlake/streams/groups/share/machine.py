@@ -4,7 +4,7 @@ Source: Apache Kafka 4.3, GroupMetadataManager (order of checks, texts of errors
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from typing_extensions import override
 
@@ -56,7 +56,7 @@ class ShareMachine(EngineMachine[ShareGroup]):
         self._update(member, asked)
         self.engine.advance(member, None)
         self.engine.renew(member)
-        self._note_topics(topic.number for topic in self.group.topics.values())
+        self._note_topics({topic.number: topic.partition_count for topic in self.group.topics.values()})
         has_news = asked.epoch != member.epoch or before.keys() != member.assigned.keys()
         return self.engine.answered(
             HeartbeatAnswer(
@@ -103,26 +103,28 @@ class ShareMachine(EngineMachine[ShareGroup]):
 
     # -- the group -----------------------------------------------------------------------------------------------
 
-    def _note_topics(self, numbers: Iterable[int]) -> None:
-        fresh = set(numbers) - self.group.known
-        if fresh:
-            self.group.known |= fresh
+    def _note_topics(self, partition_counts: Mapping[int, int]) -> None:
+        if partition_counts.keys() - self.group.known.keys():
+            self.group.known = {**partition_counts, **self.group.known}
             self.engine.touch()
 
-    def note_topics(self, numbers: Iterable[int]) -> asyncio.Future[None]:
-        """Record that the group has state in these streams; the future completes when that is saved. Raises `GroupRefusal`."""
+    def note_topics(self, partition_counts: Mapping[int, int]) -> asyncio.Future[None]:
+        """Record that the group has state in these streams, given by number; the future completes when that is saved.
+
+        Raises `GroupRefusal`.
+        """
         self._check_alive()
         if not self.group.epoch:
             self.group.epoch = self.group.assignment_epoch = 1
             self.engine.touch()
-        self._note_topics(numbers)
+        self._note_topics(partition_counts)
         return self.engine.answered(None)
 
     def forget_topic(self, number: int) -> asyncio.Future[None]:
         """Record that the group has no state in this stream; the future completes when that is saved. Raises `GroupRefusal`."""
         self._check_alive()
         if number in self.group.known:
-            self.group.known.discard(number)
+            del self.group.known[number]
             self.engine.touch()
         return self.engine.answered(None)
 

@@ -19,8 +19,9 @@ class ShareGroup(ConsumerGroup):
     kind: ClassVar[GroupKind] = GroupKind.SHARE
     protocol_type: ClassVar[str] = "share"
 
-    known: set[int] = field(default_factory=set)
-    """Numbers of the streams in whose partitions the group may have state: those that were ever subscribed or given offsets."""
+    known: dict[int, int] = field(default_factory=dict)
+    """The streams in whose partitions the group may have state, those that were ever subscribed or given offsets, by their numbers: how
+    many partitions each had when the group came to know it. The group begins at the start of partitions that were added later."""
 
     @property
     @override

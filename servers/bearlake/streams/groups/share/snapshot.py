@@ -1,13 +1,17 @@
 """The snapshot of a share group in the store: JSON, version 3. Versions 1 and 2 are those of classic groups and of consumer groups.
 
-{"version": 3, "epoch", "assignment_epoch", "assignor", "topics": {name: [stream number, partition count]}, "known": [stream number],
+{"version": 3, "epoch", "assignment_epoch", "assignor", "topics": {name: [stream number, partition count]},
+ "known": [stream number], "known_partitions": [partition count],
  "members": [{"id", "rack", "client", "host", "topics", "epoch", "previous", "assigned": [[partition, epoch]], "target": [partition]}]}
+
+`known_partitions` has an item for each of `known`. Older servers do not write it: nothing is then known to have been added later.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
-from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.model import PARTITION_COUNT_MAX, PartitionKey
 from bearlake.streams.groups.consumer import snapshot_frame
 from bearlake.streams.groups.consumer.model import ConsumerMember
 from bearlake.streams.groups.consumer.snapshot_frame import Values
@@ -18,7 +22,9 @@ VERSION = 3
 
 def encode(group: ShareGroup) -> bytes:
     """Encode the group."""
-    return snapshot_frame.encode(group, VERSION, {"known": sorted(group.known)}, _fields)
+    known = dict(sorted(group.known.items()))
+    fields = {"known": list(known), "known_partitions": list(known.values())}
+    return snapshot_frame.encode(group, VERSION, fields, _fields)
 
 
 def decode(name: str, snapshot: bytes) -> ShareGroup:
@@ -27,9 +33,9 @@ def decode(name: str, snapshot: bytes) -> ShareGroup:
 
 
 @lru_cache(maxsize=32)
-def known_in(name: str, snapshot: bytes) -> frozenset[int]:
-    """Return the numbers of the streams in which the group of a snapshot may have state. Raises `Corrupt`."""
-    return frozenset(decode(name, snapshot).known)
+def known_in(name: str, snapshot: bytes) -> Mapping[int, int]:
+    """Return the streams in which the group of a snapshot may have state, as `ShareGroup.known`. Raises `Corrupt`."""
+    return MappingProxyType(decode(name, snapshot).known)
 
 
 def _fields(member: ConsumerMember) -> dict[str, object]:
@@ -46,7 +52,9 @@ def _fields(member: ConsumerMember) -> dict[str, object]:
 
 
 def _members(group: ShareGroup, values: Values) -> Iterable[ConsumerMember]:
-    group.known = set(values["known"])
+    known = values["known"]
+    counts = values.get("known_partitions", [PARTITION_COUNT_MAX] * len(known))
+    group.known = dict(zip(known, counts, strict=True))
     return map(_member, values["members"])
 
 

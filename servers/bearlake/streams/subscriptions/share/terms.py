@@ -72,10 +72,11 @@ class TermsSource(Protocol):
     async def newest(self, group: str) -> ShareTerms:
         """Return the terms as the store has them. Raises `Unavailable`."""
 
-    async def check_state(self, group: str, partition: PartitionKey) -> None:
+    async def check_state(self, group: str, partition: PartitionKey) -> bool:
         """Raise `NoState` unless the group's coordinator has noted, as of now, that the group has state in the partition's stream.
 
-        Raises `Unavailable`. A source without coordinators allows every group.
+        Returns whether the partition was added to the stream after that. Raises `Unavailable`. A source without coordinators allows every
+        group.
         """
 
 
@@ -91,8 +92,9 @@ class NoTerms(TermsSource):
         return self.known(group)
 
     @override
-    async def check_state(self, group: str, partition: PartitionKey) -> None:
+    async def check_state(self, group: str, partition: PartitionKey) -> bool:
         self.known(group)
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,7 +169,7 @@ export function Access() {
     <${Decisions} />
     <section aria-labelledby="rules">
       <h2 id="rules">Rules</h2>
-      <div class="filters"><${Text} label="Search" type="search" value=${search} change=${setSearch} placeholder="principal, resource or operation" /></div>
+      <div class="filters"><${Text} label="Search" type="search" value=${search} change=${setSearch} placeholder="part of a rule" /></div>
       <${Loaded} state=${state}>
         ${() => html`<${Table} caption="Access rules" columns=${columns} rows=${rules} rowKey=${ruleKey} empty=${search ? "No rule matches." : "There are no rules: the settings decide (access.allow_if_no_rule)."} />`}
       <//>

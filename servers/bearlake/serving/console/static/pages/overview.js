@@ -44,7 +44,7 @@ function Rates({ series }) {
       <${Figure} label="Put, p99" value=${duration(now?.putMs)} note="object store" />
       <${Figure} label="Object requests" value=${now ? `${short(now.puts + now.gets, "/s")}` : "–"} note=${now ? `${short(now.puts, "/s")} put, ${short(now.gets, "/s")} read` : ""} />
       <${Figure} label="Price of requests" value=${price(now?.pricePerDay)} note=${`a day at this rate; ${PRICES.put} and ${PRICES.get} per 1,000`} />
-      <${Figure} label="Memory" value=${bytes(now?.memoryBytes)} note=${now ? `${count(now.connections)} connections` : ""} />
+      <${Figure} label="Memory" value=${bytes(now?.memoryBytes)} note=${now ? plural(now.connections, "connection") : ""} />
     </dl>
   `;
 }

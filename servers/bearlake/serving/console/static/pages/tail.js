@@ -16,7 +16,7 @@ const DRAW_MS = 200;
 const nameOf = (record) => `${record.partition_id}:${record.offset}`;
 const newestFirst = (one, other) => other.timestamp_ms - one.timestamp_ms || other.offset - one.offset;
 
-const NOTHING = { records: [], readCount: 0, behind: 0, error: null };
+const NOTHING = { records: [], readCount: 0, behind: 0, error: null, isLoading: true };
 
 /** Read records into a bounded list of those that match, newest first. After a pause, it goes on where it was. */
 function useRecords(name, first, matches, isPaused) {
@@ -31,7 +31,7 @@ function useRecords(name, first, matches, isPaused) {
       setState(NOTHING);
     }
     let waiting = [];
-    let [readCount, behind, timer, error] = [0, 0, null, null];
+    let [readCount, behind, timer, error, isLoading] = [0, 0, null, null, reached.current.places === null];
     const draw = () => {
       timer = null;
       const [arrived, count] = [waiting, readCount];
@@ -41,6 +41,7 @@ function useRecords(name, first, matches, isPaused) {
         readCount: before.readCount + count,
         behind,
         error,
+        isLoading,
       }));
     };
     const tell = (answer) => {
@@ -48,6 +49,7 @@ function useRecords(name, first, matches, isPaused) {
       if (!error) {
         readCount += answer.records.length;
         behind = answer.behind;
+        isLoading = false;
         reached.current.places = answer.places;
         waiting = [...waiting, ...answer.records.filter(matches).map(kept)].sort(newestFirst).slice(0, KEPT_COUNT);
       }
@@ -115,7 +117,7 @@ export function Tail({ name, partitionCount }) {
   const first = useMemo(() => startOf(from), [from]);
   const settled = useSettled(filters);
   const matches = useMemo(() => matcher(settled), [settled]);
-  const { records, readCount, behind, error } = useRecords(name, first, matches, isPaused);
+  const { records, readCount, behind, error, isLoading } = useRecords(name, first, matches, isPaused);
   const isFiltered = Object.values(filters).some(Boolean);
   const all = partitionCount > 1000 ? [] : [["", "all"]];
   const partitions = [...all, ...Array.from({ length: partitionCount }, (_, at) => [String(at), String(at)])];
@@ -138,7 +140,7 @@ export function Tail({ name, partitionCount }) {
     </p>
     <${Problem} error=${error} />
     ${records.length === 0
-      ? html`<p class="empty">${readCount === 0 ? "No records yet. They appear here as soon as somebody writes them." : "No record matches."}</p>`
+      ? html`<p class="empty">${isLoading && !error ? "Loading …" : readCount === 0 ? "No records yet. They appear here as soon as somebody writes them." : "No record matches."}</p>`
       : html`<div class="scroll" tabindex="0" role="group" aria-label="Records">
           <table class="records">
             <caption class="hidden">Records, newest first</caption>

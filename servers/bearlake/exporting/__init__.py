@@ -1,0 +1,1 @@
+"""Exports: topics back to another Kafka-compatible cluster (decisions 272 to 274)."""

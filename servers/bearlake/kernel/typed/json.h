@@ -1,0 +1,47 @@
+/* Reads JSON texts into columns. Contract: json_values.py; kinds and outcomes have the names of __init__.py. */
+#ifndef BEARLAKE_JSON_H
+#define BEARLAKE_JSON_H
+
+#include "typed/decoder.h"
+
+#define JSON_LEVELS_MAX 1000 /* objects and arrays around a value, in parts that have no columns */
+
+/* A string without its quotes, as it is written. */
+typedef struct {
+    const uint8_t *text;
+    int64_t size;
+    bool has_escapes;
+} JsonString;
+
+/* json_text.c: tokens, from `decoder->at` on; errors name `node`. */
+Step json_peek(Decoder *decoder, const Node *node, uint8_t *octet); /* the next octet that is not space, which stays */
+Step json_word(Decoder *decoder, const Node *node, const char *word);
+Step json_string(Decoder *decoder, const Node *node, JsonString *string);
+Step json_number(Decoder *decoder, const Node *node);
+Step json_key(Decoder *decoder, const Node *node, JsonString *string); /* with its colon */
+Step json_pass(Decoder *decoder, const Node *node, int level);         /* a value of any type, below `level` objects and arrays */
+
+/* Resolves escapes in the decoder's own memory; false: half of a surrogate pair, which is no text. `*step`: whether there is memory. */
+bool json_unescape(Decoder *decoder, JsonString *string, Step *step);
+
+/* json_cells.c: the cell of a number or a text; OUTCOME_EXACT, or why there is none. */
+TypedOutcome json_integer(const uint8_t *text, const uint8_t *end, int64_t *value);
+TypedOutcome json_double(Decoder *decoder, const uint8_t *text, const uint8_t *end, double *value, Step *step);
+TypedOutcome json_date(const uint8_t *text, int64_t size, int32_t *days);
+TypedOutcome json_timestamp(const uint8_t *text, int64_t size, int64_t *micros);
+TypedOutcome json_uuid(const uint8_t *text, int64_t size, uint8_t *cell);
+bool json_cells_open(void); /* before the first call; needs the GIL; false: no memory */
+
+static inline bool is_digit(uint8_t octet) { return octet >= '0' && octet <= '9'; }
+
+static inline bool is_space(uint8_t octet) { return octet == ' ' || octet == '\n' || octet == '\r' || octet == '\t'; }
+
+static inline int hex_digit(uint8_t octet)
+{
+    if (is_digit(octet))
+        return octet - '0';
+    octet |= 0x20;
+    return octet >= 'a' && octet <= 'f' ? octet - 'a' + 10 : -1;
+}
+
+#endif
