@@ -132,6 +132,7 @@ async def test_who_may_read_the_stream_may_read_its_current_table_and_nobody_may
         loaded = await node.ask("GET", path)
         live = await node.ask("GET", path.replace("/v1/", "/v1/live/"))
         listed = await node.ask("GET", "/v1/namespaces/streams/tables")
+        planned = await node.ask("GET", "/v1/planned/namespaces/streams/tables")
         rights.operations = set(Operation)
         assert loaded.status == 200, loaded
         snapshot = loaded.body["metadata"]["current-snapshot-id"]
@@ -142,6 +143,7 @@ async def test_who_may_read_the_stream_may_read_its_current_table_and_nobody_may
     assert (loaded.status, live.status) == (200, 200)
     assert live.body["metadata"]["table-uuid"] == loaded.body["metadata"]["table-uuid"]
     assert {table["name"] for table in listed.body["identifiers"]} == {"orders", "orders_current"}
+    assert [table["name"] for table in planned.body["identifiers"]] == ["orders"]
     assert refused.status == dropped.status == 403
     assert "can only be read" in refused.body["error"]["message"]
 

@@ -100,7 +100,8 @@ class PlannedRoutes(LiveRoutes):
 
     @override
     async def _listed(self, namespace: Namespace) -> list[Listed]:
-        return [table for table in await super()._listed(namespace) if stream_suffix(table.folder or "") is not None]
+        others = {None, *(await self._access.planned()).current_suffixes}
+        return [table for table in await super()._listed(namespace) if stream_suffix(table.folder or "") not in others]
 
     @override
     async def _stream(self, request: web.Request, name: Name, operation: Operation) -> Stream:

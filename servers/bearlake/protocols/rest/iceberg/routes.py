@@ -269,7 +269,8 @@ class CatalogRoutes:
         self, request: web.Request, name: Name, answer: Answer, vending: Vending
     ) -> list[dict[str, Any]]:
         who, subject = principal_of(request), await self._access.subject(name, answer.owner)
-        may_write, stream = self._access.may_write(who, subject), self._access.stream(answer.owner)
+        may_write = not answer.owner.is_current and self._access.may_write(who, subject)
+        stream = self._access.stream(answer.owner)
         return await vending.credentials(who, answer.location, stream, has_tail=False, may_write=may_write)
 
     async def _owned(self, request: web.Request, name: Name, *operations: Operation) -> Owner:
