@@ -327,5 +327,5 @@ class ExportTarget(CopyTarget[ExportedTopic]):
             self._refusals[place] = (end, count + 1 if before == end else 1)
 
     @override
-    async def trim(self, view: ExportedTopic, index: int, start: int) -> None:
+    async def trim(self, topic: SourceTopic, view: ExportedTopic, index: int, start: int) -> None:
         """Nothing: the target deletes its records by its own retention."""

@@ -113,9 +113,9 @@ class Copy(Generic[ViewT]):
                 if not follow:
                     return
 
-    async def _imported(self) -> list[PartitionCopy]:
+    async def _imported(self) -> list[PartitionCopy[ViewT]]:
         """Return the partitions whose streams are still being imported, as the store says now: a promoted stream's groups are its own."""
-        found: list[PartitionCopy] = []
+        found: list[PartitionCopy[ViewT]] = []
         for name, copies in groupby(self.partitions, key=lambda copy: copy.topic.name):
             of_topic = list(copies)
             with self._ending(name):

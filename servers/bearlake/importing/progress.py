@@ -46,7 +46,7 @@ class CopyTarget(Protocol[ViewT]):
     async def append(self, batches: Sequence[tuple[ViewT, int, Piece]]) -> None:
         """Append pieces to partitions."""
 
-    async def trim(self, view: ViewT, index: int, start: int) -> None:
+    async def trim(self, topic: SourceTopic, view: ViewT, index: int, start: int) -> None:
         """Follow the source's start."""
 
 

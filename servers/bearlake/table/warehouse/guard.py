@@ -27,6 +27,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IntegerType, LongType
 
+from bearlake.records.json_values import TooManyValues, check_values
 from bearlake.table import schema
 from bearlake.table.applied_tasks import read_applied_tasks
 from bearlake.table.io import Locations
@@ -106,6 +107,19 @@ def check_other(updates: Sequence[Any], locations: Locations, roots: Sequence[Lo
             check_folder(change.location, locations, roots)
         elif isinstance(change, update.SetPropertiesUpdate):
             check_properties(change.updates)
+
+
+def check_size(metadata: bytes, settings: WarehouseSettings) -> None:
+    """Raise `Refused` if the metadata of a table would be too large."""
+    if len(metadata) > settings.metadata_bytes_max:
+        raise forbidden(
+            f"the table's metadata would have {len(metadata)} bytes; the limit is {settings.metadata_bytes_max} "
+            "(catalog.warehouse.metadata_bytes_max)"
+        )
+    try:
+        check_values("the table's metadata", metadata, settings.metadata_value_count_max)
+    except TooManyValues as error:
+        raise forbidden(f"{error} (catalog.warehouse.metadata_value_count_max)") from error
 
 
 class StreamGuard:

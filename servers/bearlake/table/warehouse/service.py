@@ -29,7 +29,6 @@ from sqlalchemy.exc import IntegrityError
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import Invalid, Overloaded, TooLarge
-from bearlake.records.json_values import TooManyValues, check_values
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.iceberg import IcebergTables
@@ -246,7 +245,7 @@ class Warehouse:
                 after = update_table_metadata(before, asked.updates, metadata_location=table.metadata_location)
                 if is_stream:
                     self._check(before, after, catalog, asked.updates)
-                self._check_size(after.model_dump_json(warnings=False).encode())
+                guard.check_size(after.model_dump_json(warnings=False).encode(), self.settings)
 
             verified: Any = Verified(verify=verify)  # Any: PyIceberg's union is closed
             done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)
@@ -318,18 +317,6 @@ class Warehouse:
             ).check(updates)
         finally:
             self.checks.release()
-
-    def _check_size(self, metadata: bytes) -> None:
-        """Raise `Refused` if the metadata of a table would be too large."""
-        if len(metadata) > self.settings.metadata_bytes_max:
-            raise forbidden(
-                f"the table's metadata would have {len(metadata)} bytes; the limit is {self.settings.metadata_bytes_max} "
-                "(catalog.warehouse.metadata_bytes_max)"
-            )
-        try:
-            check_values("the table's metadata", metadata, self.settings.metadata_value_count_max)
-        except TooManyValues as error:
-            raise forbidden(f"{error} (catalog.warehouse.metadata_value_count_max)") from error
 
     def _folder(self, metadata_location: str | None) -> str | None:
         return (self._tables.locations.key_or_none(metadata_location or "") or "").rpartition("/metadata/")[0] or None
