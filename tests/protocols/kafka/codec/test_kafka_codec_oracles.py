@@ -160,11 +160,13 @@ def assert_same_values(ours, theirs, version):
     elif isinstance(ours, codec.Message):
         for name in ours.__slots__:
             value = getattr(ours, name)
+            if "authorized_operations" in name:
+                continue
             if not hasattr(theirs, name):  # a field of a newer version
                 assert value in (None, codec.UUID_ZERO)
                 continue
             is_absent_struct = value is None and getattr(theirs, name) is not None
-            if not is_absent_struct and "authorized_operations" not in name:
+            if not is_absent_struct:
                 assert_same_values(value, getattr(theirs, name), version)
     elif isinstance(theirs, uuid.UUID):
         assert ours == theirs.bytes
