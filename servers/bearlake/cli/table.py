@@ -105,7 +105,8 @@ def _print_current(found: Mapping[str, Any]) -> None:
     if found["table"] is None:
         say("  the current table will be made by a compaction worker")
         return
-    size = f"{found['row_count']:,} keys in {found['file_count']:,} files, {_size(found['size_bytes'])}"
+    keys = f"{found['row_count']:,} key{'' if found['row_count'] == 1 else 's'}"
+    size = f"{keys}, {_size(found['size_bytes'])}"
     lag = f"{found['lag']:,} records of the table are not in it yet" if found["lag"] else "up to date with the table"
     say(f"  current table {found['table']}: {size}; {lag}")
 
