@@ -35,10 +35,10 @@ class PlanSettings:
     """Plans of scans, which the warehouse `planned` makes for engines."""
 
     file_count_max: int = 50_000
-    """Files of a table whose scans are planned; those of a larger one are refused, and its readers use the warehouse `live`. A plan takes
-    about 5 KiB of memory and 0.1 ms of a core for each file while it is made."""
+    """Files of a table whose scans are planned; those of a larger one are refused, and its readers use the warehouse `live`. A plan holds
+    all of them in memory while it is made."""
     page_file_count: int = 1_000
-    """Files in one answer, about 300 bytes each; the client fetches the others one answer after the other. All servers of a deployment need
+    """Files in one answer; the client fetches the others one answer after the other. All servers of a deployment need
     the same number."""
     scan_bytes_max: int = 256 * 1024
     """Bytes of the filter and the names of columns in a request. Each answer that is not the last one repeats them, compressed."""
