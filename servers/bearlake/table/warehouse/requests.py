@@ -9,7 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, ValidatableTableRequirement
 
-from bearlake.table.warehouse.model import Body
+from bearlake.table.warehouse.model import Body, invalid
 
 
 class NewTable(NamedTuple):
@@ -54,3 +54,10 @@ def is_done(updates: Sequence[Any], metadata: TableMetadata) -> bool:
     known = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in metadata.snapshots}
     added = [change.snapshot for change in updates if isinstance(change, AddSnapshotUpdate)]
     return bool(added) and all(known.get(snapshot.snapshot_id) == snapshot.manifest_list for snapshot in added)
+
+
+def texts_of(value: object) -> dict[str, str]:
+    """Return the properties in a request; none if it has none. Raises `Refused`."""
+    if value is not None and not isinstance(value, dict):
+        raise invalid("expected properties: an object of texts")
+    return {str(key): str(text) for key, text in (value or {}).items()}

@@ -53,7 +53,7 @@ from bearlake.table.warehouse.model import (
     invalid,
 )
 from bearlake.table.warehouse.places import Places
-from bearlake.table.warehouse.requests import NewTable, Verified, is_done
+from bearlake.table.warehouse.requests import NewTable, Verified, is_done, texts_of
 from bearlake.table.warehouse.settings import WarehouseSettings
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class Warehouse:
             name = (*namespace, str(body["name"]))
             if catalog.table_exists(name):
                 raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
-            properties = _texts(body.get("properties"))
+            properties = texts_of(body.get("properties"))
             guard.check_properties(properties)
             parts = NewTable.of(body, self._places.place_for(catalog, name, body.get("location")), properties)
             if not body.get("stage-create"):
@@ -340,12 +340,6 @@ def _load(catalog: ConditionalCatalog, name: Name) -> Table:
     except TooLarge as error:  # before the rights are checked: nobody may learn that there is a table
         log.warning("a table is not served: its metadata is larger than its limit", extra={"table": ".".join(name)})
         raise NoSuchTableError(str(absent(name))) from error
-
-
-def _texts(value: object) -> dict[str, str]:
-    if value is not None and not isinstance(value, dict):
-        raise invalid("expected properties: an object of texts")
-    return {str(key): str(text) for key, text in (value or {}).items()}
 
 
 def _places(updates: Sequence[Any]) -> list[str]:
