@@ -202,7 +202,7 @@ def test_values_in_the_docs_are_accepted(helm: str, tmp_path: Path) -> None:
         r"^    (?:metricsApi|dataLayers|operator):.*\n(?:     .*\n|    dataLayers:\n)+", text, re.MULTILINE
     )
 
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     for block in blocks:
         (tmp_path / "values.yaml").write_text(textwrap.dedent(block))
         done = render(helm, "--set", "quickstart.enabled=true", "-f", str(tmp_path / "values.yaml"))

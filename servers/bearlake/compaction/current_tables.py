@@ -299,7 +299,7 @@ class CurrentTables:
         metrics.CURRENT_BYTES.labels("written").inc(sum(result.written_bytes for result in results))
 
     async def _run(self, items: Sequence[WorkItem]) -> Sequence[ItemResult]:
-        deadline_ms = self._settings.current.deadline_ms
+        deadline_ms = self._settings.worker.deadline_ms
         try:
             async with asyncio.timeout(deadline_ms / 1000):
                 return await self._runner.run(items)

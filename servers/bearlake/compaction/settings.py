@@ -108,8 +108,6 @@ class CurrentSettings:
     """Work items of one round."""
     concurrent_count: int = 2
     """Rounds of this worker at once, of different tables."""
-    deadline_ms: int = 600_000
-    """Longest time (ms) of a round's work items. Must be far below `sweep.orphan_grace_ms`, as `worker.deadline_ms`."""
     retry_max_ms: int = 60_000
     """Longest wait (ms) before the next round of a table whose round failed; the first is `pause_ms`, and it doubles."""
 
@@ -149,8 +147,8 @@ class WorkerSettings:
     store_calls_max: int = 8
     """Concurrent calls of one round to the metadata store."""
     deadline_ms: int = 600_000
-    """Longest time (ms) from a claim until its files are written. Must be far below `sweep.orphan_grace_ms`, so that no sweep deletes the
-    files before they are committed."""
+    """Longest time (ms) from a claim, or the start of a current table's round, until its files are written. Must be far below
+    `sweep.orphan_grace_ms`, so that no sweep deletes the files before they are committed."""
     attempts_max: int = 5
     """Failures after which a task is quarantined and waits for an operator."""
     retry_first_ms: int = 1_000
@@ -238,8 +236,6 @@ class CompactionSettings:
             check_pattern("streams", pattern)
         if self.sweep.orphan_grace_ms < 4 * self.worker.deadline_ms:
             raise ValueError("sweep.orphan_grace_ms must be at least four times worker.deadline_ms")
-        if self.sweep.orphan_grace_ms < 4 * self.current.deadline_ms:
-            raise ValueError("sweep.orphan_grace_ms must be at least four times current.deadline_ms")
 
     @property
     def choice(self) -> TaskChoice:
