@@ -36,12 +36,23 @@ def avro(field_count: int) -> bytes:
     return json.dumps({"type": "record", "name": "R", "fields": fields}).encode()
 
 
+SHIFTING = "\u2261".encode("utf-16-le")
+"""An octet of this character equals a quote."""
+assert SHIFTING[:1] != b'"' == SHIFTING[1:]
+
+
+def wide(text: bytes) -> bytes:
+    """The text in UTF-16, with a character that hides all after it from those who read UTF-8."""
+    return b"{\0\"\0" + SHIFTING + b"\"\0:\0" + text.decode().encode("utf-16-le") + b"}\0"
+
+
 HOSTILE = {
     "key": key_value(LISTS, b'"int"'),
     "value": key_value(b'"int"', b'{"type":"record","name":"R","fields":' + LISTS + b"}"),
     "native": pb.Schema(
         name="s", type=pb.Schema.ProtobufNative, schema_data=b'{"rootMessageTypeName":"M","x":' + LISTS + b"}"
     ),
+    "size that equals a quote": key_value(b'"int"'.ljust(ord('"')), LISTS),
 }
 
 

@@ -26,6 +26,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 from bearlake.protocols.pulsar.topics import Topics
 from bearlake.protocols.pulsar.watched import NOTHING, TopicList, WatchedLists
 from bearlake.streams.catalog import Catalog
+from bearlake.streams.name_patterns import compiled
 from bearlake.streams.principal import Principal, client_of
 from bearlake.streams.turns import in_turns
 from bearlake.telemetry.containment import contained_wait
@@ -67,13 +68,14 @@ class Watcher:
         self.lock = asyncio.Lock()
         """Held while the topics are listed, so that the client gets lists in their order."""
         self.is_removed = False
-        self._compiled = _compile(self.pattern)
+        _compile(self.pattern)
 
     async def matching(self, topics: Sequence[str]) -> Sequence[str]:
         """Those of the sorted topics that match the client's pattern."""
+        pattern = _compile(self.pattern)  # each time, because it may take a hundred times the memory of its text
         found: list[str] = []
         async for part in in_turns(topics):
-            found += [topic for topic in part if self._compiled.fullmatch(_matched(topic))]
+            found += [topic for topic in part if pattern.fullmatch(_matched(topic))]
         return found
 
     def update(self, before: TopicList) -> None:
@@ -224,7 +226,7 @@ def _compile(pattern: str) -> "re2.Pattern":
             "NotAllowedError", f"a pattern of {len(pattern)} characters: expected at most {_PATTERN_BYTES_MAX}"
         )
     try:
-        return re2.compile(pattern.partition("://")[2] or pattern)
+        return compiled(pattern.partition("://")[2] or pattern)
     except re2.error as error:
         raise Refused("NotAllowedError", f"invalid pattern: {error}") from error
 
