@@ -11,7 +11,6 @@ from typing import TypeAlias
 from bearlake.errors import Overloaded
 from bearlake.protocols.pulsar import topic_lists
 
-
 Version: TypeAlias = tuple[int, int]
 """The versions of the topics and of the access rules; both only grow."""
 

@@ -216,7 +216,7 @@ class _Listing:
         return self.last if is_good else None
 
     async def of(self, watcher: Watcher) -> Sequence[str]:
-        """The sorted topics of the watcher's namespace that its client may see: the last ones if nothing that they depend on has changed."""
+        """The sorted topics of the watcher's namespace that its client may see; the last ones again if nothing changed."""
         who = watcher.client.who
         key = self._topics.version, watcher.namespace, who, who.host
         if key != self._key:
