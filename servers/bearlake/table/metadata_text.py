@@ -47,6 +47,7 @@ _PIECE_LENGTH: Final = 64 * 1024
 """Characters of the text that are parsed at once: about 2 ms."""
 _DEPTH_MAX: Final = 32
 """Levels of values that are longer than a piece; four of them lie between a column and the columns within it."""
+_AFTER_VALUE: Final = (",", "]", "}", " ", "\n", "\r", "\t")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _REFS: Final = TypeAdapter(dict[str, SnapshotRef])
 _scan: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # as above
@@ -161,7 +162,7 @@ class _Reader:
             start = self._at - self._piece_at
             with suppress(JSONDecodeError):  # the piece ends within the element
                 value, end = self._scan(self._piece, start)
-                if end < len(self._piece):  # not a number that goes on
+                if self._piece.startswith(_AFTER_VALUE, end):  # otherwise a number may go on
                     self._at = self._piece_at + end
                     return value
             if start == 0:
