@@ -14,8 +14,8 @@ from pyiceberg.types import StringType
 
 from bearlake.table.column_book import decode_book, new_book, with_schema
 from bearlake.table.column_tree import Column
-from bearlake.table.warehouse.model import FIELD_ID_MAX
 from bearlake.table.metadata_text import SUMMARY_COUNT_MAX
+from bearlake.table.warehouse.model import FIELD_ID_MAX
 from bearlake.table.warehouse.settings import WarehouseSettings
 from fixtures.catalog_server import catalog_server
 from fixtures.guarded_table import TABLE, Scene, Snapshots, scene
