@@ -59,6 +59,12 @@ STATISTICS = {
 }
 
 
+SCHEMA = {"type": "struct", "fields": [FIELD]}
+PARTITIONS = {"snapshot-id": 7, "statistics-path": "s", "file-size-in-bytes": 1}
+PART = {"name": "a", "transform": "identity", "source-id": 1, "field-id": 1000}
+ORDER = {"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
+
+
 def large(count: int) -> dict[str, bytes]:
     """Metadata with about `count` JSON values of one kind."""
     return {
@@ -88,6 +94,10 @@ def large(count: int) -> dict[str, bytes]:
         ),
         "statistics": metadata(statistics=[STATISTICS] * (count // 12)),
         "unknown lists": metadata(x=[[]] * (count // 2)),
+        "unknown members below": metadata(x={"y": {"z": {f"k{at}": "" for at in range(count)}}}),
+        "partition statistics": metadata(partition_statistics=[PARTITIONS] * (count // 4)),
+        "one spec": metadata(partition_specs=[{"spec-id": 0, "fields": [PART] * (count // 5)}]),
+        "one order": metadata(sort_orders=[{"order-id": 0, "fields": [ORDER] * (count // 5)}]),
         "unknown lists below": metadata(x={"y": {"z": [[]] * (count // 2)}}),
         "unknown numbers": metadata(x=[1] * count),
     }
@@ -122,6 +132,12 @@ def test_metadata_in_pieces_are_those_of_pyiceberg(what: str) -> None:
         b"\xff",
         b"null",
         b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+        metadata(x=0).replace(b'"x": 0', b'"x": ' + b"1" * 5_000),
+        metadata(x="\ud800"),
+        metadata(x={"y": ["\udc00\ud800"]}),
+        metadata(x={"\ud800": 1}),
+        metadata(snapshots=[{**snapshot(1), "summary": {"operation": "append", "k": "\ud800"}}]),
+        metadata(format_version=1, schema=[]),
         metadata(snapshots=[5]),
         metadata(snapshots={"a": 1}),
         metadata(refs=[1]),
@@ -142,3 +158,44 @@ def test_metadata_of_as_many_values_as_allowed_let_other_threads_run(what: str) 
     parsed(octets)
 
     assert min(longest_hold_s(lambda: parsed(octets)) for _ in range(3)) < LIMIT_S
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_last_of_equal_names_counts_whatever_the_others_are(version: int, is_first: bool) -> None:
+    octets = metadata(
+        format_version=version,
+        schema=SCHEMA,
+        partition_spec=[],
+        refs={},
+        snapshots=[snapshot(1)],
+        properties={"\u00e9": "\U0001f600"},
+        extra=[1.5e3],
+    )
+    bad = b'"snapshots":[5],"refs":{"a":5},"properties":7'
+    octets = (
+        b"{" + bad + b"," + octets[1:] if is_first else octets[:-1] + b',"snapshots":[],"refs":{},"last-updated-ms":9}'
+    )
+
+    assert parsed(octets + b" " * AT_ONCE_BYTES) == TableMetadataUtil.parse_raw(octets.decode())
+
+
+@pytest.mark.parametrize("length", [65_500, 65_536, 131_072])
+def test_numbers_and_texts_at_the_end_of_a_piece_are_whole(length: int) -> None:
+    for at in range(length - 40, length):
+        octets = metadata(x=[[0] * 3, "y" * at, 1234567890123456789, -1.25e100, "\U0001f600", [{"a": True}]])
+        octets = (
+            octets[:-1] + b',"properties":{"a":"' + b"z" * at + b'","b":1234567890123456789,"c":-1.25e100,"d":true}}'
+        )
+
+        assert parsed(octets + b" " * AT_ONCE_BYTES) == TableMetadataUtil.parse_raw(octets.decode())
+
+
+def test_a_summary_of_very_many_entries_is_refused_without_holding_other_threads() -> None:
+    octets = metadata(snapshots=[{**snapshot(1), "summary": {f"k{at}": "" for at in range(COUNT_MAX - 1_000)}}])
+
+    def refused() -> None:
+        with pytest.raises(ValidationError, match="summary"):
+            parsed(octets)
+
+    assert min(longest_hold_s(refused) for _ in range(3)) < LIMIT_S

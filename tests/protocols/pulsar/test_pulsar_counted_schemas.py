@@ -36,12 +36,18 @@ def avro(field_count: int) -> bytes:
     return json.dumps({"type": "record", "name": "R", "fields": fields}).encode()
 
 
+def wide(text: str) -> bytes:
+    """An object with this list, in UTF-16, where a character seems to begin a text for those who read UTF-8."""
+    return '{"rootMessageTypeName":"\u2261","x":'.encode("utf-16-le") + (text + "}").encode("utf-16-le")
+
+
 HOSTILE = {
     "key": key_value(LISTS, b'"int"'),
     "value": key_value(b'"int"', b'{"type":"record","name":"R","fields":' + LISTS + b"}"),
     "native": pb.Schema(
         name="s", type=pb.Schema.ProtobufNative, schema_data=b'{"rootMessageTypeName":"M","x":' + LISTS + b"}"
     ),
+    "size that equals a quote": key_value(b'"int"'.ljust(ord('"')), LISTS),
 }
 
 
@@ -60,6 +66,24 @@ async def test_a_schema_of_a_million_values_is_refused_before_it_is_parsed(pulsa
         f"the schema has more than {VALUE_COUNT_MAX} JSON values",
     )
     assert asked.error_code == pb.IncompatibleSchema
+
+
+WIDE_LISTS = "[" + "[]," * 600_000 + "[]]"
+WIDE = {
+    "value": key_value(b'"int"', wide(WIDE_LISTS)),
+    "native": pb.Schema(name="s", type=pb.Schema.ProtobufNative, schema_data=wide(WIDE_LISTS)),
+}
+
+
+@pytest.mark.parametrize("what", WIDE)
+async def test_a_schema_in_another_encoding_than_the_count_reads_is_refused(pulsar: PulsarNode, what: str) -> None:
+    client = await pulsar.client()
+    await client.produce("warm")
+
+    async with held_at_most(BOUND_S):
+        producer = await client.ask("producer", pb.CommandProducer(topic="t", producer_id=2, schema=WIDE[what]))
+
+    assert producer.error == pb.IncompatibleSchema
 
 
 async def test_a_schema_of_as_many_values_as_allowed_does_not_hold_the_loop(pulsar: PulsarNode) -> None:
@@ -105,3 +129,20 @@ async def test_a_body_of_many_values_is_refused_before_it_is_parsed(
     assert await status(form % (b"[" + b"1," * (BODY_COUNT_MAX // 2) + b"1]")) != 413
     async with held_at_most(BOUND_S):
         assert await status(body) == 413
+
+
+async def test_a_body_in_another_encoding_than_the_count_reads_is_refused(
+    pulsar: PulsarNode, session: aiohttp.ClientSession
+) -> None:
+    body = wide("[" + "[]," * 150_000 + "[]]")
+    assert len(body) > 900_000
+
+    async def status(content: bytes) -> int:
+        url = pulsar.http_url + "/admin/v2/tenants/x"
+        async with session.put(url, data=io.BytesIO(content), headers={"Content-Type": "application/json"}) as answer:
+            await answer.read()
+            return answer.status
+
+    assert await status(b"\xef\xbb\xbf" + b'{"allowedClusters":[]}') not in (400, 413)  # a mark of UTF-8 is no harm
+    async with held_at_most():
+        assert await status(body) == 400

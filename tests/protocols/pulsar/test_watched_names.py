@@ -8,6 +8,7 @@ from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.watched import NOTHING, TopicList, WatchedLists
 from bearlake.streams.principal import Principal
 from bearlake.telemetry import metrics
+from fixtures.held import held_at_most
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
 from fixtures.waiting import until
 
@@ -91,6 +92,35 @@ async def test_a_list_that_grows_beyond_the_limit_ends_its_connection_and_no_oth
     assert name_count(node) == 1
 
 
+async def test_a_shared_list_that_changes_counts_once_so_nobody_is_disconnected(pulsar_cluster: Make) -> None:
+    node = (await pulsar_cluster(1, settings=PulsarSettings(watched_names_max=10)))[0]
+    await fill(node, 4)
+    clients = [await node.client() for _ in range(3)]
+    for client in clients:
+        await client.ask("watch_topic_list", watch(1))
+    closed = metrics.PULSAR_CONNECTIONS_REFUSED.labels("watched_names")
+    before = closed.value
+
+    await node.create("t4")
+
+    for client in clients:
+        assert await names_after(client) == ["persistent://public/default/t4"]
+    assert closed.value == before
+    assert name_count(node) == 5
+
+
+async def test_a_pattern_that_needs_much_memory_is_refused_and_does_not_hold_the_loop(pulsar: PulsarNode) -> None:
+    client = await pulsar.client()
+    await client.ask("watch_topic_list", watch(1))
+
+    async with held_at_most():
+        refused = await client.ask("watch_topic_list", watch(2, r"\pL" * 400))
+
+    assert refused.error == pb.NotAllowedError
+    assert "pattern" in refused.message
+    assert len(pulsar.server.context.watchers) == 1
+
+
 async def fill_more(node: PulsarNode) -> None:
     for number in range(3, 8):
         await node.create(f"t{number}")
@@ -126,7 +156,7 @@ async def test_an_update_does_not_wait_for_a_watcher_that_waits_for_its_list(pul
 
 
 def of(owner: str, count: int, key: str = "k") -> TopicList:
-    return TopicList([f"{owner}{at}" for at in range(count)], owner, (owner, key))
+    return TopicList([f"{owner}{at}" for at in range(count)], owner, (owner, key), (1, 1))
 
 
 def test_one_client_has_half_of_all_names() -> None:
@@ -143,8 +173,8 @@ def test_one_client_has_half_of_all_names() -> None:
     lists.replace(first, second)
 
     assert lists.name_count == 6
-    assert lists.find(first.key) is None
-    assert lists.find(second.key) is second
+    assert lists.find(first.audience, first.version) is None
+    assert lists.find(second.audience, second.version) is second
 
 
 def test_a_list_is_forgotten_with_its_last_watcher() -> None:
@@ -160,4 +190,4 @@ def test_a_list_is_forgotten_with_its_last_watcher() -> None:
         assert shared.user_count == left
 
     assert lists.name_count == 0
-    assert lists.find(shared.key) is None
+    assert lists.find(shared.audience, shared.version) is None

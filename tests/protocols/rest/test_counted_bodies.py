@@ -3,14 +3,17 @@
 The bounds are several times the watchdog's because a test's client and server share the loop.
 """
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
 
+from bearlake.protocols.rest.proxy.formats import Format, encode
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.streams.schemas.values.model import Unfit
 from bearlake.telemetry.watchdog import LIMIT_S
-from fixtures.held import held_at_most
+from fixtures.held import held_at_most, longest_hold_s
 from fixtures.rest_consumer import Client
 from fixtures.rest_server import RestNode
 from fixtures.schema_registry import RegistryNode
@@ -144,3 +147,20 @@ async def test_a_registry_takes_as_many_values_as_its_setting_says(registry: Reg
     ]
 
     assert [answer.status for answer in answers] == [422, 413]  # the first one is larger than a config may be
+
+
+@pytest.mark.parametrize(
+    "octets", [LISTS, ONES, b' {"a":"\xc3\xa9","b":[null,1.5e3]}\n' + b" " * 100_000], ids=["lists", "ones", "one"]
+)
+def test_a_record_of_any_number_of_values_is_shown_as_json_without_holding_other_threads(octets: bytes) -> None:
+    shown = encode(Format.JSON, octets)
+
+    assert shown is not None
+    assert json.loads(shown) == json.loads(octets)
+    assert min(longest_hold_s(lambda: encode(Format.JSON, octets)) for _ in range(3)) < LIMIT_S
+
+
+@pytest.mark.parametrize("wrong", [b"]", b",", b"NaN", b"\xff", b'"'])
+def test_a_large_record_that_is_no_json_is_said_to_be_none(wrong: bytes) -> None:
+    with pytest.raises(Unfit, match="not valid JSON"):
+        encode(Format.JSON, b"[" + b"1," * 100_000 + b"1" + wrong + b"]")

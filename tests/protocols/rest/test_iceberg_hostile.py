@@ -14,6 +14,7 @@ from pyiceberg.types import StringType
 
 from bearlake.table.column_book import decode_book, new_book, with_schema
 from bearlake.table.column_tree import Column
+from bearlake.table.metadata_text import SUMMARY_COUNT_MAX
 from bearlake.table.warehouse.model import FIELD_ID_MAX
 from bearlake.table.warehouse.settings import WarehouseSettings
 from fixtures.catalog_server import catalog_server
@@ -362,3 +363,27 @@ async def test_a_commit_that_would_give_a_table_very_many_values_is_refused(scen
 
     assert [answer.status for answer in answers] == [403, 200]
     assert "metadata_value_count_max" in answers[0].body["error"]["message"]
+
+
+async def test_a_commit_of_a_summary_that_no_reader_would_take_is_refused(scene: Scene) -> None:
+    snapshot = {"snapshot-id": 1, "sequence-number": 1, "timestamp-ms": 1, "manifest-list": "m", "schema-id": 0}
+    answers = [
+        await scene.server.ask(
+            "POST",
+            TABLE,
+            {
+                "requirements": [],
+                "updates": [
+                    {
+                        "action": "add-snapshot",
+                        "snapshot": {**snapshot, "summary": {f"k{at}": "" for at in range(count)}},
+                    }
+                ],
+            },
+        )
+        for count in (SUMMARY_COUNT_MAX + 1, SUMMARY_COUNT_MAX)
+    ]
+
+    assert answers[0].status == 400
+    assert "summary" in answers[0].body["error"]["message"]
+    assert "entries" not in str(answers[1].body)

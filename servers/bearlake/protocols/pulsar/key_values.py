@@ -8,11 +8,11 @@ Names that the value defines get a suffix: key and value may define the same nam
 Source: PIP-43; Pulsar, `KeyValueSchemaInfo` and `KeyValueSchemaCompatibilityCheck` (each part is compared by its own type).
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from bearlake.protocols.pulsar.errors import Refused
+from bearlake.records.json_values import loads
 
 PARTS = ("key", "value")
 _SIZE_BYTES = 4
@@ -62,7 +62,7 @@ def record_of(content: bytes, properties: Mapping[str, str], primitives: Mapping
 
 def _parsed(text: bytes) -> Any:
     try:
-        return json.loads(text)
+        return loads(text)
     except (ValueError, RecursionError) as error:
         raise Refused("IncompatibleSchema", "a part of the KEY_VALUE schema is not JSON") from error
 

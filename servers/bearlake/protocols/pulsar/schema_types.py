@@ -23,7 +23,7 @@ from bearlake.protocols.pulsar import key_values
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import Schema
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
-from bearlake.records.json_values import TooManyValues, check_values
+from bearlake.records.json_values import TooManyValues, check_values, loads
 from bearlake.streams.schemas import model
 from bearlake.streams.schemas.model import ENCODING, Draft, SchemaType
 
@@ -76,8 +76,11 @@ def draft_of(schema: Schema) -> Draft:
 
 def _check_count(schema: Schema) -> None:
     """Refuse a schema whose parts would hold the event loop, which parses them."""
+    content = schema.schema_data
+    parts = key_values.split(content) if schema.type == Schema.KeyValue else (content,)
     try:
-        check_values("the schema", schema.schema_data, VALUE_COUNT_MAX)
+        for part in parts:  # not the whole: an octet of a size may equal a quote
+            check_values("the schema", part, VALUE_COUNT_MAX)
     except TooManyValues as error:
         raise Refused("IncompatibleSchema", str(error)) from error
 
@@ -119,7 +122,7 @@ def _encoding(schema: Schema) -> str:
         return f"{name}({','.join(key_values.types_of(_given(schema)))})"
     if schema.type == Schema.ProtobufNative:
         try:
-            root = json.loads(schema.schema_data)["rootMessageTypeName"]
+            root = loads(schema.schema_data)["rootMessageTypeName"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Refused("IncompatibleSchema", "the PROTOBUF_NATIVE schema has no rootMessageTypeName") from error
         return f"{name}({root})"

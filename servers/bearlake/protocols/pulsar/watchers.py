@@ -26,6 +26,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 from bearlake.protocols.pulsar.topics import Topics
 from bearlake.protocols.pulsar.watched import NOTHING, TopicList, WatchedLists
 from bearlake.streams.catalog import Catalog
+from bearlake.streams.name_patterns import compiled
 from bearlake.streams.principal import Principal, client_of
 from bearlake.streams.turns import in_turns
 from bearlake.telemetry.containment import contained_wait
@@ -67,13 +68,14 @@ class Watcher:
         self.lock = asyncio.Lock()
         """Held while the topics are listed, so that the client gets lists in their order."""
         self.is_removed = False
-        self._compiled = _compile(self.pattern)
+        _compile(self.pattern)
 
     async def matching(self, topics: Sequence[str]) -> Sequence[str]:
         """Those of the sorted topics that match the client's pattern."""
+        pattern = _compile(self.pattern)  # each time, because it may take a hundred times the memory of its text
         found: list[str] = []
         async for part in in_turns(topics):
-            found += [topic for topic in part if self._compiled.fullmatch(_matched(topic))]
+            found += [topic for topic in part if pattern.fullmatch(_matched(topic))]
         return found
 
     def update(self, before: TopicList) -> None:
@@ -112,7 +114,7 @@ class Watchers:
     async def add(self, watcher: Watcher) -> None:
         """List the topics of a watcher, and keep it up to date until it is removed. Raises `Overloaded`."""
         try:
-            if self._lists.find(self._key(watcher)) is not None:
+            if self._lists.find(_audience(watcher), self._topics.version) is not None:
                 await self._add(watcher)
             else:
                 async with self._catalog.listing_partitions(watcher.client.who):
@@ -128,7 +130,7 @@ class Watchers:
             if not self._watchers:
                 self._catalog.on_change.add(self.check)
             self._watchers.add(watcher)  # before the list: a change meanwhile must not be missed
-            found = self._lists.find(self._key(watcher)) or await self._listed(watcher, _SharedList(self._topics))
+            found = await self._listed(watcher, _Listing(self._topics))
             if not watcher.is_removed:
                 self._have(watcher, found)
 
@@ -160,17 +162,17 @@ class Watchers:
         self._catalog.on_change.discard(self.check)
 
     async def _update(self) -> None:
-        lists = _SharedList(self._topics)
-        for watcher in sorted(self._watchers, key=_caller_of):
-            await contained_wait(log, "update a topic list", self._update_one(watcher, lists), watcher.client.failed)
+        listing = _Listing(self._topics)
+        for watcher in sorted(self._watchers, key=_order):
+            await contained_wait(log, "update a topic list", self._update_one(watcher, listing), watcher.client.failed)
             await asyncio.sleep(0)
 
-    async def _update_one(self, watcher: Watcher, lists: "_SharedList") -> None:
+    async def _update_one(self, watcher: Watcher, listing: "_Listing") -> None:
         async with watcher.lock:
             if watcher not in self._watchers:
                 return
-            before, now = watcher.known, self._lists.find(self._key(watcher)) or await self._listed(watcher, lists)
-            if watcher.is_removed:
+            before, now = watcher.known, await self._listed(watcher, listing)
+            if watcher.is_removed or now.version < before.version:
                 return
             try:
                 self._have(watcher, now)
@@ -179,32 +181,42 @@ class Watchers:
                 return
             watcher.update(before)
 
-    async def _listed(self, watcher: Watcher, lists: "_SharedList") -> TopicList:
-        key = self._key(watcher)
-        found = await watcher.matching(await lists.of(watcher))
-        return self._lists.find(key) or TopicList(found, client_of(watcher.client.who), key)
+    async def _listed(self, watcher: Watcher, listing: "_Listing") -> TopicList:
+        audience, version = _audience(watcher), self._topics.version
+        found = self._lists.find(audience, version) or listing.made_for(audience)
+        if found is None:
+            names = await watcher.matching(await listing.of(watcher))
+            found = self._lists.find(audience, version)
+            found = found or TopicList(names, client_of(watcher.client.who), audience, version)
+        listing.last = found
+        return found
 
     def _have(self, watcher: Watcher, now: TopicList) -> None:
         """Replace what a watcher knows. Raises `Overloaded`."""
         self._lists.replace(watcher.known, now)
         watcher.known = now
 
-    def _key(self, watcher: Watcher) -> Hashable:
-        """Watchers with the same key have the same topics."""
-        who = watcher.client.who
-        return self._topics.version, watcher.namespace, who, who.host, watcher.pattern
 
-
-class _SharedList:
-    """The last list that was made. The next watcher of an equal caller and the same namespace gets it too, if nothing changed since."""
+class _Listing:
+    """What one round of updates has listed last, for the watchers after it."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._key: object = None
         self._list: Sequence[str] = ()
+        self.last = NOTHING
+
+    def made_for(self, audience: Hashable) -> TopicList | None:
+        """Return the last list if it is one of this audience, and the access rules are the same.
+
+        Topics may have changed since. If each of many watchers got the newest topics, each would have a list of its own for a time.
+        The next round follows at once.
+        """
+        is_good = self.last.audience == audience and self.last.version[1] == self._topics.version[1]
+        return self.last if is_good else None
 
     async def of(self, watcher: Watcher) -> Sequence[str]:
-        """The sorted topics of the watcher's namespace that its client may see."""
+        """The sorted topics of the watcher's namespace that its client may see; the last ones again if nothing changed."""
         who = watcher.client.who
         key = self._topics.version, watcher.namespace, who, who.host
         if key != self._key:
@@ -213,9 +225,16 @@ class _SharedList:
         return self._list
 
 
-def _caller_of(watcher: Watcher) -> tuple[str, str, str, str]:
+def _audience(watcher: Watcher) -> Hashable:
+    """Watchers of one audience have the same topics."""
     who = watcher.client.who
-    return watcher.namespace, str(who), who.host, watcher.pattern
+    return watcher.namespace, who, who.host, watcher.pattern
+
+
+def _order(watcher: Watcher) -> tuple[str, str, Sequence[str], str, str]:
+    """Brings the watchers of an audience together."""
+    who = watcher.client.who
+    return watcher.namespace, str(who), sorted(who.groups), who.host, watcher.pattern
 
 
 def _compile(pattern: str) -> "re2.Pattern":
@@ -224,7 +243,7 @@ def _compile(pattern: str) -> "re2.Pattern":
             "NotAllowedError", f"a pattern of {len(pattern)} characters: expected at most {_PATTERN_BYTES_MAX}"
         )
     try:
-        return re2.compile(pattern.partition("://")[2] or pattern)
+        return compiled(pattern.partition("://")[2] or pattern)
     except re2.error as error:
         raise Refused("NotAllowedError", f"invalid pattern: {error}") from error
 

@@ -33,7 +33,7 @@ from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import Locations, StoreFileIO
-from bearlake.table.metadata_text import read_metadata
+from bearlake.table.metadata_text import check_summaries, read_metadata
 from bearlake.table.naming import CURRENT_PROPERTY
 from bearlake.table.warehouse import guard
 from bearlake.table.warehouse.answers import answer_of, body_of, owner_of
@@ -212,6 +212,9 @@ class Warehouse:
         """Commit the updates of `body` if its requirements hold, or create the table (`assert-create`)."""
 
         def commit(catalog: ConditionalCatalog) -> Answer:
+            check_summaries(
+                [change.get("snapshot") for change in body.get("updates") or () if isinstance(change, dict)]
+            )
             asked = CommitTableRequest.model_validate(
                 {**body, "identifier": {"namespace": list(name[:-1]), "name": name[-1]}}
             )

@@ -40,6 +40,7 @@ from bearlake.protocols.kafka.messages import (
 from bearlake.protocols.kafka.rights import on_cluster, on_transaction, sees_transaction
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.internal_topics import is_internal
+from bearlake.streams.name_patterns import compiled
 from bearlake.streams.principal import Operation
 from bearlake.streams.transactions import TransactionRefusal
 from bearlake.streams.turns import Turns, in_turns
@@ -57,8 +58,6 @@ _FENCED_FROM = {"init": 4, "partitions": 2, "offsets": 2, "end": 2}
 """The version from which on a response may have PRODUCER_FENCED; earlier ones have INVALID_PRODUCER_EPOCH (KIP-588)."""
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 """The caller may not use the transactional id."""
-_QUIET = re2.Options()
-_QUIET.log_errors = False
 BUMPS_FROM = 5
 """The version of EndTxn and TxnOffsetCommit from which on clients use transactions of KIP-890."""
 _BATCHED_FROM = 4
@@ -232,7 +231,7 @@ async def list_all(context: KafkaContext, caller: Caller, request: ListTransacti
     unknown = [state for state in request.state_filters if state not in known | _OTHER_STATES]
     try:
         asked = request.transactional_id_pattern
-        pattern = re2.compile(asked, options=_QUIET) if asked else None
+        pattern = compiled(asked) if asked else None
     except re2.error:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     if request.state_filters and len(unknown) == len(request.state_filters):

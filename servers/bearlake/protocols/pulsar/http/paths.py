@@ -1,6 +1,5 @@
 """Parses requests: topics with their partitions, numbers, positions, bodies."""
 
-import json
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.protocols.pulsar.names import TopicName
 from bearlake.protocols.pulsar.proto.commands_pb2 import MessageIdData
 from bearlake.protocols.pulsar.topics import Topic, is_partitioned, parse
-from bearlake.records.json_values import TooManyValues, check_values
+from bearlake.records.json_values import TooManyValues, check_values, loads
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST
@@ -126,7 +125,7 @@ async def body_of(request: web.Request) -> Any:
         return None
     check_count(body)
     try:
-        return json.loads(body)
+        return loads(body)
     except (ValueError, RecursionError) as error:
         raise Problem(400, f"Malformed JSON: {str(error)[:100]}") from error
 

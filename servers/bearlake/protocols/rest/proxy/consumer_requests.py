@@ -17,6 +17,7 @@ from bearlake.protocols.rest.proxy.models import Flag, Number, Position, Reset
 from bearlake.protocols.rest.proxy.patterns import Pattern
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.models import Mismatch
+from bearlake.streams.name_patterns import compiled
 from bearlake.streams.offsets import OffsetSpec
 
 _RESETS: dict[Reset, OffsetSpec | None] = {
@@ -27,8 +28,6 @@ _RESETS: dict[Reset, OffsetSpec | None] = {
     Reset.NONE: None,
 }
 _BAD_CONFIG = "Invalid consumer configuration: "
-_QUIET = re2.Options()
-_QUIET.log_errors = False
 
 
 async def config(body: bytes, group: str, default_name: str, settings: RestSettings) -> ConsumerConfig:
@@ -53,7 +52,7 @@ async def subscription(body: bytes, settings: RestSettings) -> tuple[list[str], 
         raise Problem(409, 40903, "Subscription to topics, partitions and pattern are mutually exclusive")
     if asked.topic_pattern is not None:
         try:
-            return [], re2.compile(asked.topic_pattern, options=_QUIET)
+            return [], compiled(asked.topic_pattern)
         except re2.error as error:
             raise Problem(422, 422, f"topic_pattern: {error}") from error
     if asked.topics is None:
