@@ -16,7 +16,7 @@ from fixtures.held import longest_hold_s
 
 COUNT_MAX = WarehouseSettings().metadata_value_count_max
 HELD_S = 2 * LIMIT_S
-"""On a busy machine, the same work takes up to twice the processor time. Parsed as a whole, these texts take up to 142 ms on a quiet one."""
+"""On a busy machine, the same work takes up to twice the processor time. Parsed as a whole, they take up to 142 ms on a quiet one."""
 FIELD = {"id": 1, "name": "a", "required": False, "type": "long"}
 
 

@@ -15,10 +15,10 @@ import json
 from enum import Enum
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from bearlake.protocols.rest.problems import Problem
+from bearlake.serving.http.models import Malformed, Mismatch, Raw, Reader
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.values.model import Unfit
 
@@ -27,6 +27,8 @@ _GENERIC = ("application/vnd.kafka+json", "application/json", "application/octet
 
 _PARSED_BYTES_MAX = 64 * 1024
 """Values up to this size are parsed: that takes up to 10 ms."""
+_ANY_TEXT = Reader[Raw](Raw)
+"""Checks the grammar of a JSON text."""
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Encodes compact JSON. A single encoder, because `json.dumps` would build one per value."""
 
@@ -144,9 +146,9 @@ def encode(form: Format, value: bytes | None) -> bytes | None:
         if len(value) > _PARSED_BYTES_MAX:
             octets = bytes(value)
             octets.decode()
-            return bytes(msgspec.json.decode(octets, type=msgspec.Raw))
+            return bytes(_ANY_TEXT.read(octets))
         return json.dumps(json.loads(value, parse_constant=_refuse), allow_nan=False).encode("ascii")
-    except (ValueError, RecursionError) as error:  # msgspec's errors, too
+    except (ValueError, RecursionError, Malformed, Mismatch) as error:
         raise Unfit(f"not valid JSON: {error}") from error
 
 
