@@ -109,7 +109,9 @@ def _write(streams: Streams, metadata: Metadata, server: ServerRef, buffer: Open
     others = outcomes.count(result, queued.size)
     streams._on_committed(ObjectRef(key, len(target)), target, result)
     times.append(time.thread_time_ns())
-    for call in queued.resolve(streams._writer._unstored.answers_committed(number, batches, result.outcomes)):
+    for call in queued.resolve(
+        streams._writer._answering._unstored.answers_committed(number, batches, result.outcomes)
+    ):
         call.done()  # type: ignore[attr-defined]
     times.append(time.thread_time_ns())
     assert not others

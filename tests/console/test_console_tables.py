@@ -69,7 +69,7 @@ def test_wrong_statements_say_what_is_wrong(page: Any, lake: Lake) -> None:
     for statement, reason in (
         ("selec 1", "syntax error"),
         ("copy orders to '/tmp/x'", "expected one SELECT"),
-        ("select * from read_text('/etc/passwd')", "disabled"),
+        ("select * from read_text('/etc/passwd')", "cannot be a table"),
     ):
         run(page, statement)
         expect(page.get_by_role("alert")).to_contain_text(reason)

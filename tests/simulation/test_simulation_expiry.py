@@ -1,13 +1,13 @@
 """Seeds of the expiry profile: producers expire while their batches are pending (I9, decision 83); and faults that it must find."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bearlake.metadata import batch_decision
-from bearlake.metadata.model import ObjectCommit
+from bearlake.streams.flush import Flush
 from bearlake.streams.writer import Writer
 from simulator import simulate, truth
 from simulator.expiry_scenario import draw_expiry_settings
@@ -41,8 +41,12 @@ def remove_the_position_floor(patch: pytest.MonkeyPatch) -> None:
 def name_the_position_that_is_known_at_the_commit(patch: pytest.MonkeyPatch) -> None:
     commit = Writer._commit
 
-    async def late(self: Writer, told: ObjectCommit) -> Any:
-        return await commit(self, replace(told, seen=self._seen.position))
+    async def late(self: Writer, flush: Flush, begun: Coroutine[None, None, Any]) -> None:
+        begun.close()
+        if flush.before is not None:
+            await flush.before
+        told = replace(flush.commit, seen=self._seen.position)
+        await commit(self, flush, self._committer.commit(told))
 
     patch.setattr(Writer, "_commit", late)
 

@@ -13,6 +13,7 @@ ONCE_FAILED = {
     16: "a commit that a full queue refused ended the write path",
     94: "a look-up by time ended with the slice that a trim had cut into",
     146: "a follower died when the store did not answer while it started over",
+    498: "a read of a deleted stream reported a missing object: its view stayed behind what the server still knew",
     46793: "bounds that came late revived a partition of a deleted stream",
     10031: "bounds that came late hid a trim that the follower had applied",
 }

@@ -222,6 +222,9 @@ class Reader:
                 bounds, plan.slices = await self._history.plan(*fetched.range, is_fresh=is_fresh)
                 if plan.is_committed and (plan.view is None or is_behind(plan.view, plan.slices)):
                     plan.view = None
+                    is_fresh = (
+                        True  # what this server knows may be of a stream that was deleted, whose view stays empty
+                    )
                     continue
                 fetched.start, fetched.end = bounds.start, bounds.end
                 plan.limit()
