@@ -76,10 +76,8 @@ def draft_of(schema: Schema) -> Draft:
 
 def _check_count(schema: Schema) -> None:
     """Refuse a schema whose parts would hold the event loop, which parses them."""
-    content = schema.schema_data
-    parts = key_values.split(content) if schema.type == Schema.KeyValue else (content,)
     try:
-        for part in parts:  # not the whole: an octet of a size may equal a quote
+        for part in _parts(schema):
             check_values("the schema", part, VALUE_COUNT_MAX)
     except TooManyValues as error:
         raise Refused("IncompatibleSchema", str(error)) from error
@@ -113,6 +111,16 @@ def schema_of(schema: model.Schema, name: str) -> Schema | None:
         type=number,  # type: ignore[arg-type]  # its number
         properties=[KeyValue(key=key, value=value) for key, value in sorted(own.items())],
     )
+
+
+def _parts(schema: Schema) -> tuple[bytes, ...]:
+    """The texts that are parsed. Of a KEY_VALUE schema, these are key and value alone: an octet of a size may equal a quote."""
+    if schema.type != Schema.KeyValue:
+        return (schema.schema_data,)
+    try:
+        return key_values.split(schema.schema_data)
+    except Refused:
+        return ()  # nobody parses it: it stays as it is, or is refused where its types are known
 
 
 def _encoding(schema: Schema) -> str:
