@@ -3,12 +3,12 @@
 It needs no stores: it runs wherever both clusters can be reached.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bearlake.app.command_logs import for_commands
+from bearlake.app.copying import Progress, progress_of, run_shown
 from bearlake.errors import Invalid, NotFound
 from bearlake.exporting.groups import GroupMoves
 from bearlake.exporting.selection import ExportSelection
@@ -20,9 +20,6 @@ from bearlake.importing.progress import PartitionCopy
 from bearlake.importing.verifying import Compared
 from bearlake.settings.document import Given, Settings, load_document
 from bearlake.telemetry.logs import set_up
-
-SHOW_S = 0.5
-"""Time (s) between two calls of `show`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +36,6 @@ class ExportOptions:
     """Move the committed offsets of groups."""
     may_append: bool = False
     """Write to topics of the target that have records which no export has written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far an export is. `lag`: offsets that the source has and the target does not."""
-
-    copied_bytes: int
-    lag: int
-    partitions: Sequence[Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,37 +82,22 @@ async def export_topics(
         await exported.begin(source.cluster_id)
         groups = GroupMoves(source, target, exported)
         copy = Copy(source, exported, selection, exports.copy, groups.move if options.groups else None)
-        await _run(copy, exported, follow=options.follow, show=show)
+
+        def progress() -> Progress:
+            return progress_of(copy, lambda item: _row(item, exported))
+
+        await run_shown(copy, lambda: show(progress()), follow=options.follow)
         compared: Sequence[Compared] = ()
         if options.verify:
             compared = await verify(source, target, exported, copy.partitions, selection.configs)
         return Exported(
-            progress=progress_of(copy, exported),
+            progress=progress(),
             left_configs=exported.topics.left,
             groups=groups.copied.names,
             refused_groups=groups.copied.refused,
             ended={name: str(error) for name, error in copy.ended.items()},
             compared=compared,
         )
-
-
-async def _run(
-    copy: Copy[ExportedTopic], exported: ExportTarget, *, follow: bool, show: Callable[[Progress], None]
-) -> None:
-    running = asyncio.ensure_future(copy.run(follow=follow))
-    try:
-        while not (await asyncio.wait({running}, timeout=SHOW_S))[0]:
-            show(progress_of(copy, exported))
-        await running
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-
-
-def progress_of(copy: Copy[ExportedTopic], exported: ExportTarget) -> Progress:
-    """Return how far an export is."""
-    rows = [_row(item, exported) for item in copy.partitions]
-    return Progress(copied_bytes=copy.copied.bytes, lag=sum(item.lag for item in copy.partitions), partitions=rows)
 
 
 def _row(item: PartitionCopy[ExportedTopic], exported: ExportTarget) -> dict[str, object]:

@@ -3,7 +3,6 @@
 The registration's name follows from source and patterns: a second process for the same import fences the first one.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,12 +10,14 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from bearlake.app.command_logs import for_commands
+from bearlake.app.copying import Progress, progress_of, run_shown
 from bearlake.app.joining import joined
 from bearlake.errors import NotFound
 from bearlake.importing.access import AccessCopied, copy_access
 from bearlake.importing.cluster import SourceCluster
 from bearlake.importing.copying import Copy
 from bearlake.importing.groups import GroupOffsets
+from bearlake.importing.progress import PartitionCopy
 from bearlake.importing.selection import Selection
 from bearlake.importing.target import Target
 from bearlake.importing.verifying import Compared, verify
@@ -28,9 +29,6 @@ from bearlake.telemetry.logs import set_up
 
 if TYPE_CHECKING:
     from bearlake.importing.schemas import SchemasCopied
-
-SHOW_S = 0.5
-"""Time (s) between two calls of `show`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +46,6 @@ class ImportOptions:
     """URL of a schema registry whose schemas are copied at the start; empty: none."""
     admin_port: int | None = None
     """Port of the admin API, which serves health and metrics; None: there is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far an import is. `lag`: offsets that the source has and the target does not."""
-
-    copied_bytes: int
-    lag: int
-    partitions: Sequence[Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +89,14 @@ async def import_topics(
         schemas = await _copy_schemas(settings, options.registry, streams) if options.registry else None
         target, groups = Target(streams, cluster.cluster_id), GroupOffsets(cluster, streams)
         copy = Copy(cluster, target, selection, settings.imports.copy, groups.copy)
-        await _run(copy, options, settings.imports.copy.bytes_per_s, show)
+        _measure(copy, settings.imports.copy.bytes_per_s)
+        await run_shown(copy, lambda: show(progress_of(copy, _row)), follow=options.follow)
         compared: Sequence[Compared] = ()
         if options.verify:
             copied = {item.topic.name: item.topic for item in copy.partitions}
             compared = await verify(cluster, streams, target, list(copied.values()))
         return Imported(
-            progress=progress_of(copy),
+            progress=progress_of(copy, _row),
             left_configs=selection.left,
             groups=groups.copied.names,
             refused_groups=groups.copied.refused,
@@ -127,21 +117,11 @@ async def _copy_schemas(settings: Settings, url: str, streams: Streams) -> "Sche
         return await copy_schemas(source, schemas)
 
 
-async def _run(
-    copy: Copy[StreamView], options: ImportOptions, bytes_per_s_max: int, show: Callable[[Progress], None]
-) -> None:
+def _measure(copy: Copy[StreamView], bytes_per_s_max: int) -> None:
     metrics.IMPORT_LAG.set_function(lambda: sum(item.lag for item in copy.partitions))
     metrics.IMPORT_PARTITIONS.set_function(lambda: len(copy.partitions))
     metrics.IMPORT_ENDED.set_function(lambda: len(copy.ended))
     metrics.IMPORT_BYTES_PER_S_MAX.set(bytes_per_s_max)
-    running = asyncio.ensure_future(copy.run(follow=options.follow))
-    try:
-        while not (await asyncio.wait({running}, timeout=SHOW_S))[0]:
-            show(progress_of(copy))
-        await running
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
 
 
 async def promote(settings: Settings, names: Sequence[str]) -> None:
@@ -151,20 +131,15 @@ async def promote(settings: Settings, names: Sequence[str]) -> None:
             await Target(streams, "").promote(name)
 
 
-def progress_of(copy: Copy[StreamView]) -> Progress:
-    """Return how far a copy is."""
-    rows = [
-        {
-            "topic": item.topic.name,
-            "partition": item.index,
-            "start_offset": item.start,
-            "end_offset": item.end,
-            "source_offset": item.source_stable,
-            "lag": item.lag,
-        }
-        for item in copy.partitions
-    ]
-    return Progress(copied_bytes=copy.copied.bytes, lag=sum(item.lag for item in copy.partitions), partitions=rows)
+def _row(item: PartitionCopy[StreamView]) -> dict[str, object]:
+    return {
+        "topic": item.topic.name,
+        "partition": item.index,
+        "start_offset": item.start,
+        "end_offset": item.end,
+        "source_offset": item.source_stable,
+        "lag": item.lag,
+    }
 
 
 def _name(options: ImportOptions) -> str:

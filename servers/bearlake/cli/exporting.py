@@ -171,6 +171,6 @@ def _settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
     return found
 
 
-def _show(line: Progress, now: Any) -> None:  # bearlake.app.exporting.Progress, which is imported late
+def _show(line: Progress, now: Any) -> None:  # bearlake.app.copying.Progress, which is imported late
     ends = sum(row["source_end"] for row in now.partitions)
     line.show(now.copied_bytes, (ends - now.lag) / ends if ends else None)

@@ -192,7 +192,7 @@ def _settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
     return found
 
 
-def _show(line: Progress, now: Any) -> None:  # bearlake.app.importing.Progress, which is imported late
+def _show(line: Progress, now: Any) -> None:  # bearlake.app.copying.Progress, which is imported late
     at = [row["end_offset"] for row in now.partitions]
     left = now.lag
     line.show(now.copied_bytes, sum(at) / (sum(at) + left) if at and sum(at) + left else None)

@@ -1,0 +1,42 @@
+"""What `bearlake import` and `bearlake export` have in common: a copy of topics that runs while its progress is shown."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bearlake.importing.copying import Copy
+from bearlake.importing.progress import PartitionCopy, ViewT
+
+SHOW_S = 0.5
+"""Time (s) between two calls of `show`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a copy is. `lag`: offsets that the source has and the target does not."""
+
+    copied_bytes: int
+    lag: int
+    partitions: Sequence[Mapping[str, object]]
+    """A row for each partition, with the columns of the command."""
+
+
+def progress_of(copy: Copy[ViewT], row: Callable[[PartitionCopy[ViewT]], Mapping[str, object]]) -> Progress:
+    """Return how far a copy is; `row` makes the row of a partition."""
+    return Progress(
+        copied_bytes=copy.copied.bytes,
+        lag=sum(item.lag for item in copy.partitions),
+        partitions=[row(item) for item in copy.partitions],
+    )
+
+
+async def run_shown(copy: Copy[ViewT], show: Callable[[], None], *, follow: bool) -> None:
+    """Run the copy, and call `show` twice a second. Raises as `Copy.run`; with `follow`, runs until cancelled."""
+    running = asyncio.ensure_future(copy.run(follow=follow))
+    try:
+        while not (await asyncio.wait({running}, timeout=SHOW_S))[0]:
+            show()
+        await running
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
