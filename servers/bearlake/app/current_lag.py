@@ -57,4 +57,3 @@ async def _missing(lake: Lake, name: str, id_: str, ends: Mapping[int, int]) -> 
     if current_rules(stream.configs) is None:
         return 0
     return behind(await _ends(lake, current_stream(stream)), ends)
-

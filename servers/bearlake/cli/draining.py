@@ -52,9 +52,7 @@ def drain(names: Sequence[str], timeout_ms: int, admin: AdminClient, as_json: bo
     return 0
 
 
-def _wait_for_compaction(
-    admin: AdminClient, targets: dict[tuple[str, int], int], start: float, timeout_ms: int
-) -> int:
+def _wait_for_compaction(admin: AdminClient, targets: dict[tuple[str, int], int], start: float, timeout_ms: int) -> int:
     """Wait until the offsets below the targets are compacted; return how many records were missing. `start`: of the command."""
     progress = Progress("compacted")
     first = left = _left(admin, targets)

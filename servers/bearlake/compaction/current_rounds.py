@@ -15,7 +15,7 @@ from bearlake.metadata.compaction import TaskKind
 from bearlake.metadata.model import ObjectKind, ObjectRef, Stream
 from bearlake.streams.current_rules import CurrentRules
 from bearlake.table.current_columns import CurrentColumns
-from bearlake.table.current_model import OWN_FILE, CurrentView, SourceFile
+from bearlake.table.current_model import OWN_FILE, CurrentState, CurrentView, SourceFile
 
 _MICROSECONDS = 1000
 
@@ -118,3 +118,25 @@ def items_of(
         )
         for number in range(count)
     ]
+
+
+def state_after(
+    view: CurrentView, found: Round, rules: CurrentRules, *, round_id: str, newest_us: int, now_ms: int
+) -> CurrentState:
+    """Return what the table says after the round. `now_ms`: a time before the view.
+
+    A round that does not reach the stream's table keeps the earlier time: key compaction may since have removed tombstones that it has not
+    read.
+    """
+    before = view.state
+    return CurrentState(
+        round=round_id,
+        source=view.source,
+        source_snapshot=view.source_snapshot,
+        sequence=view.sequence if found.is_whole else -1 if before is None else before.sequence,
+        is_whole=found.is_whole,
+        newest_us=newest_us,
+        at_ms=now_ms if found.is_whole or before is None else before.at_ms,
+        buckets=rules.bucket_count,
+        envelope=rules.envelope.value,
+    )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
-from bearlake.compaction.current_rounds import Round, half_of, items_of, plan_round
+from bearlake.compaction.current_rounds import Round, half_of, items_of, plan_round, state_after
 from bearlake.compaction.ensuring import StreamDeleted, ensure_current
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import Runner
@@ -32,7 +32,7 @@ from bearlake.table import Tables, Unmergeable
 from bearlake.table.column_book import decode_book
 from bearlake.table.column_tree import ids_of
 from bearlake.table.current_columns import CurrentColumns, current_columns
-from bearlake.table.current_model import CurrentChange, CurrentState, CurrentStore, CurrentView
+from bearlake.table.current_model import CurrentChange, CurrentStore, CurrentView
 from bearlake.telemetry import metrics
 from bearlake.telemetry.fault_isolation import FaultIsolation
 from bearlake.telemetry.outage import Outage
@@ -249,9 +249,7 @@ class CurrentTables:
             return None
         return await self._store.view(stream, derived)
 
-    def _why_anew(
-        self, view: CurrentView, rules: CurrentRules, columns: CurrentColumns, known: _Known
-    ) -> str | None:
+    def _why_anew(self, view: CurrentView, rules: CurrentRules, columns: CurrentColumns, known: _Known) -> str | None:
         """Return why the table cannot go on from its state; None: it can."""
         state = view.state
         if view.bucket_count != rules.bucket_count or (state is not None and state.buckets != rules.bucket_count):
@@ -291,17 +289,8 @@ class CurrentTables:
         if any(result.exceeds_memory for result in results):
             return False
         unchanged = {key for result in results for key in result.unchanged}
-        state = CurrentState(
-            round=round_id,
-            source=view.source,
-            source_snapshot=view.source_snapshot,
-            sequence=view.sequence if round_.is_whole else -1 if view.state is None else view.state.sequence,
-            is_whole=round_.is_whole,
-            newest_us=max(result.newest_us for result in results),
-            at_ms=now_ms if round_.is_whole or view.state is None else view.state.at_ms,
-            buckets=rules.bucket_count,
-            envelope=rules.envelope.value,
-        )
+        newest_us = max(result.newest_us for result in results)
+        state = state_after(view, round_, rules, round_id=round_id, newest_us=newest_us, now_ms=now_ms)
         change = CurrentChange(
             table=view.table,
             snapshot_id=view.snapshot_id,

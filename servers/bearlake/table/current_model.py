@@ -29,8 +29,8 @@ class CurrentState:
 
     `round`: its id. `source`: the UUID of the stream's table; `source_snapshot`: the snapshot that the round read; `sequence`: the sequence
     number of the snapshot that a round last read as a whole (-1: none): later rounds need no file so old. `is_whole`: this round did.
-    `newest_us`: the largest timestamp (µs) so far. `at_ms`: when the newest round that read the stream's table as a whole looked at it; until
-    there is one, when the first round did. `buckets`, `envelope`: the settings of the table.
+    `newest_us`: the largest timestamp (µs) so far. `at_ms`: when the newest round that read the stream's table as a whole looked at it;
+    until there is one, when the first round did. `buckets`, `envelope`: the settings of the table.
     """
 
     round: str

@@ -227,9 +227,9 @@ def _keys(rows: pa.Table, footer: RowFile, group: int) -> pa.Array:
 
 
 def _with_values_of_no_events(rows: pa.Table, footer: RowFile, group: int, columns: CurrentColumns) -> pa.Table:
-    """Return the rows with the bytes of values that are no events: their columns are not those of the row, so nothing else has their content.
+    """Return the rows with the bytes of values that are no events: a current table of events has no columns for their content.
 
-    `rows` are all columns of the row group.
+    `rows` has all columns of the row group.
     """
     if footer.typed is None or footer.typed.has_values(group):
         return rows

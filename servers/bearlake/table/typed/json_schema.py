@@ -28,7 +28,7 @@ from bearlake.table.typed import json_documents
 from bearlake.table.typed.fitting import Made, TooWide, most_levels
 from bearlake.table.typed.json_documents import Place
 from bearlake.table.typed.json_views import Steps, View, view_of
-from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns, TypedField
+from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaType, TypedColumns, TypedField
 from bearlake.table.typed.naming import RESERVED, Names
 
 NAME_LENGTH_MAX: Final = 255

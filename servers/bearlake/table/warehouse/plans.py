@@ -73,7 +73,9 @@ def plan_pages(
     if scan.uses_snapshot_schema:
         metadata = _as_of(metadata, snapshot)
     if any(not _is_bucket(field) for spec in metadata.partition_specs for field in spec.fields):
-        raise _unsupported("Scans of tables that are partitioned by other transforms than bucket are not planned by this server")
+        raise _unsupported(
+            "Scans of tables that are partitioned by other transforms than bucket are not planned by this server"
+        )
     _check_count(snapshot, files, file_count_max)
     schema = metadata.schema()
     _check_names(schema, scan)

@@ -67,7 +67,9 @@ class TableAccess:
 
     def current_stream(self, owner: Owner) -> Stream | None:
         """Return the stream that is derived for the current table of a stream, as `stream`."""
-        view = self._streams.peek_id(owner.stream_id.bytes) if owner.stream_id is not None and owner.is_current else None
+        view = (
+            self._streams.peek_id(owner.stream_id.bytes) if owner.stream_id is not None and owner.is_current else None
+        )
         return None if view is None else current_stream(view.stream)
 
     async def planned(self) -> Planned:

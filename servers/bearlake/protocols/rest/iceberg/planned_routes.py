@@ -1,7 +1,8 @@
 """Handlers of the warehouse `planned`: the views of the warehouse `live`, whose scans the server plans for engines.
 
 Clients get its prefix from `GET /v1/config?warehouse=planned`, and with it the property by which Iceberg's libraries let the server plan.
-It has the tables and current tables of streams only: the manifests of other tables are written by clients, and the server does not read them.
+It has the tables and current tables of streams only: the manifests of other tables are written by clients, and the server does not
+read them.
 
 Source: Apache Iceberg REST specification, `planTableScan`, `fetchPlanningResult`, `cancelPlanning`, `fetchScanTasks`.
 """
