@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         encode_entry,
         encode_fetch,
         encode_messages,
+        encode_pages,
         encode_produce_response,
         encode_protobuf,
         encode_receipts,
@@ -139,6 +140,7 @@ else:
     encode_entry = _implementation.encode_entry
     encode_fetch = _implementation.encode_fetch
     encode_messages = _implementation.encode_messages
+    encode_pages = _implementation.encode_pages
     encode_produce_response = _implementation.encode_produce_response
     encode_protobuf = _implementation.encode_protobuf
     encode_receipts = _implementation.encode_receipts
@@ -225,6 +227,7 @@ __all__ = [
     "encode_entry",
     "encode_fetch",
     "encode_messages",
+    "encode_pages",
     "encode_produce_response",
     "encode_protobuf",
     "encode_receipts",
