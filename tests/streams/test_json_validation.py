@@ -148,11 +148,11 @@ async def test_batches_of_one_stream_take_turns_and_give_up_in_time(closing: Asy
 
     async with outside.turn(schemas), outside.place():
         with pytest.raises(Unavailable):
-            await outside.judge(schemas, nothing)
+            await outside.check(schemas, nothing)
         with pytest.raises(Unavailable):
             await take_place(outside)
-        await outside.judge(others, nothing)
-    await outside.judge(schemas, nothing)
+        await outside.check(others, nothing)
+    await outside.check(schemas, nothing)
     await take_place(outside)
 
 

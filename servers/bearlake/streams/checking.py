@@ -266,15 +266,15 @@ class Checks:
                 async with self._outside.place():
                     examination = self._examination(rules, views)
                     outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
-                    outcome = await self._judged(rules, outcome, examination)
+                    outcome = await self._with_held(rules, outcome, examination)
             else:
-                outcome = await self._judged(rules, outcome, examination)
+                outcome = await self._with_held(rules, outcome, examination)
         except BearlakeError as error:
             return error
         assert not isinstance(outcome, Missing | NeedsOutside), "a final view is complete"
         return None if isinstance(outcome, bool) else outcome
 
-    async def _judged(
+    async def _with_held(
         self,
         rules: StreamRules,
         outcome: BearlakeError | Missing | NeedsOutside | bool,
@@ -285,7 +285,7 @@ class Checks:
             return outcome
         assert self._outside is not None
         assert rules.schemas is not None
-        await self._outside.judge(rules.schemas, examination)
+        await self._outside.check(rules.schemas, examination)
         return _refusal(examination, examination.problems()) or True
 
     async def problems(
@@ -313,7 +313,7 @@ class Checks:
             found = await self.off_loop(work, await self._found(rules, found, since))
         assert not isinstance(found, Missing), "a final view is complete"
         if self._outside is not None and any(True for _ in found.held()):
-            await self._outside.judge(rules, found)
+            await self._outside.check(rules, found)
         return found.problems()
 
     async def off_loop(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:

@@ -90,11 +90,11 @@ class SchemaCompiler(Protocol):
         """
 
 
-class Judged(NamedTuple):
-    """What is wrong with which of the first `judged_count` values, by their places. If there are more, the last one exceeded a limit."""
+class CheckedValues(NamedTuple):
+    """What is wrong with which of the first `checked_count` values, by their places. If there are more, the last one exceeded a limit."""
 
     unfit: Mapping[int, Invalid]
-    judged_count: int
+    checked_count: int
 
 
 class ValueChecker(Protocol):
@@ -103,7 +103,7 @@ class ValueChecker(Protocol):
     def budget(self) -> Budget:
         """Return the processor time that the values of one batch may need."""
 
-    async def judged(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> Judged:
+    async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
         """Check serialized values, up to the first one that exceeds a limit.
 
         Raises:

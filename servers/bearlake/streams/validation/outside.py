@@ -40,14 +40,14 @@ class Outside:
         async with _within(self._held, self._wait_s):
             yield
 
-    async def judge(self, rules: SchemaRules, examination: Examination) -> None:
+    async def check(self, rules: SchemaRules, examination: Examination) -> None:
         """Check what the examination holds, when it is the turn of a batch of a stream with these rules; note what is wrong.
 
         Raises:
             Overloaded, Unavailable: not all values were checked. Nothing is wrong with the records.
         """
         async with self.turn(rules):
-            await self._judge(examination)
+            await self._check(examination)
 
     @asynccontextmanager
     async def turn(self, rules: SchemaRules) -> AsyncIterator[None]:
@@ -56,21 +56,21 @@ class Outside:
         async with _within(lock, self._wait_s):
             yield
 
-    async def _judge(self, examination: Examination) -> None:
+    async def _check(self, examination: Examination) -> None:
         budget = self._checker.budget()
         for held in examination.held():
             for start, end in _parts(held.values):
                 if examination.is_over:
                     return
                 try:
-                    judged = await self._checker.judged(held.schema, held.values[start:end], budget)
+                    judged = await self._checker.checked_values(held.schema, held.values[start:end], budget)
                 except (InvalidSchema, SchemaTooLarge) as error:
                     _note(examination, held, range(start, len(held.values)), f"its schema cannot be checked: {error}")
                     break
                 for at, unfit in sorted(judged.unfit.items()):
                     examination.note(held, start + at, str(unfit))
-                if judged.judged_count < end - start:
-                    _note(examination, held, range(start + judged.judged_count, len(held.values)), _NOT_REACHED)
+                if judged.checked_count < end - start:
+                    _note(examination, held, range(start + judged.checked_count, len(held.values)), _NOT_REACHED)
                     break
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bearlake.errors import Unavailable
 from bearlake.streams.schemas.budget import Allowance, Budget
-from bearlake.streams.schemas.compiled import Compiled, Judged
+from bearlake.streams.schemas.compiled import CheckedValues, Compiled
 from bearlake.streams.schemas.confined import frames
 from bearlake.streams.schemas.confined.frames import Answer
 from bearlake.streams.schemas.confined.lane import Call, Lane, Room
@@ -130,7 +130,7 @@ class Pool:
         """Return what the values of one batch may need."""
         return Budget(self._settings)
 
-    async def judged(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> Judged:
+    async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
         """Check values, up to the first one that exceeds a limit."""
         answer, allowance = await self._evaluate("check", schema, values, budget)
         try:
@@ -139,9 +139,9 @@ class Pool:
             if answer.status == 0:  # the schema itself is too large
                 raise
             before = values[: answer.done_count]
-            found = dict((await self.judged(schema, before, budget)).unfit) if before else {}
-            return Judged(found | {answer.done_count: Unfit(str(error))}, answer.done_count + 1)
-        return Judged({int(at): Unfit(*failure) for at, failure in head["unfit"].items()}, len(values))
+            found = dict((await self.checked_values(schema, before, budget)).unfit) if before else {}
+            return CheckedValues(found | {answer.done_count: Unfit(str(error))}, answer.done_count + 1)
+        return CheckedValues({int(at): Unfit(*failure) for at, failure in head["unfit"].items()}, len(values))
 
     # -- calls of children ---------------------------------------------------------------------------------------
 
