@@ -1,5 +1,6 @@
 """Declared columns: their text, how it may change, and JSON values in them, by both kernels."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -132,7 +133,7 @@ def test_columns_grow_and_become_wider_and_never_become_another_type() -> None:
         evolved(before, declared_columns("p decimal(6,3)"))
 
 
-def decoded(values: list[bytes | None]) -> tuple[list[Any], list[str]]:
+def decoded(values: Sequence[bytes | None]) -> tuple[list[Any], list[str]]:
     columns = declared.columns_of(COLUMNS)
     found = codec.decode(columns, pa.array(values, pa.binary()))
     problems = [
