@@ -228,6 +228,14 @@ class TransactionService:
         await self._change(transactional_id, decide)
         self._on_ended()  # also if it was over: another server may have ended it
 
+    async def abort_all(self, producer: tuple[int, int]) -> None:
+        """Abort what is ongoing of this producer id and epoch, as `abort` does; does nothing if nothing is."""
+        async for page in self.pages(is_ongoing=True):
+            for row in page:
+                if row.producer_id == producer[0]:
+                    await self.abort(row.transactional_id, producer)
+        self._on_ended()
+
     async def get(self, transactional_id: str) -> tuple[Transaction, list[PartitionKey]]:
         """Return a row, and the partitions of its ongoing transaction. Raises `NotFound`."""
         row = await self._row(transactional_id)
