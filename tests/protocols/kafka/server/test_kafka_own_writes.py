@@ -17,13 +17,13 @@ async def test_a_fetch_that_does_not_wait_sees_a_transaction_beside_records_at_h
     writer = await TransactionalWriter.of(kafka.streams, "t")
     await writer.send(b"committed")
     assert (await client.produce("t", batch_of(b"at hand"), index=1)).error_code == 0
-    at_hand = await client.ask(fetch_request([("t", 1, 0)]), 11)
-    assert values_of(at_hand.responses[0].partitions[0].records) == [(0, b"at hand")]
+    request = fetch_request([("t", 0, 0), ("t", 1, 0)], wait_ms=wait_ms, bytes_min=bytes_min)
+    request.isolation_level = READ_COMMITTED
+    open_one, other = (await client.ask(request, 11)).responses[0].partitions
+    assert (values_of(open_one.records), values_of(other.records)) == ([], [(0, b"at hand")])
     log = delay(kafka.streams)
     await writer.end()
 
-    request = fetch_request([("t", 0, 0), ("t", 1, 0)], wait_ms=wait_ms, bytes_min=bytes_min)
-    request.isolation_level = READ_COMMITTED
     asked = asyncio.create_task(client.ask(request, 11))
     await wait_for_question(kafka.streams)
     log.opened.set()
