@@ -338,10 +338,10 @@ class Streams(Management):
     ) -> list[Fetched]:
         """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first.
 
-        `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, the fetch sees what
-        this server has acknowledged.
+        `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, which also means
+        without a least size, the fetch sees what this server has acknowledged.
         """
-        await self.own_writes.shown(wait_ms)
+        await self.own_writes.shown(wait_ms if bytes_min > 0 else 0)
         found = await self._reader.fetch(
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
         )

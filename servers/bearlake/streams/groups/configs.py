@@ -42,6 +42,8 @@ class GroupConfigs:
         self.settings = settings
         """The settings of groups without configs."""
         self._known: Mapping[str, Mapping[str, str]] = {}
+        self._version = 0
+        """Of the entry that is known. A read that began before this server's own change may end after it."""
         self._settings: dict[str, ConsumerGroupSettings] = {}
         self._share_settings: dict[str, ShareGroupSettings] = {}
 
@@ -97,6 +99,9 @@ class GroupConfigs:
         raise Overloaded("the configs of groups change all the time")
 
     def _learn(self, entry: Defaults) -> None:
+        if entry.version < self._version:
+            return
+        self._version = entry.version
         found: dict[str, dict[str, str]] = {}
         for key, value in entry.configs.items():
             name, _, group = key.partition(_SEPARATOR)

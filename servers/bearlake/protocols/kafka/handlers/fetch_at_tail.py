@@ -85,12 +85,13 @@ class TailFetch:
             return
         bytes_max = min(bytes_max, room(self._connection.context))
         bytes_min = streams.at_tail.bytes_min(bytes_min, bytes_max)
-        results = streams.at_tail.read(ranges, bytes_max, bytes_min=bytes_min, is_committed=is_committed)
-        if results is None or has_enough(results, bytes_min):
-            self._done(results)
+        is_immediate = wait_ms <= 0 or bytes_min <= 0
+        if is_immediate and streams.own_writes.are_hidden:
+            self._connection.start(self._work())
             return
-        if wait_ms <= 0:
-            self._done(None if streams.own_writes.are_hidden else results)
+        results = streams.at_tail.read(ranges, bytes_max, bytes_min=bytes_min, is_committed=is_committed)
+        if results is None or is_immediate or has_enough(results, bytes_min):
+            self._done(results)
             return
         self._poll = Poll(
             streams.at_tail,
