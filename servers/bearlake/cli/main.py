@@ -19,6 +19,7 @@ from bearlake.cli.consume import consume
 from bearlake.cli.doctor import doctor
 from bearlake.cli.exporting import export
 from bearlake.cli.group import group
+from bearlake.cli import importing_pulsar as _importing_pulsar  # noqa: F401 - a command of `import_`
 from bearlake.cli.importing import import_
 from bearlake.cli.output import say
 from bearlake.cli.produce import produce
