@@ -268,9 +268,9 @@ def test_groups_are_listed_described_and_reset(
         def archived() -> int:
             return int(as_json("describe", "orders/archive")["positions"][0]["offset"])
 
-        moving = ("reset", "orders/archive", "--stream", "orders", "--pulsar", str(server.ready["pulsar_http"]), "--to")
+        moving = ("reset", "orders/archive", "--stream", "orders", "--to")
         assert [move["new_offset"] for move in as_json(*moving, f"time:{times[1]}")["moves"]] == [1]
-        for target, offset in (("latest", 3), ("earliest", 0), (f"time:{times[2]}", 2)):
+        for target, offset in (("latest", 3), ("earliest", 0), (f"time:{times[2]}", 2), ("offset:1", 1)):
             assert [move["new_offset"] for move in as_json(*moving, target, "--execute")["moves"]] == [offset]
             until(lambda want=offset: archived() == want, WAIT_S, "the new position is saved")
         for name in ("billing", "packers"):

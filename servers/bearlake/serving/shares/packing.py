@@ -113,6 +113,12 @@ class Reset(_OfGroup):
     offset: _Offset
 
 
+class Seek(_OfGroup):
+    """A subscription, which is named like a group here, continues at an offset."""
+
+    offset: _Offset
+
+
 class Forget(_OfGroup):
     """The group's state is deleted."""
 
@@ -123,6 +129,7 @@ RELEASE = Reader[Release](Release)
 GIVE_BACK = Reader[GiveBack](GiveBack)
 RESET = Reader[Reset](Reset)
 FORGET = Reader[Forget](Forget)
+SEEK = Reader[Seek](Seek)
 
 
 def pack_ask(ask: ShareAsk) -> Document:
