@@ -8,6 +8,7 @@
     POST /v1/shares/give_back    {"group", "partition", "member", "ranges": [[start, end]]}         → {}
     POST /v1/shares/reset        {"group", "partition", "offset"}                                   → {}
     POST /v1/shares/forget       {"group", "partition"}                                             → {}
+    POST /v1/shares/seek         {"group", "partition", "offset"}: a Pulsar subscription            → {}
 
 A Problem is {"kind", "detail", "holder": null | [node id, epoch]}; a refusal is status 409 with a Problem. Fields are added, never changed:
 servers of two versions run side by side.
