@@ -95,9 +95,7 @@ class SubscriptionService(Subscriptions):
         )
         self._isolation = FaultIsolation(log, "subscriptions", metadata.log.head)
         self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._isolation)
-        self.shares = LocalShares(
-            self._holdings, self._saver, records, clock, share_terms or NoTerms(), self.seek
-        )
+        self.shares = LocalShares(self._holdings, self._saver, records, clock, share_terms or NoTerms(), self.seek)
         self._local = NonDurable(around)
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._group: asyncio.TaskGroup | None = None
