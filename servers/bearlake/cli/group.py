@@ -123,8 +123,8 @@ def reset(
 ) -> int:
     """Move a group's offsets in a stream, or show what would move.
 
-    A consumer group or share group must have no members. Offsets stay between the first record and the end. A share group must have offsets in the stream.
-    A Pulsar subscription (STREAM/SUBSCRIPTION) may have consumers, which go on at its new position.
+    A consumer group or share group must have no members; a share group must have offsets in the stream. The consumers of a Pulsar
+    subscription (STREAM/SUBSCRIPTION) go on at its new position. Offsets stay between the first record and the end.
     """
     target = group_positions.target(to)
     found = group_positions.find(rest, name)

@@ -8,7 +8,6 @@ import click
 
 from bearlake.cli.copies import check_verify, exit_code, say_compared, say_ended
 from bearlake.cli.extras import run_async, server_module
-from bearlake.cli.importing import import_
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.progress import Progress
@@ -29,7 +28,7 @@ _PLACES = {
 }
 
 
-@import_.command()
+@click.command()
 @click.option(
     "--from", "url", required=True, metavar="URL", help="Brokers of the source: pulsar://HOST:PORT or pulsar+ssl://…"
 )

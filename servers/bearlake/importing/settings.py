@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from bearlake.importing.pulsar.settings import PulsarSourceSettings
+from bearlake.importing.pulsar_settings import PulsarSourceSettings
 
 GAP_OFFSETS_MAX = 1 << 40
 

@@ -256,7 +256,7 @@ class Shares:
         await self._at_dispatcher(partition, lambda dispatch: dispatch.forget(group, partition))
 
     async def seek(self, subscription: str, partition: PartitionKey, offset: int) -> None:
-        """Move a subscription to `offset`, moved into the partition's range; its consumers go on there. Raises `NotFound`, and as `reset`."""
+        """Move a subscription to `offset`, inside of the partition's range; its consumers go on there. Raises `NotFound`, as `reset`."""
         await self._at_dispatcher(partition, lambda dispatch: dispatch.seek(subscription, partition, offset))
 
     async def positions(self, group: str, partitions: Sequence[PartitionKey]) -> dict[PartitionKey, SharePosition]:

@@ -16,7 +16,7 @@ from bearlake.importing.http_source import HttpSource
 from bearlake.importing.pulsar.connection import Connection
 from bearlake.importing.pulsar.login import SECTION, PulsarLogin
 from bearlake.importing.pulsar.positions import FIRST, Place, parse, ranges
-from bearlake.importing.pulsar.settings import PulsarSourceSettings
+from bearlake.importing.pulsar_settings import PulsarSourceSettings
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.names import TopicName
 from bearlake.protocols.pulsar.proto.commands_pb2 import (

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 from bearlake.errors import BearlakeError, Corrupt, Denied, NotFound, Unavailable
 from bearlake.importing.pulsar.login import PulsarLogin
 from bearlake.importing.pulsar.positions import FIRST, Place
-from bearlake.importing.pulsar.settings import PulsarSourceSettings
+from bearlake.importing.pulsar_settings import PulsarSourceSettings
 from bearlake.importing.source import address_of
 from bearlake.protocols.pulsar import commands, framing
 from bearlake.protocols.pulsar.proto.commands_pb2 import (

@@ -4,7 +4,7 @@ import ssl
 
 from bearlake.errors import Denied
 from bearlake.importing.login import secret_in, tls_context
-from bearlake.importing.pulsar.settings import PulsarSourceSettings
+from bearlake.importing.pulsar_settings import PulsarSourceSettings
 from bearlake.serving.listener import is_loopback
 
 SECTION = "imports.pulsar"
