@@ -103,7 +103,7 @@ def fields_of(message: Any) -> tuple[object, ...]:
 def read(client: Any, topic: str) -> list[tuple[object, ...]]:
     """All messages of a topic or partition, in order."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    found = []
+    found: list[Any] = []
     while reader.has_message_available():
         found.append(fields_of(reader.read_next(WAIT_MS)))
     reader.close()
@@ -113,7 +113,7 @@ def read(client: Any, topic: str) -> list[tuple[object, ...]]:
 def left(client: Any, topic: str, subscription: str, kind: Any) -> list[str]:
     """The numbers of the messages that a subscription still gets; they are acknowledged."""
     consumer = client.subscribe(topic, subscription, kind)
-    found = []
+    found: list[Any] = []
     while True:
         try:
             message = consumer.receive(QUIET_MS if found else WAIT_MS)
@@ -307,10 +307,10 @@ def test_a_topic_that_was_deleted_and_made_anew_is_not_mixed_with_the_former_one
 
 
 def test_schemas_and_large_and_empty_messages_are_copied(source: Source, lake: ServerProcess, tmp_path: Path) -> None:
-    class Old(pulsar.schema.Record):  # type: ignore[misc]
+    class Old(pulsar.schema.Record):  # type: ignore[misc, name-defined]
         name = pulsar.schema.String()
 
-    class New(pulsar.schema.Record):  # type: ignore[misc]
+    class New(pulsar.schema.Record):  # type: ignore[misc, name-defined]
         name = pulsar.schema.String()
         count = pulsar.schema.Integer()
 

@@ -68,7 +68,7 @@ def _no_registry() -> Any:
 async def stored(target: Node, name: str) -> list[tuple[int, Place | None, bytes]]:
     """(base offset, place, payload as a Pulsar client gets it) of each batch."""
     view = await target.streams.catalog.resolve(name)
-    found = []
+    found: list[Any] = []
     at = (await target.streams.bounds([view.partition(0)]))[view.partition(0)].start
     (answer,) = await target.streams.fetch(
         [FetchRange(view.partition(0), at, 1 << 24)], bytes_min=1, bytes_max=1 << 24, wait_ms=0
@@ -76,7 +76,7 @@ async def stored(target: Node, name: str) -> list[tuple[int, Place | None, bytes
     for records in answer.views:
         for position, base, header in batches(records, 0, len(records)):
             batch = records[position : position + header.length]
-            frame = from_batch(batch, base).frame
+            frame = from_batch(batch, base).headers_and_payload
             found.append((base, place_of(batch), frame))
     return found
 
