@@ -222,10 +222,10 @@ class PulsarCluster:
         path = [*_path(topic), "subscription", name]
         place = {"ledgerId": through.ledger, "entryId": through.entry, "partitionIndex": -1}
         try:
-            await self.admin.change("PUT", *path, body={**place, "isExcluded": through != FIRST})
+            await self.admin.change("PUT", *path, body={**place, "excluded": through != FIRST})
         except AlreadyExists:
             if through != FIRST:
-                await self.admin.change("POST", *path, "resetcursor", body={**place, "isExcluded": True})
+                await self.admin.change("POST", *path, "resetcursor", body={**place, "excluded": True})
 
     async def let_go(self, topic: TopicName, name: str) -> None:
         """Delete the subscription by which the source keeps entries; nothing if there is none. Raises as `HttpSource`."""
