@@ -150,6 +150,33 @@ async def test_a_topic_that_was_made_anew_is_refused_and_others_go_on(
     assert await places(target, "others") == [(0, Place(3, 0)), (1, Place(3, 1))]
 
 
+async def test_a_cluster_with_the_same_ledgers_but_without_the_subscription_is_refused(
+    pulsar_source: PulsarSource, kafka_cluster: Make
+) -> None:
+    (target,) = await kafka_cluster()
+    topic = pulsar_source.topic("orders")
+    topic.add(3, 0, b"old")
+    await Import(pulsar_source, target).run()
+    topic.cursors.clear()
+    topic.add(3, 1, b"other")
+
+    with pytest.raises(Conflict, match="create the subscription at message 3:0"):
+        await Import(pulsar_source, target).run()
+
+
+async def test_a_batch_that_lies_about_its_count_does_not_stop_the_flow(
+    pulsar_source: PulsarSource, kafka_cluster: Make
+) -> None:
+    (target,) = await kafka_cluster()
+    topic = pulsar_source.topic("orders")
+    for entry in range(3):
+        topic.add(3, entry, b"", sent(metadata(num_messages_in_batch=2**31 - 1, sequence_id=entry), b"x"))
+
+    await Import(pulsar_source, target).run()
+
+    assert [base for base, _ in await places(target, "orders")] == [0, 1, 2]
+
+
 async def test_a_source_that_ends_before_what_was_copied_is_refused(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
@@ -300,6 +327,7 @@ async def test_a_promoted_stream_lets_the_source_go(pulsar_source: PulsarSource,
     with pytest.raises(Conflict, match="promoted"):
         await Import(pulsar_source, target).run()
 
+    assert topic.cursors == {}
     assert await places(target, "orders") == [(0, Place(3, 0))]
 
 

@@ -84,7 +84,7 @@ def pulsar(
         print_json(_as_json(found))
     else:
         _print(found)
-    return exit_code(found)
+    return 1 if found.gone else exit_code(found)
 
 
 def _as_json(found: Any) -> dict[str, object]:  # bearlake.app.importing_pulsar.PulsarImported, which is imported late

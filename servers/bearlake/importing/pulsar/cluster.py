@@ -156,7 +156,10 @@ class PulsarCluster:
         whole = {names.parse(str(text)) for text in partitioned}
         found = set(whole)
         for text in answer.topics:
-            topic = names.parse(text)
+            try:
+                topic = names.parse(text)
+            except Invalid:  # a name of Pulsar 1, with a cluster
+                continue
             split = topic.split_partition()
             if split is None or split[0] not in whole:
                 found.add(topic)

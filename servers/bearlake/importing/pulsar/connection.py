@@ -224,6 +224,8 @@ class Connection:
             self._fail(error)
         except (OSError, EOFError) as error:
             self._fail(Unavailable(f"the connection to the source {self.name} broke: {error}"))
+        finally:  # whatever has ended it, nobody waits for what does not come
+            self._fail(Unavailable(f"the connection to the source {self.name} is closed"))
 
     async def _frames(self, received: bytes) -> bytes:
         """Handle the whole frames; returns the rest. A frame that is much longer than what has arrived is read to its end."""

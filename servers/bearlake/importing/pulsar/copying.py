@@ -34,6 +34,7 @@ from bearlake.importing.pulsar.target import PulsarTarget
 from bearlake.importing.running import CopyRun, Read, of_topic
 from bearlake.importing.settings import CopySettings
 from bearlake.metadata.model import PartitionBounds
+from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.service import Streams
 
@@ -43,6 +44,8 @@ _PERMITS_MIN = 2_000
 """Messages that the source may send ahead to a consumer; bytes are bounded by the connection."""
 _PERMITS_ENTRIES = 64
 """The same in entries, of the largest one so far."""
+_COUNT_MAX = 1_000_000
+"""Most messages of one entry that are counted."""
 _TURN_BYTES = 1 << 20
 """Bytes of entries that are converted in one turn of the event loop."""
 
@@ -70,6 +73,11 @@ class PulsarPartition(PartitionCopy[StreamView]):
     def lag(self) -> int:
         """Entries that the source has and the target does not, as of the newest look."""
         return self.ledgers.count_behind(self.done)
+
+
+def permits_of(metadata: MessageMetadata) -> int:
+    """Return how many messages the source has counted for an entry; a count that no entry has is not taken at its word."""
+    return min(max(1, metadata.num_messages_in_batch), _COUNT_MAX)
 
 
 class _Consumer(NamedTuple):
@@ -161,15 +169,19 @@ class PulsarCopy(CopyRun[StreamView]):
         """Raise `Conflict` unless the topic is the one of which the target has entries up to `place`."""
         if place == FIRST:
             return
+        if hold and hold not in ledgers.cursors:  # another cluster may have a ledger of the same number
+            raise Conflict(
+                f"{what}: the source has no subscription {hold}, which the import made: the topic was deleted and made anew, or it is "
+                f"another cluster's. If it is the same topic, create the subscription at message {place}"
+            )
         if place.ledger in ledgers.entries:
             if place.entry >= ledgers.entries[place.ledger]:
                 raise Conflict(
                     f"{what}: the source's ledger {place.ledger} ends before entry {place}, which was copied"
                 )
-        elif hold not in ledgers.cursors:
+        elif not hold:
             raise Conflict(
-                f"{what}: the source has neither ledger {place.ledger}, from which the last copied entry is, nor the "
-                f"subscription {hold or 'of an import'}: the topic was deleted and made anew, or retention was faster"
+                f"{what}: the source has no ledger {place.ledger} any more, from which the last copied entry is"
             )
         if max(ledgers.entries, default=place.ledger) < place.ledger:
             raise Conflict(f"{what}: all ledgers of the source are older than entry {place}, which was copied")
@@ -245,7 +257,7 @@ class PulsarCopy(CopyRun[StreamView]):
                 continue
             copy = consumer.copy
             message = message_of(entry)
-            count = max(1, message.metadata.num_messages_in_batch)
+            count = permits_of(message.metadata)
             consumer.permits[0] -= count
             consumer.permits[1] = max(consumer.permits[1], count)
             read.size += len(entry.message)
@@ -301,11 +313,11 @@ class PulsarCopy(CopyRun[StreamView]):
 
     async def _let_go(self) -> None:
         """Delete the subscriptions at the source of streams that were promoted: nobody needs what they keep."""
-        for name in [name for name in self.ended if name in self._topics and name in self._known]:
-            topic, view = self._topics[name], self._known[name]
+        for name in [name for name in self.ended if name in self._topics]:
+            topic = self._topics[name]
             with suppress(BearlakeError):
-                now = await self._streams.catalog.resolve(name)
-                if now.id_bytes == view.id_bytes and not now.rules.is_imported and (hold := self.hold_of(view)):
+                view = await self._streams.catalog.resolve(name)
+                if not view.rules.is_imported and (hold := self.hold_of(view)):
                     for index in range(len(topic.leaders)):
                         await self._cluster.let_go(topic.partition(index), hold)
                     del self._topics[name]

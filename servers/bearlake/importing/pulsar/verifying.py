@@ -12,7 +12,7 @@ from bearlake.importing.batches import Piece
 from bearlake.importing.pulsar.cluster import PulsarCluster, PulsarTopic
 from bearlake.importing.pulsar.connection import Entry
 from bearlake.importing.pulsar.conversion import Limits, message_of, piece_of
-from bearlake.importing.pulsar.copying import PulsarPartition
+from bearlake.importing.pulsar.copying import PulsarPartition, permits_of
 from bearlake.importing.pulsar.positions import FIRST, place_of
 from bearlake.importing.pulsar.schemas import SourceSchemas
 from bearlake.importing.verifying import Compared, Comparison, pieces_of_target
@@ -113,7 +113,7 @@ class _Sides:
                 taken = await connection.take(settings.fetch_bytes_max)
                 quiet_count = 0 if taken else quiet_count + 1
                 for entry in taken:
-                    permits -= max(1, message_of(entry).metadata.num_messages_in_batch)
+                    permits -= permits_of(message_of(entry).metadata)
                     if at < entry.place <= done:
                         at = entry.place
                         yield entry
