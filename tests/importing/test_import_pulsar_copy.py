@@ -89,7 +89,7 @@ async def places(target: Node, name: str) -> Sequence[tuple[int, Place | None]]:
 async def test_entries_get_offsets_in_order_and_a_batch_says_which_entry_it_was(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 0, pack([(SingleMessageMetadata(), b"a")] * 3), num_messages_in_batch=3)
     topic.add(3, 1, b"single")
@@ -106,7 +106,7 @@ async def test_entries_get_offsets_in_order_and_a_batch_says_which_entry_it_was(
 async def test_a_copy_that_is_started_again_at_each_entry_stores_each_once(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     for number in range(12):
         topic.add(2 + number // 5, number % 5, b"%d" % number)
@@ -121,7 +121,7 @@ async def test_a_copy_that_is_started_again_at_each_entry_stores_each_once(
 async def test_entries_that_are_sent_again_or_go_back_are_not_stored_again(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     for ledger, entry in ((5, 0), (5, 1), (5, 0), (4, 9), (5, 1), (5, 2)):
         topic.add(ledger, entry, b"x")
@@ -134,7 +134,7 @@ async def test_entries_that_are_sent_again_or_go_back_are_not_stored_again(
 async def test_a_topic_that_was_made_anew_is_refused_and_others_go_on(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     for name in ("orders", "others"):
         pulsar_source.topic(name).add(3, 0, b"old")
     await Import(pulsar_source, target).run()
@@ -153,7 +153,7 @@ async def test_a_topic_that_was_made_anew_is_refused_and_others_go_on(
 async def test_a_cluster_with_the_same_ledgers_but_without_the_subscription_is_refused(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 0, b"old")
     await Import(pulsar_source, target).run()
@@ -167,7 +167,7 @@ async def test_a_cluster_with_the_same_ledgers_but_without_the_subscription_is_r
 async def test_a_batch_that_lies_about_its_count_does_not_stop_the_flow(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     for entry in range(3):
         topic.add(3, entry, b"", sent(metadata(num_messages_in_batch=2**31 - 1, sequence_id=entry), b"x"))
@@ -180,7 +180,7 @@ async def test_a_batch_that_lies_about_its_count_does_not_stop_the_flow(
 async def test_a_source_that_ends_before_what_was_copied_is_refused(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 4, b"a")
     await Import(pulsar_source, target).run()
@@ -193,7 +193,7 @@ async def test_a_source_that_ends_before_what_was_copied_is_refused(
 async def test_ledgers_that_are_trimmed_while_they_are_read_are_counted_and_the_rest_is_copied(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 0, b"a")
     await Import(pulsar_source, target).run()
@@ -211,7 +211,7 @@ async def test_ledgers_that_are_trimmed_while_they_are_read_are_counted_and_the_
 
 
 async def test_what_no_server_can_read_is_kept_as_it_is(pulsar_source: PulsarSource, kafka_cluster: Make) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     broken = metadata(num_messages_in_batch=3, sequence_id=1)
     packed = metadata(compression=3, uncompressed_size=100, sequence_id=2)
@@ -242,7 +242,7 @@ async def test_what_no_server_can_read_is_kept_as_it_is(pulsar_source: PulsarSou
 async def test_an_entry_that_cannot_be_stored_ends_the_copy_with_its_reason(
     pulsar_source: PulsarSource, kafka_cluster: Make, message: bytes, kind: type[BearlakeError]
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 0, b"a")
     topic.add(3, 1, b"", message)
@@ -257,7 +257,7 @@ async def test_an_entry_that_cannot_be_stored_ends_the_copy_with_its_reason(
 async def test_frames_that_break_the_protocol_are_refused(
     pulsar_source: PulsarSource, kafka_cluster: Make, raw: bytes
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     pulsar_source.topic("orders").add(3, 0, b"a")
     pulsar_source.raw = raw
 
@@ -268,7 +268,7 @@ async def test_frames_that_break_the_protocol_are_refused(
 async def test_a_connection_that_breaks_between_two_entries_is_opened_again(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     for entry in range(6):
         topic.add(3, entry, b"%d" % entry)
@@ -288,7 +288,7 @@ async def test_a_connection_that_breaks_between_two_entries_is_opened_again(
 async def test_positions_of_subscriptions_have_holes_and_only_move_forward(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     for entry in range(10):
         topic.add(3, entry, pack([(SingleMessageMetadata(), b"a")] * 2), num_messages_in_batch=2)
@@ -316,7 +316,7 @@ async def test_positions_of_subscriptions_have_holes_and_only_move_forward(
 
 
 async def test_a_promoted_stream_lets_the_source_go(pulsar_source: PulsarSource, kafka_cluster: Make) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 0, b"a")
     imported = Import(pulsar_source, target)
@@ -334,7 +334,7 @@ async def test_a_promoted_stream_lets_the_source_go(pulsar_source: PulsarSource,
 async def test_a_partition_whose_last_records_are_gone_says_that_it_does_not_know(
     pulsar_source: PulsarSource, kafka_cluster: Make
 ) -> None:
-    (target,) = await kafka_cluster()
+    target = (await kafka_cluster())[0]
     pulsar_source.topic("orders").add(3, 0, b"a")
     await Import(pulsar_source, target).run()
     view = await target.streams.catalog.resolve("orders")
