@@ -14,7 +14,7 @@ from bearlake.metadata.model import Stream
 from bearlake.streams.current_rules import with_current
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
 from bearlake.table.current import IcebergCurrentTables
-from bearlake.table.current_model import CurrentChange
+from bearlake.table.current_model import CurrentChange, CurrentState
 from bearlake.table.query import LiveTable, query
 from fixtures.catalog_server import serving
 from fixtures.current_lake import CurrentLake
@@ -143,7 +143,7 @@ async def test_who_may_read_the_stream_may_read_its_current_table_and_nobody_may
     assert (loaded.status, live.status) == (200, 200)
     assert live.body["metadata"]["table-uuid"] == loaded.body["metadata"]["table-uuid"]
     assert {table["name"] for table in listed.body["identifiers"]} == {"orders", "orders_current"}
-    assert [table["name"] for table in planned.body["identifiers"]] == ["orders"]
+    assert {table["name"] for table in planned.body["identifiers"]} == {"orders", "orders_current"}
     assert refused.status == dropped.status == 403
     assert "can only be read" in refused.body["error"]["message"]
 
@@ -154,14 +154,59 @@ async def test_a_commit_is_made_once_and_never_after_a_fence(scene: CurrentLake)
     assert view is not None
     assert view.state is not None
     before = await scene.state()
-    again = CurrentChange(snapshot_id=None, added=[], removed=[], ends=view.ends, state=before)
+    again = CurrentChange(table=view.table, snapshot_id=None, added=[], removed=[], ends=view.ends, state=before)
 
     await store.commit(scene.derived, again)  # a repeat of the last round: its id is in the table
     fenced = await scene.lake.tables.fence(scene.derived)
-    late = CurrentChange(snapshot_id=view.snapshot_id, added=[], removed=[], ends={}, state=scene.other_round(before))
+    other = scene.other_round(before)
+    late = CurrentChange(table=view.table, snapshot_id=view.snapshot_id, added=[], removed=[], ends={}, state=other)
     with pytest.raises(Conflict, match="another round was first"):
         await store.commit(scene.derived, late)
 
     assert fenced is not None
     assert fenced.ends == view.ends
     assert await scene.state() == before
+
+
+async def test_a_round_that_began_before_the_table_was_made_anew_changes_nothing(scene: CurrentLake) -> None:
+    """A new table has no snapshot, and neither had the old one when the round began: its files are of other buckets, or swept already."""
+    store = IcebergCurrentTables(scene.lake.tables)
+    await scene.lake.tables.drop(scene.derived)
+    await scene.lake.tables.ensure(scene.derived)
+    began = await store.view(scene.stream, scene.derived)
+    await scene.lake.tables.drop(scene.derived)
+    await scene.lake.tables.ensure(scene.derived)
+    now = await store.view(scene.stream, scene.derived)
+    assert began is not None
+    assert now is not None
+    assert began.snapshot_id is now.snapshot_id is None
+    state = CurrentState(
+        round="late", source=began.source, source_snapshot=began.source_snapshot, sequence=began.sequence,
+        is_whole=True, newest_us=0, at_ms=0, buckets=8, envelope="none",
+    )  # fmt: skip
+    late = CurrentChange(table=began.table, snapshot_id=None, added=[], removed=[], ends=began.ends, state=state)
+
+    with pytest.raises(Conflict, match="made anew"):
+        await store.commit(scene.derived, late)
+
+    assert await scene.ends() == {}
+
+
+async def test_pyiceberg_reads_it_by_plans_of_the_server(scene: CurrentLake, tmp_path: Path) -> None:
+    def read(catalog: Any) -> tuple[list[Any], list[Any]]:
+        table = catalog.load_table("streams.orders_current")
+        rows = table.scan(selected_fields=("_key", "id")).to_arrow().sort_by("_key").to_pylist()
+        some = table.scan(row_filter="id > 2", selected_fields=("id",)).to_arrow().to_pylist()
+        return rows, some
+
+    stores, streams = scene.lake.stores, scene.lake.streams.catalog
+    async with serving(tmp_path, stores.metadata, stores.store, scene.lake.tables, streams) as node:
+        rows, some = await node.client(read, warehouse="planned")
+        body = {"snapshot-id": None, "filter": True}
+        plan = await node.ask("POST", "/v1/planned/namespaces/streams/tables/orders_current/plan", body)
+
+    assert rows == [{"_key": b"a", "id": 2}, {"_key": b"b", "id": 3}]
+    assert some == [{"id": 3}]
+    files = [task["data-file"] for task in plan.body["file-scan-tasks"]]
+    assert sum(file["record-count"] for file in files) == 2
+    assert all(len(file["partition"]) == 1 for file in files)

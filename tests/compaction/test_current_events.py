@@ -33,6 +33,7 @@ EVENT = {
     ],
 }
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+REGION_KEY = {"type": "record", "name": "Key", "fields": [{"name": "region", "type": "string"}]}
 
 
 @pytest.fixture
@@ -114,3 +115,46 @@ async def test_a_change_of_the_envelope_makes_the_table_anew(lake: TypedLake) ->
     await scene.update_as(envelope="none")
 
     assert await scene.newest() == {b"1": (0, 0, value), b"2": (0, 1, b"x")}
+
+
+async def test_a_typed_value_that_is_no_event_keeps_its_bytes_although_the_history_leaves_them_out(
+    lake: TypedLake,
+) -> None:
+    scene = await current(lake, table__value__mode="elide")
+    event_id, other_id = await lake.register(EVENT), await lake.register(KEY)
+    row = {"id": 1, "name": "ann", "_offset": None, "tags": []}
+    other = encoded(KEY, other_id, {"id": 7})
+    await scene.send(
+        (b"1", encoded(EVENT, event_id, {"before": None, "after": row, "op": "c", "ts_ms": 1})), (b"2", other)
+    )
+    await scene.update()
+
+    rows = await scene.rows("id", "_value")
+    assert [(found["_key"], found["id"], found["_value"]) for found in rows] == [(b"1", 1, None), (b"2", None, other)]
+
+
+async def test_a_column_of_keys_gives_way_to_a_column_that_the_row_gets_later(lake: TypedLake) -> None:
+    scene = await current(lake, table__value__mode="elide", table__key__mode="elide")
+    event_id, key_id = await lake.register(EVENT), await lake.register(REGION_KEY, "orders-key")
+    key = encoded(REGION_KEY, key_id, {"region": "north"})
+    row = {"id": 1, "name": "ann", "_offset": None, "tags": []}
+    await scene.send((key, encoded(EVENT, event_id, {"before": None, "after": row, "op": "c", "ts_ms": 1})))
+    await scene.update()
+    assert [found["region"] for found in await scene.rows()] == ["north"]
+
+    wider: dict[str, Any] = json.loads(json.dumps(EVENT))
+    wider["fields"][0]["type"][1]["fields"].append({"name": "region", "type": ["null", "string"], "default": None})
+    wider_id = await lake.register(wider)
+    south = encoded(REGION_KEY, key_id, {"region": "south"})
+    later = {**row, "id": 2, "region": "south"}
+    await scene.send((south, encoded(wider, wider_id, {"before": None, "after": later, "op": "c", "ts_ms": 1})))
+
+    async def has_both() -> bool:
+        return await scene.is_current() and len(await scene.rows("id")) == 2
+
+    lake.stores.clock.advance(120_000)
+    await lake.work(has_both)
+
+    rows = await scene.rows()
+    assert sorted((found["id"], found["region"]) for found in rows) == [(1, None), (2, "south")]
+    assert "region_2" not in rows[0]

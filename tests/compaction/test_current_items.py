@@ -9,14 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearlake.compaction.current_rounds import Round, items_of, plan_round
+from bearlake.compaction.current_rounds import Round, half_of, items_of, plan_round, state_after
 from bearlake.compaction.encoding import decode_item, decode_item_result, encode_item, encode_item_result
 from bearlake.compaction.settings import CompactionSettings, CurrentSettings, MergeSettings, WorkerSettings
 from bearlake.compaction.task import run
-from bearlake.compaction.workbench import Workbench
+from bearlake.compaction.workbench import TaskLimits, Workbench
+from bearlake.errors import Invalid
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.current_rules import CurrentRules, Envelope
 from bearlake.table.current_columns import CurrentColumns
@@ -51,6 +53,7 @@ class Table:
     current_ends: Mapping[int, int] = field(default_factory=dict)
     state: CurrentState | None = None
     round_count: int = 0
+    memory_bytes: int = 1 << 30
 
     async def add(self, records: Sequence[Sent]) -> None:
         """Add a data file of the stream."""
@@ -92,6 +95,8 @@ class Table:
     def view(self) -> CurrentView:
         """Both tables as a round sees them."""
         return CurrentView(
+            table="",
+            column_ids=frozenset(),
             location_key="table/s/t_current",
             snapshot_id=None,
             starts=self.current_ends,
@@ -105,8 +110,8 @@ class Table:
             sequence=0,
         )
 
-    async def update(self, config: CompactionSettings, *, cut: int | None = None) -> None:
-        """Make a round, up to an offset if there is a `cut`."""
+    async def update(self, config: CompactionSettings, *, cut: int | None = None) -> bool:
+        """Make a round, up to an offset if there is a `cut`. False: its records take too much memory, and nothing has changed."""
         view = self.view()
         found = plan_round(view, config.current.round_bytes_max)
         if cut is not None:
@@ -121,28 +126,23 @@ class Table:
         )
         self.round_count += 1
         items = items_of(a_stream(), view, found, rules, CurrentColumns(), config, f"{self.round_count:04x}")
-        bench = Workbench(random_bits=random.Random(self.round_count).getrandbits)
+        bits = random.Random(self.round_count).getrandbits
+        bench = Workbench(random_bits=bits, limits=TaskLimits(current_bytes=self.memory_bytes))
         results = []
         for item in items:
             result = await run(decode_item(encode_item(item)), self.store, bench)
             results.append(decode_item_result(encode_item_result(result)))
+        if any(result.exceeds_memory for result in results):
+            return False
         unchanged = {key for result in results for key in result.unchanged}
         self.files = [file for file in self.files if file.key in unchanged]
         for result in results:
             for written, bucket in zip(result.files, result.buckets, strict=True):
                 self.files.append(CurrentFile(key=written.file.key, size=written.file.size, bucket=bucket))
         self.current_ends = found.ends
-        self.state = CurrentState(
-            round="",
-            source="",
-            source_snapshot=0,
-            sequence=0,
-            is_whole=found.is_whole,
-            newest_us=max(result.newest_us for result in results),
-            at_ms=0,
-            buckets=self.bucket_count,
-            envelope="none",
-        )
+        newest_us = max(result.newest_us for result in results)
+        self.state = state_after(view, found, rules, round_id="", newest_us=newest_us, now_ms=self.round_count)
+        return True
 
     async def newest(self) -> dict[Key, Row]:
         """The current table's rows by key."""
@@ -246,5 +246,42 @@ def test_a_late_older_record_of_another_partition_neither_wins_nor_revives_a_del
 
         assert await table.newest() == {b"here": (1, 3, b"newer")}
         assert await table.newest() == table.expected()
+
+    asyncio.run(check())
+
+
+def test_a_round_whose_records_take_too_much_memory_is_made_again_with_fewer() -> None:
+    async def check() -> None:
+        table = Table(2, memory_bytes=200_000)
+        for start in range(0, 40, 10):
+            await table.add([(0, b"k%d" % number, bytes(20_000), 0) for number in range(start, start + 10)])
+        wanted, sizes = 1 << 20, []
+        while table.current_ends != table.ends:
+            if await table.update(config_of(round_bytes=wanted)):
+                sizes.append(wanted)
+                assert await table.newest() == table.expected()
+            else:
+                wanted = half_of(table.view(), wanted)
+
+        assert len(sizes) > 1
+        with pytest.raises(Invalid, match=r"compaction\.task\.current_bytes"):
+            half_of(table.view(), 1)
+
+    asyncio.run(check())
+
+
+def test_a_round_that_does_not_reach_the_end_keeps_the_time_of_the_last_one_that_did() -> None:
+    async def check() -> None:
+        table = Table(1)
+        await table.add([(0, b"a", b"1", 0), (0, b"b", b"1", 0)])
+        await table.update(config_of(), cut=1)  # the first round of all
+        assert table.state is not None
+        assert (table.state.at_ms, table.state.is_whole) == (1, False)
+        await table.update(config_of())
+        assert (table.state.at_ms, table.state.is_whole) == (2, True)
+        await table.add([(0, b"a", b"2", 0), (0, b"b", None, 0)])
+        await table.update(config_of(), cut=3)
+
+        assert (table.state.at_ms, table.state.is_whole) == (2, False)
 
     asyncio.run(check())

@@ -63,3 +63,10 @@ def test_any_row_comes_out_as_it_went_in(
     assert found is not None
     assert found.decode() in text
     assert json.loads(found) == row
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "1e400", "-0"])
+def test_numbers_of_any_size_stay_as_they_were_written(number: str) -> None:
+    event = f'{{"ts_ms": {number}, "op": "u", "after": {{"balance": {number}}}}}'
+
+    assert row_of(event.encode()) == f'{{"balance": {number}}}'.encode()

@@ -5,7 +5,7 @@ columns that no table has yet.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -163,8 +163,13 @@ async def _current(lake: Lake, stream: Stream, source: TableState) -> dict[str, 
         "file_count": summary.file_count,
         "size_bytes": summary.size_bytes,
         "ends": {str(index): end for index, end in sorted(ends.items())},
-        "lag": sum(max(0, end - ends.get(index, 0)) for index, end in source.ends.items()),
+        "lag": behind(ends, source.ends),
     }
+
+
+def behind(current: Mapping[int, int], ends: Mapping[int, int]) -> int:
+    """Return the number of offsets below `ends` that a current table with the ends `current` has not reached; by partition index."""
+    return sum(max(0, end - current.get(index, 0)) for index, end in ends.items())
 
 
 async def value_errors(settings: Settings, name: str) -> list[dict[str, object]]:

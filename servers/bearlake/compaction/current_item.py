@@ -4,10 +4,12 @@
     those that are superseded, then the new ones, in new files
 
 A bucket of which no record is newer keeps its files. Rows so far pass by row group, so a bucket may have any size. Memory: the newest
-records of the round in the item's buckets, two row groups and a file. The round bounds the records (`compaction.current.round_bytes_max`).
+records of the round in the item's buckets, two row groups and a file. The round bounds the bytes that it reads
+(`compaction.current.round_bytes_max`), the item those that they become: producers choose how well their records can be compressed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -20,7 +22,7 @@ from bearlake.metadata.compaction import SwapObject
 from bearlake.metadata.model import ObjectKind, ObjectRef
 from bearlake.objects import ByteRange, ObjectStore
 from bearlake.table import current_rows, current_state
-from bearlake.table.current_bucket import BucketChange, NewRecords, Span
+from bearlake.table.current_bucket import BucketChange, ExceedsMemory, NewRecords, Span
 from bearlake.table.current_rows import RowFile
 from bearlake.table.current_state import Places
 from bearlake.table.current_writer import CurrentFileWriter
@@ -33,7 +35,8 @@ _ATTEMPT_BITS = 32
 _TAIL_BYTES = 64 * 1024
 _END_BYTES = 8
 _MAGIC = b"PAR1"
-_PLACES_AT_ONCE_ROWS = 1_000_000
+_PLACES_AT_ONCE_BYTES = 64 * 1024 * 1024
+"""Memory (bytes) of the keys and places that are looked at together: about a million records."""
 
 
 class _Group(NamedTuple):
@@ -48,18 +51,22 @@ async def update(item: WorkItem, work: CurrentWork, store: ObjectStore, workbenc
     """Update the item's buckets, with the contract of `compaction.task.run`."""
     reader = _Reader(store, workbench)
     span = Span(starts=work.starts, ends=work.ends)
-    records = NewRecords(span, work.bucket_count, list(work.buckets), work.columns)
+    records = NewRecords(
+        span, work.bucket_count, list(work.buckets), work.columns, bytes_max=workbench.limits.current_bytes
+    )
     groups = [
         group
         for group in await reader.groups(item.inputs)
         if group.footer.may_have(group.number, work.starts, work.ends)
     ]
-    wanted = await _see(records, groups, reader, workbench)
-    for group in wanted:
-        rows = await reader.rows(group, work)
-        await workbench.compute(partial(records.take, [rows]))
-    await workbench.compute(records.ready)
     updater = _Updater(item, work, records, reader, store, workbench)
+    try:
+        for group in await _see(records, groups, reader, workbench):
+            rows = await reader.rows(group, work)
+            await workbench.compute(partial(records.take, [rows]))
+    except ExceedsMemory:
+        return replace(updater.result(read_bytes=0), exceeds_memory=True)
+    await workbench.compute(records.ready)
     for bucket in sorted(work.buckets):
         await updater.update(bucket)
     return updater.result(read_bytes=sum(reference.size for reference in item.inputs))
@@ -67,26 +74,15 @@ async def update(item: WorkItem, work: CurrentWork, store: ObjectStore, workbenc
 
 async def _see(records: NewRecords, groups: Sequence[_Group], reader: "_Reader", workbench: Workbench) -> list[_Group]:
     """Let the records see the row groups; return those with records of the item's buckets."""
-    wanted: list[_Group] = []
-    for chunk in _chunks(groups):
-        tables = [await reader.places(group) for group in chunk]
-        found = await workbench.compute(partial(records.see, tables))
-        wanted += [group for group, has_some in zip(chunk, found, strict=True) if has_some]
-    return wanted
-
-
-def _chunks(groups: Sequence[_Group]) -> Iterator[list[_Group]]:
-    """Split the row groups into runs of about a million rows."""
-    chunk: list[_Group] = []
-    count = 0
+    is_wanted: list[bool] = []
+    tables: list[Places] = []
     for group in groups:
-        chunk.append(group)
-        count += group.footer.metadata.row_group(group.number).num_rows
-        if count >= _PLACES_AT_ONCE_ROWS:
-            yield chunk
-            chunk, count = [], 0
-    if chunk:
-        yield chunk
+        tables.append(await reader.places(group))
+        if sum(table.nbytes for table in tables) >= _PLACES_AT_ONCE_BYTES:
+            is_wanted += await workbench.compute(partial(records.see, tables))
+            tables = []
+    is_wanted += await workbench.compute(partial(records.see, tables))
+    return [group for group, has_some in zip(groups, is_wanted, strict=True) if has_some]
 
 
 class _Reader:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from bearlake.compaction.model import CurrentWork, WorkItem
 from bearlake.compaction.quarantine import KEPT_PREFIX
 from bearlake.compaction.settings import CompactionSettings
+from bearlake.errors import Invalid
 from bearlake.metadata.compaction import TaskKind
 from bearlake.metadata.model import ObjectKind, ObjectRef, Stream
 from bearlake.streams.current_rules import CurrentRules
 from bearlake.table.current_columns import CurrentColumns
-from bearlake.table.current_model import OWN_FILE, CurrentView, SourceFile
+from bearlake.table.current_model import OWN_FILE, CurrentState, CurrentView, SourceFile
 
 _MICROSECONDS = 1000
 
@@ -30,7 +31,7 @@ class Round:
 
 def plan_round(view: CurrentView, bytes_max: int) -> Round:
     """Return the next round of a table that is behind."""
-    spans = {index: (view.starts.get(index, 0), end) for index, end in view.ends.items()}
+    spans = _spans(view)
     sources = _between(view.sources, spans)
     size = sum(source.size for source in sources)
     if size <= bytes_max:
@@ -43,6 +44,24 @@ def plan_round(view: CurrentView, bytes_max: int) -> Round:
     sources = _between(sources, {index: (start, cut[index]) for index, (start, _) in spans.items()})
     is_whole = all(cut[index] >= end for index, (_, end) in spans.items())
     return Round(ends={**view.starts, **cut}, sources=sources, is_whole=is_whole)
+
+
+def half_of(view: CurrentView, bytes_max: int) -> int:
+    """Return the bytes of data files for a round with about half of the records of the round with `bytes_max`.
+
+    Raises `Invalid`: that round has one record of each partition at most.
+    """
+    if bytes_max == 1:
+        raise Invalid(
+            "a current table's round takes too much memory with one record of each partition: raise compaction.task.current_bytes"
+        )
+    size = sum(source.size for source in _between(view.sources, _spans(view)))
+    return max(1, min(bytes_max, size) // 2)
+
+
+def _spans(view: CurrentView) -> dict[int, tuple[int, int]]:
+    """Return the offsets that the current table lacks, by partition index: from a start up to an end."""
+    return {index: (view.starts.get(index, 0), end) for index, end in view.ends.items()}
 
 
 def _between(sources: Sequence[SourceFile], spans: Mapping[int, tuple[int, int]]) -> list[SourceFile]:
@@ -99,3 +118,25 @@ def items_of(
         )
         for number in range(count)
     ]
+
+
+def state_after(
+    view: CurrentView, found: Round, rules: CurrentRules, *, round_id: str, newest_us: int, now_ms: int
+) -> CurrentState:
+    """Return what the table says after the round. `now_ms`: a time before the view.
+
+    A round that does not reach the stream's table keeps the earlier time: key compaction may since have removed tombstones that it has not
+    read.
+    """
+    before = view.state
+    return CurrentState(
+        round=round_id,
+        source=view.source,
+        source_snapshot=view.source_snapshot,
+        sequence=view.sequence if found.is_whole else -1 if before is None else before.sequence,
+        is_whole=found.is_whole,
+        newest_us=newest_us,
+        at_ms=now_ms if found.is_whole or before is None else before.at_ms,
+        buckets=rules.bucket_count,
+        envelope=rules.envelope.value,
+    )

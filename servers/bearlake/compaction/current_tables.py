@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
-from bearlake.compaction.current_rounds import Round, items_of, plan_round
+from bearlake.compaction.current_rounds import Round, half_of, items_of, plan_round, state_after
 from bearlake.compaction.ensuring import StreamDeleted, ensure_current
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import Runner
@@ -30,8 +30,9 @@ from bearlake.metadata.model import Lease, ServerRef, Stream
 from bearlake.streams.current_rules import CurrentRules, Envelope, current_rules, current_stream
 from bearlake.table import Tables, Unmergeable
 from bearlake.table.column_book import decode_book
+from bearlake.table.column_tree import ids_of
 from bearlake.table.current_columns import CurrentColumns, current_columns
-from bearlake.table.current_model import CurrentChange, CurrentState, CurrentStore, CurrentView
+from bearlake.table.current_model import CurrentChange, CurrentStore, CurrentView
 from bearlake.telemetry import metrics
 from bearlake.telemetry.fault_isolation import FaultIsolation
 from bearlake.telemetry.outage import Outage
@@ -51,6 +52,8 @@ class _Known:
 
     ends: Mapping[int, int] | None = None
     due_s: float = 0.0
+    round_bytes: int | None = None
+    """Bytes of data files that the next round takes, if its predecessor needed too much memory."""
     failure_count: int = 0
     caught_up_ms: int = 0
     """When the table was last seen to have all that the stream's table had (ms)."""
@@ -202,16 +205,17 @@ class CurrentTables:
             return
         stream = found[0]
         derived = current_stream(stream)
+        now_ms = self._clock.now_ms()  # before the view: what it lacks is newer than that
         view = await self._view(stream, derived)
         if view is None:
             self._wait(known, self._settings.current.pause_ms * _QUIET_PAUSE_COUNT)
             return
-        if (reason := self._is_made_otherwise(view, rules, known)) is not None:
+        columns = await self._columns(stream, rules)  # after the view: the book has the columns of all of its files
+        if (reason := self._why_anew(view, rules, columns, known)) is not None:
             log.info("making a current table anew", extra={"stream": stream.name, "reason": reason})
             await self._tables.drop(derived)
             return
         known.ends = view.starts
-        now_ms = self._clock.now_ms()
         if not view.is_behind:
             known.caught_up_ms = now_ms
             self._wait(known, self._settings.current.pause_ms * _QUIET_PAUSE_COUNT)
@@ -220,8 +224,13 @@ class CurrentTables:
         if view.state is not None and view.state.is_whole and 0 <= age_ms < rules.freshness_ms:
             self._wait(known, rules.freshness_ms - age_ms)
             return
-        round_ = plan_round(view, self._settings.current.round_bytes_max)
-        await self._make(stream, derived, view, round_, rules)
+        bytes_max = self._settings.current.round_bytes_max
+        round_ = plan_round(view, known.round_bytes or bytes_max)
+        if not await self._make(stream, derived, view, round_, rules, columns, now_ms):
+            known.round_bytes = half_of(view, known.round_bytes or bytes_max)
+            return
+        if known.round_bytes is not None:
+            known.round_bytes = None if 2 * known.round_bytes >= bytes_max else 2 * known.round_bytes
         known.ends = round_.ends
         if round_.is_whole:
             known.caught_up_ms = now_ms
@@ -240,13 +249,15 @@ class CurrentTables:
             return None
         return await self._store.view(stream, derived)
 
-    def _is_made_otherwise(self, view: CurrentView, rules: CurrentRules, known: _Known) -> str | None:
+    def _why_anew(self, view: CurrentView, rules: CurrentRules, columns: CurrentColumns, known: _Known) -> str | None:
         """Return why the table cannot go on from its state; None: it can."""
         state = view.state
-        if view.bucket_count != rules.bucket_count:
+        if view.bucket_count != rules.bucket_count or (state is not None and state.buckets != rules.bucket_count):
             return "table.current.buckets has changed"
-        if not all(file.is_ours for file in view.files):
+        if not all(file.is_ours and file.bucket < view.bucket_count for file in view.files):
             return "another engine has written it"
+        if not view.column_ids <= set(ids_of(columns.columns)):
+            return "some of its columns have given way to columns of the row"
         if state is None:
             return None
         if state.envelope != rules.envelope.value:
@@ -259,29 +270,29 @@ class CurrentTables:
         return None
 
     async def _make(
-        self, stream: Stream, derived: Stream, view: CurrentView, round_: Round, rules: CurrentRules
-    ) -> None:
-        """Run the round's work items and commit their files."""
+        self,
+        stream: Stream,
+        derived: Stream,
+        view: CurrentView,
+        round_: Round,
+        rules: CurrentRules,
+        columns: CurrentColumns,
+        now_ms: int,
+    ) -> bool:
+        """Run the round's work items and commit their files; False: its records take too much memory. `now_ms`: a time before the view."""
         round_id = (
             uuid.uuid4().hex
         )  # unique whatever the random source: a commit recognizes its own earlier attempt by it
-        columns = await self._columns(stream, rules)  # after the view: the book has the columns of all of its files
         items = items_of(stream, view, round_, rules, columns, self._settings, round_id)
         began_s = asyncio.get_running_loop().time()
         results = await self._run(items)
+        if any(result.exceeds_memory for result in results):
+            return False
         unchanged = {key for result in results for key in result.unchanged}
-        state = CurrentState(
-            round=round_id,
-            source=view.source,
-            source_snapshot=view.source_snapshot,
-            sequence=view.sequence if round_.is_whole else -1 if view.state is None else view.state.sequence,
-            is_whole=round_.is_whole,
-            newest_us=max(result.newest_us for result in results),
-            at_ms=self._clock.now_ms(),
-            buckets=rules.bucket_count,
-            envelope=rules.envelope.value,
-        )
+        newest_us = max(result.newest_us for result in results)
+        state = state_after(view, round_, rules, round_id=round_id, newest_us=newest_us, now_ms=now_ms)
         change = CurrentChange(
+            table=view.table,
             snapshot_id=view.snapshot_id,
             added=[
                 (written.file, bucket)
@@ -297,6 +308,7 @@ class CurrentTables:
         metrics.CURRENT_SECONDS.observe(asyncio.get_running_loop().time() - began_s)
         metrics.CURRENT_BYTES.labels("read").inc(sum(result.read_bytes for result in results))
         metrics.CURRENT_BYTES.labels("written").inc(sum(result.written_bytes for result in results))
+        return True
 
     async def _run(self, items: Sequence[WorkItem]) -> Sequence[ItemResult]:
         deadline_ms = self._settings.worker.deadline_ms

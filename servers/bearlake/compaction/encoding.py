@@ -124,6 +124,7 @@ def _item_result_fields(result: ItemResult) -> dict[str, object]:
         **({"missing_key_messages": list(result.missing_key_messages)} if result.missing_key_messages else {}),
         **({"buckets": list(result.buckets)} if result.buckets else {}),
         **({"newest_us": result.newest_us} if result.newest_us else {}),
+        **({"exceeds_memory": True} if result.exceeds_memory else {}),
     }
 
 
@@ -146,6 +147,7 @@ def _item_result(fields: _Json) -> ItemResult:
         missing_key_messages=tuple(_message(value) for value in fields.get("missing_key_messages", ())),
         buckets=fields.get("buckets", ()),
         newest_us=fields.get("newest_us", 0),
+        exceeds_memory=fields.get("exceeds_memory", False),
     )
 
 

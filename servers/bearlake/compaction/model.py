@@ -104,6 +104,7 @@ class ItemResult:
     `error_counts`: values and keys without typed columns, by code. With `missing_schema_ids`, the item wrote nothing that counts: run it
     again with these schemas; with `missing_messages`, `missing_key_schema_ids` and `missing_key_messages`, the same.
     Of a current table: `buckets` has the bucket of each file, `newest_us` the largest timestamp (µs) of its rows and of earlier rounds.
+    With `exceeds_memory`, the item wrote nothing: its records take more than `TaskLimits.current_bytes`.
     """
 
     files: Sequence[WrittenFile]
@@ -124,6 +125,7 @@ class ItemResult:
     missing_key_messages: Sequence[MessageKey] = ()
     buckets: Sequence[int] = ()
     newest_us: int = 0
+    exceeds_memory: bool = False
 
     @property
     def lacks_schemas(self) -> bool:

@@ -40,6 +40,10 @@ class TaskLimits:
     """Memory (bytes) of the keys that a cleaning compares at once, with 40 bytes per record: about a million keys of 50 bytes. With less
     memory, the keys of dirty files are read more often."""
 
+    current_bytes: int = field(default=256 * MIB, metadata={"max": COLUMN_BYTES_MAX})
+    """Memory (bytes) of the records, uncompressed, that an item of a current table's round takes. A round whose records take more is made
+    again with fewer of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:

@@ -1,4 +1,4 @@
-"""The warehouse `planned` of the Iceberg REST catalog: the views of `live`, whose scans the server plans.
+"""The warehouse `planned` of the Iceberg REST catalog: the views of `live`, and current tables, whose scans the server plans.
 
 A view that was loaded here has one more object: what a plan needs of its metadata, under a key that begins with its hour and its id
 (`tail/<hour>/<stream>/view-<id>-…`). So every server can plan every view for as long as its files exist, and plans it to the same rows.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from bearlake.clock import Clock
-from bearlake.errors import AlreadyExists, Overloaded
+from bearlake.errors import AlreadyExists, NotFound, Overloaded
 from bearlake.live.catalog import LiveCatalog, Loaded
 from bearlake.live.settings import TAIL_PREFIX, LiveSettings
 from bearlake.metadata.model import Stream
@@ -23,6 +23,8 @@ from bearlake.objects import ObjectStore
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import StoreFileIO
+from bearlake.table.naming import is_current
+from bearlake.table.warehouse.answers import answer_of
 from bearlake.table.warehouse.errors import in_words_of_the_specification
 from bearlake.table.warehouse.model import Answer, Body, Refused, invalid
 from bearlake.table.warehouse.plans import LoadedMetadata, metadata_of_view, plan_pages, read_view
@@ -65,7 +67,10 @@ class PlannedCatalog:
         metrics.PLAN_BYTES_MAX.set(settings.plans.cache_bytes_max)
 
     async def load(self, stream: Stream) -> Answer:
-        """Return a view of the stream's table, as `LiveCatalog.load`; every server can plan it from now on."""
+        """Return a view of the stream's table, as `LiveCatalog.load`; every server can plan it from now on.
+
+        The table of a stream that is derived for a current table is returned as it is: its rows end at the offsets that it states.
+        """
         return (await self._loaded(stream)).answer
 
     async def plan(self, stream: Stream, body: Body) -> bytes:
@@ -104,10 +109,20 @@ class PlannedCatalog:
     # -- views ---------------------------------------------------------------------------------------------------
 
     async def _loaded(self, stream: Stream) -> Loaded:
+        if is_current(stream):
+            return await self._current(stream)
         loaded = await self._live.loaded(stream.number)
         if loaded.has_tail and self._views.get(loaded.view_id, "") < _key_of(loaded):
             await self._write(stream, loaded)
         return loaded
+
+    async def _current(self, stream: Stream) -> Loaded:
+        table = await self._tables.load(stream)
+        if table is None:
+            raise NotFound(f"there is no table {stream.name}")
+        number = table.metadata.current_snapshot_id
+        answer = await self._tables.run(stream.name, lambda: answer_of(table))
+        return Loaded(answer=answer, view_id=_NO_SNAPSHOT if number is None else number, key="", has_tail=False)
 
     async def _write(self, stream: Stream, loaded: Loaded) -> None:
         def kept() -> bytes:

@@ -8,7 +8,7 @@ Source: Apache Iceberg table spec, "Schema Evolution"; decision 214.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Final
 
@@ -77,7 +77,7 @@ def stage_fields(transaction: Transaction, columns: Sequence[Column], *, dropped
     """
     metadata = transaction.table_metadata
     ids = frozenset(ids_of(columns))
-    known = typed_ids(metadata)
+    known = column_ids(metadata.properties)
     schema = metadata.schema()
     kept = [field for field in schema.fields if field.field_id != dropped_id]
     fields = _extended(kept, columns, known)
@@ -91,9 +91,9 @@ def stage_fields(transaction: Transaction, columns: Sequence[Column], *, dropped
     transaction.set_properties({COLUMNS_PROPERTY: _write_ids(known | ids)})
 
 
-def typed_ids(metadata: TableMetadata) -> frozenset[int]:
-    """Return the field ids of all typed columns that the table has had."""
-    return _read_ids(metadata.properties.get(COLUMNS_PROPERTY, "[]"))
+def column_ids(properties: Mapping[str, str]) -> frozenset[int]:
+    """Return the field ids that Bearlake has added to a table with these properties. Raises `Corrupt`."""
+    return _read_ids(properties.get(COLUMNS_PROPERTY, "[]"))
 
 
 def refused_change(before: TableMetadata, after: Schema) -> str | None:
@@ -105,7 +105,7 @@ def refused_change(before: TableMetadata, after: Schema) -> str | None:
     for schema in before.schemas:
         earlier |= {id_: field.field_type for id_, field in index_by_id(schema).items()}
     earlier |= {id_: field.field_type for id_, field in index_by_id(before.schema()).items()}
-    ids = typed_ids(before)
+    ids = column_ids(before.properties)
     for id_, field in index_by_id(after).items():
         if id_ in ids and not _is_promotion(earlier.get(id_), field.field_type):
             return field.name

@@ -1,8 +1,8 @@
 """Current tables in an Iceberg catalog: what a round needs to know, and its commit.
 
-A round reads one snapshot of the stream's table and one of the current table, and its commit requires that the current table still has that
-snapshot. So of two rounds from the same snapshot one commits, whatever their workers believe about their leases, and each commit is right:
-what it says follows from the snapshots that it has read. A fence gives the table a new snapshot, so files of a round that began before it
+A round reads one snapshot of the stream's table and one of the current table, and its commit requires that it is still the same table
+with the same snapshot. So of two rounds from the same snapshot one commits, whatever their workers believe about their leases, and each
+commit is right: what it says follows from the snapshots that it has read. A fence gives the table a new snapshot, so files of a round that began before it
 can be deleted. A repeated commit finds its round's id in the table's properties.
 
 All functions but the methods of `IcebergCurrentTables` block. Source: Apache Iceberg table spec, "Partitioning", "Optimistic Concurrency".
@@ -22,7 +22,7 @@ from typing_extensions import override
 from bearlake.errors import Conflict
 from bearlake.metadata.model import Stream
 from bearlake.table.applied_tasks import read_applied_tasks
-from bearlake.table.column_iceberg import stage_fields
+from bearlake.table.column_iceberg import column_ids, stage_fields
 from bearlake.table.commit import Attempt, Committer, table_name
 from bearlake.table.current_model import (
     CurrentChange,
@@ -77,6 +77,8 @@ def _view(table: Table, source: Table, locations: Locations) -> CurrentView:
     snapshot = source.current_snapshot()
     read = -1 if state is None or UUID(state.source) != source.metadata.table_uuid else state.sequence
     return CurrentView(
+        table=str(table.metadata.table_uuid),
+        column_ids=column_ids(table.metadata.properties),
         location_key=locations.key(table.metadata.location),
         snapshot_id=table.metadata.current_snapshot_id,
         starts=read_applied_tasks(table.metadata.properties).ends,
@@ -137,6 +139,8 @@ def _commit(table: Table, committer: Committer, change: CurrentChange) -> None:
         known = read_state(metadata.properties)
         if known is not None and known.round == change.state.round:
             return  # an earlier attempt succeeded
+        if str(metadata.table_uuid) != change.table:
+            raise Conflict(f"{table_name(table)}: the table was made anew")
         if metadata.current_snapshot_id != change.snapshot_id:
             raise Conflict(f"{table_name(table)}: another round was first, or the table was fenced")
         stage_fields(transaction, change.columns, dropped_id=FIELD_IDS[BATCH])

@@ -2,7 +2,7 @@
 
     see(places of all row groups)  →  take(rows of the row groups that may have some of them)  →  change(bucket), bucket by bucket
 
-Pure functions for a thread. Memory: the places of the round's newest records, and their rows.
+Pure functions for a thread. Memory: the places of the round's newest records, and their rows, within a limit.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,6 +19,10 @@ from bearlake.table.schema import KEY, OFFSET, PARTITION_ID, TIMESTAMP
 
 _PLACE = ["partition", "offset"]
 _IN_PLACE_ORDER = [("partition", "ascending"), ("offset", "ascending")]
+
+
+class ExceedsMemory(Exception):
+    """The records of a round take more memory than they may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +64,12 @@ class Span:
 class NewRecords:
     """The newest records of a round, of the keys of some buckets."""
 
-    def __init__(self, span: Span, bucket_count: int, buckets: Collection[int], columns: CurrentColumns) -> None:
-        """`columns`: those of the rows."""
+    def __init__(
+        self, span: Span, bucket_count: int, buckets: Collection[int], columns: CurrentColumns, *, bytes_max: int
+    ) -> None:
+        """`columns`: those of the rows. `bytes_max`: memory (bytes) of places, and of rows, uncompressed."""
+        self._bytes_max = bytes_max
+        self._taken_bytes = 0
         self._span = span
         self._bucket_count = bucket_count
         self._buckets = pa.array(sorted(buckets), pa.int32())
@@ -73,7 +81,7 @@ class NewRecords:
         """Largest timestamp (µs) of the round's records, whatever their bucket."""
 
     def see(self, tables: Sequence[Places]) -> list[bool]:
-        """Note the records of some row groups; return which row groups have records of these buckets."""
+        """Note the records of some row groups; return which row groups have records of these buckets. Raises `ExceedsMemory`."""
         found = []
         for table in tables:
             places = table.filter(self._span.has(table))
@@ -82,12 +90,16 @@ class NewRecords:
             places = current_state.newest_by_partition([places])
             found.append(places.filter(pc.is_in(self._bucket_of(places), value_set=self._buckets)))
         self._places = current_state.newest_by_partition([self._places, *found])
+        self._check(self._places.nbytes)
         return [places.num_rows > 0 for places in found]
 
     def take(self, tables: Sequence[pa.Table]) -> None:
-        """Take from the rows of some row groups those whose places count."""
+        """Take from the rows of some row groups those whose places count. Raises `ExceedsMemory`."""
         for rows in tables:
-            self._taken.append(rows.take(_indices(rows, self._places)))
+            taken = rows.take(_indices(rows, self._places))
+            self._taken_bytes += taken.nbytes
+            self._check(self._taken_bytes)
+            self._taken.append(taken)
 
     def ready(self) -> None:
         """All rows were taken."""
@@ -132,6 +144,10 @@ class NewRecords:
                 forget_before=newest_us - remember_us,
             ),
         )
+
+    def _check(self, size: int) -> None:
+        if size > self._bytes_max:
+            raise ExceedsMemory
 
     def _bucket_of(self, places: Places) -> pa.Array:
         return current_state.bucket_of(_only(places["key"]), self._bucket_count)

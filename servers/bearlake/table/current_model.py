@@ -29,7 +29,8 @@ class CurrentState:
 
     `round`: its id. `source`: the UUID of the stream's table; `source_snapshot`: the snapshot that the round read; `sequence`: the sequence
     number of the snapshot that a round last read as a whole (-1: none): later rounds need no file so old. `is_whole`: this round did.
-    `newest_us`: the largest timestamp (µs) so far. `at_ms`: the time of the commit. `buckets`, `envelope`: the settings of the table.
+    `newest_us`: the largest timestamp (µs) so far. `at_ms`: when the newest round that read the stream's table as a whole looked at it;
+    until there is one, when the first round did. `buckets`, `envelope`: the settings of the table.
     """
 
     round: str
@@ -73,10 +74,13 @@ class SourceFile:
 class CurrentView:
     """A stream's table and its current table at one moment.
 
-    `starts`: up to where the current table is, `ends`: up to where the stream's table is, by partition index. `sources`: data files of the
-    stream's table that may have rows in between. `state` None: no round has been made.
+    `table`: the UUID of the current table; `column_ids`: field ids of all typed columns that it has ever got. `starts`: up to where the
+    current table is, `ends`: up to where the stream's table is, by partition index. `sources`: data files of the stream's table that may
+    have rows in between. `state` None: no round has been made.
     """
 
+    table: str
+    column_ids: frozenset[int]
     location_key: str
     snapshot_id: int | None
     starts: Mapping[int, int]
@@ -102,8 +106,12 @@ class CurrentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentChange:
-    """What a round changes in a current table. `added`: files with their buckets; `removed`: keys; `ends`: where the table is then."""
+    """What a round changes in a current table. `added`: files with their buckets; `removed`: keys; `ends`: where the table is then.
 
+    `table`, `snapshot_id`: those of the view. A table that was made anew has no snapshot either, and may have other buckets.
+    """
+
+    table: str
     snapshot_id: int | None
     added: Sequence[tuple[DataFile, int]]
     removed: Sequence[str]
@@ -125,7 +133,7 @@ class CurrentStore(Protocol):
         """Commit a round, in one atomic commit.
 
         Raises:
-            Conflict: the table has another snapshot than the round has read. The round may have been committed before.
+            Conflict: it is another table, or has another snapshot, than the round has read. The round may have been committed before.
             NotFound: the table was dropped.
             Unavailable: outcome unknown.
         """

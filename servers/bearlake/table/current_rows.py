@@ -1,7 +1,8 @@
 """Reads rows for current tables: from the data files of a stream's table, also those that other engines wrote, and of its current table.
 
 Columns are found by field id, and get the types of the current table, so files of all eras of a stream fit. Rows stay as their file has
-them: `_value` is null where typed columns stand for the value. Only `_key` is complete, since buckets are made of it.
+them: `_value` is null where typed columns stand for the value. `_key` is complete, since buckets are made of it. Among events of a change
+data capture, `_value` is complete where the value is no event.
 
 Pure functions for a thread; no pyarrow errors escape. Source: Apache Iceberg table spec, "Column Projection".
 """
@@ -37,7 +38,7 @@ from bearlake.table.schema import (
 )
 from bearlake.table.sparse import SparseFile
 from bearlake.table.typed_footer import FOOTER_NAME, TypedFooter, decode_footer
-from bearlake.table.typed_rows import restored_keys
+from bearlake.table.typed_rows import restored, restored_keys
 
 IS_TOMBSTONE: Final = "_is_tombstone"
 """Column of read rows: the record deletes its key."""
@@ -161,7 +162,8 @@ def read_rows(file: SparseFile, footer: RowFile, group: int, columns: CurrentCol
     schema = current_schema(columns)
     try:
         if columns.is_unwrapped:
-            return unwrapped(_arrays_by_id(rows), columns, schema, fitted_columns, IS_TOMBSTONE)
+            events = _arrays_by_id(_with_values_of_no_events(rows, footer, group, columns))
+            return unwrapped(events, columns, schema, fitted_columns, IS_TOMBSTONE)
         found = fitted_columns(_arrays_by_id(rows), schema, rows.num_rows)
         is_tombstone = pc.is_null(found[schema.get_field_index(VALUE)])
         if SCHEMA_ID in schema.names:
@@ -222,6 +224,23 @@ def _keys(rows: pa.Table, footer: RowFile, group: int) -> pa.Array:
         if pc.any(pc.and_(pc.is_null(keys), pc.is_valid(_piece(ids)))).as_py():
             raise Conflict("another engine has rewritten rows whose keys are left out: set table.key.mode=keep")
     return keys
+
+
+def _with_values_of_no_events(rows: pa.Table, footer: RowFile, group: int, columns: CurrentColumns) -> pa.Table:
+    """Return the rows with the bytes of values that are no events: a current table of events has no columns for their content.
+
+    `rows` has all columns of the row group.
+    """
+    if footer.typed is None or footer.typed.has_values(group):
+        return rows
+    at = rows.schema.get_field_index(footer.names[FIELD_IDS[VALUE]])
+    operation = footer.names.get(columns.operation_id)
+    is_left_out = pc.and_(pc.is_null(rows[at]), pc.is_valid(rows[SCHEMA_ID]))
+    if operation is not None:
+        is_left_out = pc.and_(is_left_out, pc.is_null(rows[operation]))
+    if not pc.any(is_left_out).as_py():
+        return rows
+    return rows.set_column(at, rows.schema.field(at), restored(rows, footer.typed, group)[VALUE])
 
 
 def _arrays_by_id(rows: pa.Table) -> dict[int, tuple[pa.Field, pa.Array]]:

@@ -24,7 +24,8 @@ from bearlake.table.current_columns import CurrentColumns
 from bearlake.table.schema import FIELD_IDS, METADATA_KEY, SCHEMA_ID, VALUE
 
 UPSERTS: Final = ("c", "u", "r")
-_DECODER: Final = json.JSONDecoder()
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+"""Finds where values end. Numbers stay texts: Python refuses integers of more than 4,300 digits."""
 _BLANKS: Final = " \t\r\n"
 
 ArraysById = Mapping[int, tuple[pa.Field, pa.Array]]

@@ -64,27 +64,25 @@ class FinishedFile:
     file: DataFile
 
 
-class DataFileWriter:
-    """Writes one data file. Rows must be sorted by (`_partition_id`, `_offset`), in row groups that end at batch boundaries."""
+class OutputFile:
+    """A data file that grows in memory: how all our data files are opened, compressed and finished."""
 
-    def __init__(self, key: str, columns: FileColumns | None = None) -> None:
-        """`columns`: the file's typed columns; None: it has none."""
+    def __init__(self, key: str, columns: pa.Schema, *, dictionaries: Sequence[str], deltas: Sequence[str]) -> None:
+        """`key`: under which the file will be stored. `dictionaries`, `deltas`: paths of the columns with these encodings, beside those of
+        the typed columns, which follow from their types."""
         self._key = key
-        self._typed = None if columns is None else TypedFileRows(columns)
-        self._schema = ARROW_SCHEMA if self._typed is None else self._typed.schema
-        dictionaries = [*_DICTIONARY_COLUMNS, *dictionary_paths(self._schema)]
-        deltas = [*_DELTA_COLUMNS, *delta_paths(self._schema)]
+        self._columns = columns
         self._sink = Parts()
         self._output = pa.PythonFile(self._sink, mode="w")
         self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
             self._output,
-            self._schema,
+            columns,
             version="2.6",
             compression="zstd",
             compression_level=COMPRESSION_LEVEL,
-            use_dictionary=dictionaries,
-            column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED"),
+            use_dictionary=[*dictionaries, *dictionary_paths(columns)],
+            column_encoding=dict.fromkeys([*deltas, *delta_paths(columns)], "DELTA_BINARY_PACKED"),
             write_statistics=list(BOUNDED_COLUMNS),
             store_schema=False,
             metadata_collector=self._footers,
@@ -97,27 +95,54 @@ class DataFileWriter:
         """Bytes written so far, without the footer."""
         return self._sink.size
 
+    def write(self, rows: pa.Table) -> None:
+        """Write one row group of at least one row."""
+        assert rows.num_rows > 0
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self.row_count += rows.num_rows
+
+    def finish(self, metadata: Mapping[str, str]) -> FinishedFile:
+        """Write the footer, with `metadata` as key-value metadata. The file cannot be used afterwards."""
+        if metadata:
+            self._writer.add_key_value_metadata(dict(metadata))
+        self._writer.close()
+        self._output.close()
+        (footer,) = self._footers
+        file = data_file(self._key, self._sink.size, footer, self._columns)
+        assert file.row_count == self.row_count
+        return FinishedFile(parts=self._sink.parts, file=file)
+
+
+class DataFileWriter:
+    """Writes one data file. Rows must be sorted by (`_partition_id`, `_offset`), in row groups that end at batch boundaries."""
+
+    def __init__(self, key: str, columns: FileColumns | None = None) -> None:
+        """`columns`: the file's typed columns; None: it has none."""
+        self._typed = None if columns is None else TypedFileRows(columns)
+        schema = ARROW_SCHEMA if self._typed is None else self._typed.schema
+        self._file = OutputFile(key, schema, dictionaries=_DICTIONARY_COLUMNS, deltas=_DELTA_COLUMNS)
+
+    @property
+    def row_count(self) -> int:
+        """Rows written so far."""
+        return self._file.row_count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far, without the footer."""
+        return self._file.size_bytes
+
     def write(self, rows: Rows) -> None:
         """Write one row group of at least one row, with the columns of `schema.ARROW_SCHEMA`, or those of `typed_rows.memory_schema`."""
-        assert rows.num_rows > 0
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if self._typed is not None:
             table = self._typed.elided(table)
-        self._writer.write_table(table, row_group_size=rows.num_rows)
-        self.row_count += rows.num_rows
+        self._file.write(table)
 
     def finish(self, metadata: Mapping[str, str] | None = None) -> FinishedFile:
         """Write the footer, with `metadata` as key-value metadata. The writer cannot be used afterwards."""
         assert self.row_count > 0
-        metadata = {**(metadata or {}), **(self._typed.footer() if self._typed is not None else {})}
-        if metadata:
-            self._writer.add_key_value_metadata(metadata)
-        self._writer.close()
-        self._output.close()
-        (footer,) = self._footers
-        file = data_file(self._key, self._sink.size, footer, self._schema)
-        assert file.row_count == self.row_count
-        return FinishedFile(parts=self._sink.parts, file=file)
+        return self._file.finish({**(metadata or {}), **(self._typed.footer() if self._typed is not None else {})})
 
 
 def record_batch(columns: kernel.Columns) -> pa.RecordBatch:

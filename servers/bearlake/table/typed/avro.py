@@ -50,13 +50,7 @@ def columns_of(
 ) -> TypedColumns:
     """Return the typed columns of a schema; `references` are the schemas whose names it uses. Raises `SchemaError`."""
     schema = avro_types.parse(text, references)
-    try:
-        columns = most_levels(lambda levels: _Mapper(levels, columns_max).columns(schema), levels_max)
-    except RecursionError as error:
-        raise SchemaError("the schema is nested too deeply") from error
-    if columns is None:
-        raise SchemaError(f"the schema has more than {columns_max} columns at its top level")
-    return columns
+    return most_levels(lambda levels: _Mapper(levels, columns_max).columns(schema), levels_max, columns_max)
 
 
 def value_nodes(text: str, references: Sequence[str] = ()) -> tuple[TypedNode, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bearlake.table.typed.model import TypedColumns, TypedField
+from bearlake.table.typed.model import SchemaError, TypedColumns, TypedField
 
 
 class TooWide(Exception):
@@ -25,11 +25,24 @@ class Made:
     """As `TypedField.is_json`."""
 
 
-def most_levels(mapped: Callable[[int], TypedColumns], levels_max: int) -> TypedColumns | None:
-    """Return the columns with the most levels that fit, None if not even one level does.
+def most_levels(mapped: Callable[[int], TypedColumns], levels_max: int, columns_max: int) -> TypedColumns:
+    """Return the columns of a schema with the most levels that fit.
 
-    `mapped` returns the columns with at most so many levels, and raises `TooWide`.
+    `mapped` returns the columns with at most so many levels, and raises `TooWide` if they are more than `columns_max`.
+
+    Raises:
+        SchemaError: not even the columns of one level fit, or the schema is nested too deeply to be walked through.
     """
+    try:
+        columns = _most_levels(mapped, levels_max)
+    except RecursionError as error:
+        raise SchemaError("the schema is nested too deeply") from error
+    if columns is None:
+        raise SchemaError(f"the schema has more than {columns_max} columns at its top level")
+    return columns
+
+
+def _most_levels(mapped: Callable[[int], TypedColumns], levels_max: int) -> TypedColumns | None:
     columns = _or_none(mapped, levels_max)
     if columns is not None:
         return columns

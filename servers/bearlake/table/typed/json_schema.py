@@ -28,7 +28,7 @@ from bearlake.table.typed import json_documents
 from bearlake.table.typed.fitting import Made, TooWide, most_levels
 from bearlake.table.typed.json_documents import Place
 from bearlake.table.typed.json_views import Steps, View, view_of
-from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns, TypedField
+from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaType, TypedColumns, TypedField
 from bearlake.table.typed.naming import RESERVED, Names
 
 NAME_LENGTH_MAX: Final = 255
@@ -58,13 +58,7 @@ def columns_of(
     """Return the typed columns of a schema; `references` are those of `json_documents.reference_texts`. Raises `SchemaError`."""
     place = json_documents.load(text, references)
     steps = Steps()
-    try:
-        columns = most_levels(lambda levels: _Mapper(levels, columns_max, steps).columns(place), levels_max)
-    except RecursionError as error:
-        raise SchemaError("the schema is nested too deeply") from error
-    if columns is None:
-        raise SchemaError(f"the schema has more than {columns_max} columns at its top level")
-    return columns
+    return most_levels(lambda levels: _Mapper(levels, columns_max, steps).columns(place), levels_max, columns_max)
 
 
 class _Mapper:

@@ -105,10 +105,7 @@ def columns_of(
         SchemaError: the files are malformed, there is no such message, or it has too many columns.
     """
     message = _message(files, indexes)
-    columns = most_levels(lambda levels: _Mapper(levels, columns_max).columns(message), levels_max)
-    if columns is None:
-        raise SchemaError(f"the message has more than {columns_max} columns at its top level")
-    return columns
+    return most_levels(lambda levels: _Mapper(levels, columns_max).columns(message), levels_max, columns_max)
 
 
 def opened(files: Sequence[bytes]) -> tuple[str, list[Descriptor]]:

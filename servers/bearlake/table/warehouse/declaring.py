@@ -13,7 +13,7 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, upda
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StringType, StructType
 
 from bearlake.table.catalog import ConditionalCatalog
-from bearlake.table.column_iceberg import typed_ids
+from bearlake.table.column_iceberg import column_ids
 from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, StructOf
 from bearlake.table.declared import LEVELS_MAX, PRIMITIVES
 from bearlake.table.warehouse.answers import owner_of
@@ -67,7 +67,7 @@ async def declared_changes(
         after = update_table_metadata(table.metadata, asked.updates, metadata_location=table.metadata_location)
         check_columns(table.metadata, after)
         found = added_columns(table.schema(), after.schema(), asked.updates, sources)
-        had = {name for id_, name in sources.items() if id_ in typed_ids(table.metadata)}
+        had = {name for id_, name in sources.items() if id_ in column_ids(table.metadata.properties)}
         known = {field.field_id for field in table.schema().fields}
         for field in after.schema().fields:
             if field.field_id not in known and field.name in had:

@@ -1,4 +1,4 @@
-"""Plans the scan of one snapshot of a stream's table: its files as the tasks of Iceberg's REST specification, in pages.
+"""Plans the scan of one snapshot of a stream's table, or its current table: files as the tasks of Iceberg's REST specification, in pages.
 
 PyIceberg finds the files by the manifests. Tasks carry the whole filter of the request as their residual. Bounds of columns are left out:
 the specification and Java's parser write them differently. All functions block.
@@ -13,10 +13,12 @@ from typing import Any, TypeAlias
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import BucketTransform, VoidTransform
 
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.warehouse.model import Refused, invalid
@@ -70,8 +72,10 @@ def plan_pages(
         raise invalid(f"Cannot find snapshot with ID {scan.snapshot_id}")
     if scan.uses_snapshot_schema:
         metadata = _as_of(metadata, snapshot)
-    if any(spec.fields for spec in metadata.partition_specs):
-        raise _unsupported("Scans of partitioned tables are not planned by this server")
+    if any(not _is_bucket(field) for spec in metadata.partition_specs for field in spec.fields):
+        raise _unsupported(
+            "Scans of tables that are partitioned by other transforms than bucket are not planned by this server"
+        )
     _check_count(snapshot, files, file_count_max)
     schema = metadata.schema()
     _check_names(schema, scan)
@@ -93,6 +97,11 @@ def _as_of(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
     if snapshot.schema_id is None or snapshot.schema_id not in known:
         return metadata
     return metadata.model_copy(update={"current_schema_id": snapshot.schema_id})
+
+
+def _is_bucket(field: PartitionField) -> bool:
+    """Return whether the values of a partition field are integers: buckets, or null for all (`void`)."""
+    return isinstance(field.transform, BucketTransform | VoidTransform)
 
 
 def _check_count(snapshot: Snapshot, files: FileIO, count_max: int) -> None:
@@ -148,7 +157,7 @@ def _content_file(file: DataFile, content: str) -> dict[str, Any]:
         "content": content,
         "file-path": file.file_path,
         "file-format": file.file_format.value.lower(),
-        "partition": [],
+        "partition": [file.partition[at] for at in range(len(file.partition))],
         "file-size-in-bytes": file.file_size_in_bytes,
         "record-count": file.record_count,
         **({"split-offsets": list(file.split_offsets)} if file.split_offsets and content == "data" else {}),

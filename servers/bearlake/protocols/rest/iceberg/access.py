@@ -8,6 +8,7 @@ from bearlake.errors import Denied
 from bearlake.metadata.model import Stream
 from bearlake.protocols.rest.iceberg.planned import Planned, PlannedTables
 from bearlake.streams.catalog import Catalog
+from bearlake.streams.current_rules import current_stream
 from bearlake.streams.principal import CLUSTER_NAME, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.turns import in_turns
 from bearlake.table.naming import stream_suffix
@@ -63,6 +64,13 @@ class TableAccess:
         """Return the stream whose own table it is, after `subject`; None if there is none, or none any more."""
         view = None if owner.stream_id is None or owner.is_current else self._streams.peek_id(owner.stream_id.bytes)
         return None if view is None else view.stream
+
+    def current_stream(self, owner: Owner) -> Stream | None:
+        """Return the stream that is derived for the current table of a stream, as `stream`."""
+        view = (
+            self._streams.peek_id(owner.stream_id.bytes) if owner.stream_id is not None and owner.is_current else None
+        )
+        return None if view is None else current_stream(view.stream)
 
     async def planned(self) -> Planned:
         """Return the tables that streams should have."""

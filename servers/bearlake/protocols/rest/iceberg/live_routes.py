@@ -28,7 +28,18 @@ from bearlake.protocols.rest.iceberg.vending import Vending, asks, credentials_a
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.turns import in_turns
-from bearlake.table.warehouse.model import SNAPSHOTS_ALL, Answer, Listed, Name, Namespace, Refused, absent, forbidden
+from bearlake.table.naming import is_current
+from bearlake.table.warehouse.model import (
+    SNAPSHOTS_ALL,
+    Answer,
+    Listed,
+    Name,
+    Namespace,
+    Owner,
+    Refused,
+    absent,
+    forbidden,
+)
 
 ADVERTISED = [
     f"{method} {within('{prefix}', path)}"
@@ -128,35 +139,41 @@ class LiveRoutes:
         """Get a table with every record that was acknowledged before the request; 304 if the client has this version."""
         name = name_of(request)
         stream = await self._stream(request, name, Operation.READ)
-        if stream is None:
-            answer = await (await self._tables()).load(name, SNAPSHOTS_ALL)
-            subject = await self._access.subject(name, answer.owner)  # another table may have the name by now
-            self._access.require(principal_of(request), [Operation.READ], subject, name)
-            return loaded_answer(request, answer)
-        answer = await self._view(stream)
-        if answer.owner.stream_id != stream.id:
-            raise absent(name)
+        answer = await self._loaded(request, name, stream)
         if self._vending is not None and asks(request):
             found = await self._credentials(request, answer, stream, self._vending)
             return vended_answer(answer, found) if found else loaded_answer(request, answer)
         return loaded_answer(request, answer)
 
     async def credentials(self, request: web.Request) -> web.Response:
-        """Get temporary keys for the files of a table and its tail."""
+        """Get temporary keys for the files of a table, and its tail if it is a stream's."""
         name = name_of(request)
         stream = await self._stream(request, name, Operation.READ)
         if self._vending is None:
             raise not_offered()
-        if stream is None:
-            raise absent(name)
-        found = await self._credentials(request, await self._view(stream), stream, self._vending)
-        return credentials_answer(found)
+        answer = await self._loaded(request, name, stream)
+        return credentials_answer(await self._credentials(request, answer, stream, self._vending))
+
+    async def _loaded(self, request: web.Request, name: Name, stream: Stream | None) -> Answer:
+        """Return the table of this name: a view, or, if it is no stream's own, the table as it is. The client may read it."""
+        if stream is not None:
+            answer = await self._view(stream)
+            owning = self._owning(answer.owner)
+            if owning is None or owning.id != stream.id:
+                raise absent(name)
+            return answer
+        answer = await (await self._tables()).load(name, SNAPSHOTS_ALL)
+        subject = await self._access.subject(name, answer.owner)  # another table may have the name by now
+        self._access.require(principal_of(request), [Operation.READ], subject, name)
+        return answer
 
     async def _credentials(
-        self, request: web.Request, answer: Answer, stream: Stream, vending: Vending
+        self, request: web.Request, answer: Answer, stream: Stream | None, vending: Vending
     ) -> list[dict[str, Any]]:
-        who = principal_of(request)
-        return await vending.credentials(who, answer.location, stream, has_tail=True, may_write=False)
+        has_tail = stream is not None and not is_current(stream)
+        return await vending.credentials(
+            principal_of(request), answer.location, stream, has_tail=has_tail, may_write=False
+        )
 
     async def _view(self, stream: Stream) -> Answer:
         return await (await self._views()).load(stream.number)
@@ -192,9 +209,13 @@ class LiveRoutes:
             subject = stream.name
         else:
             subject = await self._access.subject(name, owner)
-            stream = self._access.stream(owner)
+            stream = self._owning(owner)
         self._access.require(principal_of(request), [operation], subject, name)
         return stream
+
+    def _owning(self, owner: Owner) -> Stream | None:
+        """Return the stream whose table is served as a view; None: the table is served as it is."""
+        return self._access.stream(owner)
 
     async def _properties(self, request: web.Request, name: Namespace) -> Mapping[str, str]:
         """Return a namespace's properties.

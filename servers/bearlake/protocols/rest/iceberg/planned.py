@@ -24,8 +24,6 @@ class Planned:
 
     by_name: Mapping[Name, Stream]
     by_suffix: Mapping[str, Sequence[str]]
-    current_suffixes: frozenset[str] = frozenset()
-    """The first 8 digits of the ids of streams derived for current tables."""
 
 
 class PlannedTables:
@@ -49,14 +47,11 @@ class PlannedTables:
     async def _planned(self) -> Planned:
         by_name: dict[Name, Stream] = {}
         by_suffix: dict[str, list[str]] = {}
-        current_suffixes = set[str]()
         async for part in in_turns(list(self._streams.views()), AT_ONCE):
             for view in part:
-                suffixes = [found.id.hex[:8] for found in (view.stream, current_stream(view.stream))]
-                current_suffixes.add(suffixes[1])
-                for suffix in suffixes:
-                    by_suffix.setdefault(suffix, []).append(view.stream.name)
+                for found in (view.stream, current_stream(view.stream)):
+                    by_suffix.setdefault(found.id.hex[:8], []).append(view.stream.name)
                 if stream_configs.table_rules(view.name, view.stream.configs).is_enabled:
                     namespace, name = table_identifiers(view.stream)[0]
                     by_name[(*namespace.split("."), name)] = view.stream
-        return Planned(by_name=by_name, by_suffix=by_suffix, current_suffixes=frozenset(current_suffixes))
+        return Planned(by_name=by_name, by_suffix=by_suffix)

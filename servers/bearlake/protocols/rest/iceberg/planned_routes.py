@@ -1,7 +1,8 @@
 """Handlers of the warehouse `planned`: the views of the warehouse `live`, whose scans the server plans for engines.
 
 Clients get its prefix from `GET /v1/config?warehouse=planned`, and with it the property by which Iceberg's libraries let the server plan.
-It has the tables of streams only: the manifests of other tables are written by clients, and the server does not read them.
+It has the tables and current tables of streams only: the manifests of other tables are written by clients, and the server does not
+read them.
 
 Source: Apache Iceberg REST specification, `planTableScan`, `fetchPlanningResult`, `cancelPlanning`, `fetchScanTasks`.
 """
@@ -25,7 +26,7 @@ from bearlake.protocols.rest.iceberg.vending import Vending
 from bearlake.serving.http.models import ANY
 from bearlake.streams.principal import Operation
 from bearlake.table.naming import stream_suffix
-from bearlake.table.warehouse.model import Answer, Body, Listed, Name, Namespace, absent, invalid
+from bearlake.table.warehouse.model import Answer, Body, Listed, Name, Namespace, Owner, absent, invalid
 
 ADVERTISED = [
     *live_routes.ADVERTISED,
@@ -100,12 +101,15 @@ class PlannedRoutes(LiveRoutes):
 
     @override
     async def _listed(self, namespace: Namespace) -> list[Listed]:
-        others = {None, *(await self._access.planned()).current_suffixes}
-        return [table for table in await super()._listed(namespace) if stream_suffix(table.folder or "") not in others]
+        return [table for table in await super()._listed(namespace) if stream_suffix(table.folder or "") is not None]
+
+    @override
+    def _owning(self, owner: Owner) -> Stream | None:
+        return self._access.current_stream(owner) if owner.is_current else super()._owning(owner)
 
     @override
     async def _stream(self, request: web.Request, name: Name, operation: Operation) -> Stream:
-        """Return the stream whose table has this name. Raises also `Refused` if it is no stream's."""
+        """Return the stream whose table, or current table, has this name. Raises also `Refused` if it is no stream's."""
         stream = await super()._stream(request, name, operation)
         if stream is None:
             raise absent(name)
