@@ -77,14 +77,13 @@ def test_a_member_that_joins_takes_only_its_share(counts, members):
 
 
 def test_who_has_a_standby_takes_the_task_over():
-    before = assign(runners_of([1, 1, 1]), {"0": 6}, ["0"], 1)
-    (gone, *others) = runners_of([1, 1, 1], before)
+    tasks = {name: frozenset({TaskId("0", index)}) for index, name in enumerate("abcd")}
+    present = {"0-0": Tasks(tasks["a"], tasks["b"]), "2-0": Tasks(tasks["c"], tasks["d"])}
 
-    after = assign(others, {"0": 6}, ["0"], 1)
+    after = assign([runner for runner in runners_of([1, 1, 1], present) if runner.member_id != "1-0"], {"0": 4}, ["0"], 1)
 
-    for task in before[gone.member_id].active:
-        (copy,) = [runner for runner in others if task in before[runner.member_id].standby]
-        assert task in after[copy.member_id].active
+    assert after["0-0"].active == tasks["a"] | tasks["b"]
+    assert after["2-0"].active == tasks["c"] | tasks["d"]
 
 
 def test_no_members_have_no_tasks():
