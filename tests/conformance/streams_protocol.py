@@ -83,5 +83,13 @@ class StreamsProtocol:
 
     def _instance(self, name: str) -> "subprocess.Popen[bytes]":
         logging = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
-        arguments = [APPLICATION, self._servers.bootstrap, GROUP, str(self._folder / name), "exactly_once_v2", INPUT, OUTPUT]
+        arguments = [
+            APPLICATION,
+            self._servers.bootstrap,
+            GROUP,
+            str(self._folder / name),
+            "exactly_once_v2",
+            INPUT,
+            OUTPUT,
+        ]
         return self._servers.run(name, ["java", *JAVA_OPTIONS, logging, "-cp", self._class_path, *arguments])

@@ -23,7 +23,9 @@ def runners_of(processes, present=None):
 
 def processes_with(runners, assignment, task):
     process_of = {runner.member_id: runner.process_id for runner in runners}
-    return [process_of[member] for member, found in assignment.items() for tasks in found for item in tasks if item == task]
+    return [
+        process_of[member] for member, found in assignment.items() for tasks in found for item in tasks if item == task
+    ]
 
 
 def all_tasks(counts):
@@ -80,7 +82,9 @@ def test_who_has_a_standby_takes_the_task_over():
     tasks = {name: frozenset({TaskId("0", index)}) for index, name in enumerate("abcd")}
     present = {"0-0": Tasks(tasks["a"], tasks["b"]), "2-0": Tasks(tasks["c"], tasks["d"])}
 
-    after = assign([runner for runner in runners_of([1, 1, 1], present) if runner.member_id != "1-0"], {"0": 4}, ["0"], 1)
+    after = assign(
+        [runner for runner in runners_of([1, 1, 1], present) if runner.member_id != "1-0"], {"0": 4}, ["0"], 1
+    )
 
     assert after["0-0"].active == tasks["a"] | tasks["b"]
     assert after["2-0"].active == tasks["c"] | tasks["d"]

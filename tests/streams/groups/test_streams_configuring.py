@@ -127,11 +127,7 @@ def test_more_tasks_than_the_limit_are_not_assigned():
     [
         (of(Subtopology(subtopology_id="0", repartition_sources=(InternalTopic("r"),))), "never used as a sink topic"),
         (
-            of(
-                Subtopology(
-                    subtopology_id="0", repartition_sources=(InternalTopic("r"),), repartition_sinks=("r",)
-                )
-            ),
+            of(Subtopology(subtopology_id="0", repartition_sources=(InternalTopic("r"),), repartition_sinks=("r",))),
             "loops in the topology",
         ),
         (of(Subtopology(subtopology_id="0", changelogs=(InternalTopic("c"),))), "No source topics found"),

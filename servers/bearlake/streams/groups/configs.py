@@ -114,7 +114,9 @@ class GroupConfigs:
             self._settings = {name: consumer_configs.applied(configs, consumer) for name, configs in found.items()}
             self._share_settings = {name: share_configs.applied(configs, share) for name, configs in found.items()}
             streams = self.settings.streams
-            self._streams_settings = {name: streams_configs.applied(configs, streams) for name, configs in found.items()}
+            self._streams_settings = {
+                name: streams_configs.applied(configs, streams) for name, configs in found.items()
+            }
 
 
 def is_config(name: str) -> bool:

@@ -93,7 +93,10 @@ async def test_requests_that_do_not_fit_are_refused(node):
         ({"active_tasks": None}, "ActiveTasks must be empty when (re-)joining."),
         ({"topology": None}, "Topology must be non-null when (re-)joining."),
         ({"member_epoch": -3, "topology": None}, "MemberEpoch is -3, but must be greater than or equal to -2."),
-        ({"topology": topology(source_topic_regex=["x"])}, "Regular expressions for source topics are not supported yet."),
+        (
+            {"topology": topology(source_topic_regex=["x"])},
+            "Regular expressions for source topics are not supported yet.",
+        ),
     ):
         answer = await a.beat(**changes)
         assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, text)
@@ -144,13 +147,26 @@ async def test_the_protocols_of_groups_do_not_mix(node):
     a = Member(await node.client(), "a")
     await a.beat()
     r = m.ConsumerGroupHeartbeatRequest
-    values = {"member_epoch": 0, "rebalance_timeout_ms": 1_000, "subscribed_topic_names": ["in"], "topic_partitions": []}
+    values = {
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 1_000,
+        "subscribed_topic_names": ["in"],
+        "topic_partitions": [],
+    }
 
     joined = await a.client.ask(r(group_id="g", member_id="x", **values), 1)
 
     assert joined.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert (await a.client.ask(r(group_id="h", member_id="x", **values), 1)).error_code == 0
-    answer = await a.beat(group_id="h", member_epoch=0, rebalance_timeout_ms=1, topology=topology(), active_tasks=[], standby_tasks=[], warmup_tasks=[])
+    answer = await a.beat(
+        group_id="h",
+        member_epoch=0,
+        rebalance_timeout_ms=1,
+        topology=topology(),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
     assert (answer.error_code, answer.error_message) == (69, "Group h is not a streams group.")
 
 

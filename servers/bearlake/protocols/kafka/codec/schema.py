@@ -30,7 +30,16 @@ from pathlib import Path
 
 from bearlake.protocols.kafka.codec.keys import ApiKey
 
-FIXED = {"bool": "?", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "uuid": "16s"}
+FIXED = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
 """Types of fixed size, with their `struct` format codes."""
 
 VARIABLE = frozenset({"string", "bytes", "records"})

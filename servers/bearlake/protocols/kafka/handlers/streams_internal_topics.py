@@ -50,6 +50,8 @@ def _request(topic: InternalTopic) -> CreateTopicsRequest.Topic:
 def _told(statuses: Sequence[Status], text: str) -> list[Status]:
     """Add a text to the status of missing internal topics."""
     return [
-        status._replace(detail=f"{status.detail}; {text}") if status.code is StatusCode.MISSING_INTERNAL_TOPICS else status
+        status._replace(detail=f"{status.detail}; {text}")
+        if status.code is StatusCode.MISSING_INTERNAL_TOPICS
+        else status
         for status in statuses
     ]

@@ -111,7 +111,10 @@ def _subtopology(item: Request.Subtopology) -> Subtopology:
     for group in item.copartition_groups:
         if group.source_topic_regex:
             invalid("Regular expressions for source topics are not supported yet.")
-        names = [*_picked(item.source_topics, group.source_topics), *_picked(repartition, group.repartition_source_topics)]
+        names = [
+            *_picked(item.source_topics, group.source_topics),
+            *_picked(repartition, group.repartition_source_topics),
+        ]
         groups.append(tuple(sorted(set(names))))
     return Subtopology(
         subtopology_id=item.subtopology_id,

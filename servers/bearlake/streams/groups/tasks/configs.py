@@ -66,7 +66,9 @@ def applied(configs: Mapping[str, str], settings: StreamsGroupSettings) -> Strea
     for config in ALL:
         if config.name in configs:
             low, high = config.bounds(settings)
-            value: Any = min(max(int(configs[config.name]), low), high)  # Any: `replace` knows the name only at run time
+            value: Any = min(
+                max(int(configs[config.name]), low), high
+            )  # Any: `replace` knows the name only at run time
             settings = replace(settings, **{config.setting: value})
     return settings
 

@@ -179,9 +179,7 @@ def _set_sinks(subtopology: Subtopology, counts: dict[str, int], count_of: Count
     return True
 
 
-def _align(
-    names: Sequence[str], counts: dict[str, int], fixed: set[str], current: Callable[[str], int]
-) -> None:
+def _align(names: Sequence[str], counts: dict[str, int], fixed: set[str], current: Callable[[str], int]) -> None:
     """Give the repartition topics among copartitioned topics the count of the others. Raises `_Mispartitioned`."""
     flexible = [name for name in names if name in counts]
     others = {name: current(name) for name in names if name not in counts}

@@ -19,7 +19,9 @@ def endpoints_of(group: StreamsGroup) -> list[EndpointPartitions]:
 
 def partitions_of(group: StreamsGroup, tasks: Iterable[TaskId]) -> dict[str, list[int]]:
     """Return the indexes of the partitions that tasks read, by topic."""
-    inputs = {} if group.topology is None else {item.subtopology_id: item.inputs() for item in group.topology.subtopologies}
+    inputs = (
+        {} if group.topology is None else {item.subtopology_id: item.inputs() for item in group.topology.subtopologies}
+    )
     found: dict[str, list[int]] = {}
     for task in sorted(tasks):
         for name in inputs.get(task.subtopology_id, ()):

@@ -38,9 +38,7 @@ class StreamsMachine(GroupMachine):
     ) -> None:
         """See `StreamsEngine`."""
         self.group = group
-        self.engine = StreamsEngine(
-            group, topics=topics, settings=settings, on_save=on_save, may_expire=may_expire
-        )
+        self.engine = StreamsEngine(group, topics=topics, settings=settings, on_save=on_save, may_expire=may_expire)
 
     # -- members -------------------------------------------------------------------------------------------------
 
@@ -166,9 +164,7 @@ class StreamsMachine(GroupMachine):
         if group.configured is not None and group.configured.problem is not None:
             found.append(group.configured.problem)
         if group.shutdown_by is not None:
-            text = (
-                f"Streams group member {group.shutdown_by} encountered a fatal error and requested a shutdown for the entire application."
-            )
+            text = f"Streams group member {group.shutdown_by} encountered a fatal error and requested a shutdown for the entire application."
             found.append(Status(StatusCode.SHUTDOWN_APPLICATION, text))
         return found
 

@@ -32,7 +32,9 @@ def reconcile(group: StreamsGroup, member: StreamsMember, target: Tasks, epoch: 
 
 
 def _still_has(owned: Tasks | None, revoking: Tasks) -> bool:
-    return owned is None or not owned.active.isdisjoint(revoking.active) or not owned.standby.isdisjoint(revoking.standby)
+    return (
+        owned is None or not owned.active.isdisjoint(revoking.active) or not owned.standby.isdisjoint(revoking.standby)
+    )
 
 
 def _advance(group: StreamsGroup, member: StreamsMember, target: Tasks, epoch: int, owned: Tasks | None) -> bool:
