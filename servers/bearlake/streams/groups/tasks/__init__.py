@@ -1,6 +1,6 @@
 """Streams groups (KIP-1071): the members are threads of Kafka Streams, and the coordinator gives them tasks of one topology.
 
-    heartbeat → `machine.py` → `engine.py` ─┬─ `configuring.py`   which topics exist, how many tasks there are, which topics to create
+    heartbeat → `machine.py` → `engine.py` ─┬─ `configuring.py`   topics that exist, counts of tasks, topics to create
                                             ├─ `assignor.py`      which member should have which task
                                             └─ `reconciling.py`   the next step of a member: nobody has a task before its old owner gave it up
 

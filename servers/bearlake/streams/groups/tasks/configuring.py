@@ -1,7 +1,7 @@
 """How many tasks a topology has, and the topics that it needs: their partition counts follow from the topics that exist.
 
-A repartition topic without a count of its own has as many partitions as the largest topic that its writers read, unless it is copartitioned:
-then it has as many as the others. A changelog has a partition for each task of its subtopology.
+A repartition topic without a count of its own has as many partitions as the largest topic that its writers read. If it is copartitioned, it
+has as many as the others. A changelog has a partition for each task of its subtopology.
 
 Pure functions. Source: KIP-1071; Apache Kafka 4.3, InternalTopicManager (rules and texts).
 """

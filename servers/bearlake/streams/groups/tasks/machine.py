@@ -130,7 +130,8 @@ class StreamsMachine(GroupMachine):
             if not 0 <= task.partition < count:
                 raise GroupRefusal(
                     Problem.INVALID_REQUEST,
-                    f"Task {task.partition} for subtopology {task.subtopology_id} is invalid. Number of tasks for this subtopology: {count}",
+                    f"Task {task.partition} for subtopology {task.subtopology_id} is invalid."
+                    f" Number of tasks for this subtopology: {count}",
                 )
 
     def _update(self, member: StreamsMember, asked: StreamsHeartbeat, *, is_new: bool) -> None:
@@ -164,7 +165,10 @@ class StreamsMachine(GroupMachine):
         if group.configured is not None and group.configured.problem is not None:
             found.append(group.configured.problem)
         if group.shutdown_by is not None:
-            text = f"Streams group member {group.shutdown_by} encountered a fatal error and requested a shutdown for the entire application."
+            text = (
+                f"Streams group member {group.shutdown_by} encountered a fatal error and requested a shutdown"
+                " for the entire application."
+            )
             found.append(Status(StatusCode.SHUTDOWN_APPLICATION, text))
         return found
 

@@ -37,7 +37,7 @@ class StreamsGroupSettings:
     size_max: int = 10_000
     """Members of one group. A member costs about 2 KiB of memory, and each save of the group writes all of them."""
     topology_bytes_max: int = 1_048_576
-    """Size (bytes) of the names and configs of a topology: Kafka's limit is a record of 1 MiB. Each save of the group writes the topology."""
+    """Size (bytes) of the names and configs of a topology: Kafka's limit is a record of 1 MiB. Each save of a group writes it."""
     topic_count_max: int = 10_000
     """Topics that one topology may name."""
     task_count_max: int = 100_000
