@@ -195,6 +195,7 @@ class Streams(Management):
         self.group_configs = GroupConfigs(metadata.defaults, settings)
         ownership.protocols.configured = self.group_configs.of
         ownership.protocols.configured_share = self.group_configs.share_of
+        ownership.protocols.configured_streams = self.group_configs.streams_of
         self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, self.server, peers)

@@ -19,6 +19,7 @@ from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.groups.consumer.patterns import Patterns
 from bearlake.streams.groups.shares import ShareCoordinator
+from bearlake.streams.groups.streams_groups import StreamsCoordinator
 from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
@@ -45,6 +46,8 @@ class KafkaContext:
         self.groups = streams.coordinator
         self.share_groups = ShareCoordinator(streams.metadata, streams.coordinator.ownership)
         """The share groups that this server coordinates."""
+        self.streams_groups = StreamsCoordinator(streams.coordinator.ownership)
+        """The streams groups that this server coordinates."""
         self.shares = Shares(streams.local_shares, streams.metadata.cursors, streams, share_reach or NoReach())
         """The records of all share groups."""
         self.share_sessions = ShareSessions(streams.settings.groups.share)
