@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from bearlake.kernel.fallback import (
         ColumnBuilder,
         OffsetAssignment,
+        ProduceBinding,
         ProduceResults,
         Results,
         WriteBuffer,
@@ -119,6 +120,7 @@ else:
 
     ColumnBuilder = _implementation.ColumnBuilder
     OffsetAssignment = _implementation.OffsetAssignment
+    ProduceBinding = _implementation.ProduceBinding
     ProduceResults = _implementation.ProduceResults
     Results = _implementation.Results
     WriteBuffer = _implementation.WriteBuffer
@@ -185,6 +187,7 @@ __all__ = [
     "OffsetAssignment",
     "PartitionKey",
     "PlainRules",
+    "ProduceBinding",
     "ProduceEntry",
     "ProduceOutcome",
     "ProducePlace",
