@@ -459,10 +459,12 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.encode_columns(columns._replace(offset=b""), 0, 4),
         lambda: native.encode_columns(columns._replace(offset=7), 0, 4),
         lambda: native.encode_columns((1, 2), 0, 4),
-        lambda: native.encode_columns(columns, 0, 4, [(value_page([b"v"] * 4), 4)]),
-        lambda: native.encode_columns(columns, 0, 4, [(value_page([b"v"] * 4)[:-1], 4)]),
-        lambda: native.encode_columns(columns, 0, 4, [(BATCH, 1), (7, 3)]),
-        lambda: native.encode_columns(columns, 0, 4, [(BATCH, 1), BATCH]),
+        lambda: native.encode_pages(columns, [(value_page([b"v"] * 4), 4)], 99),
+        lambda: native.encode_pages(columns, [(value_page([b"v"] * 4)[:-1], 4)], 0),
+        lambda: native.encode_pages(columns, [(BATCH, 1), (7, 3)], 0),
+        lambda: native.encode_pages(columns, [(BATCH, 1), BATCH], 0),
+        lambda: native.encode_pages(columns, (int("x") for _ in range(1)), 0),
+        lambda: native.encode_pages(columns, 7, 0),
     ]
 
 
@@ -514,8 +516,8 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.ColumnBuilder().append(0, 0, BATCH, 0, len(BATCH), [buffer, buffer]),
         lambda: native.encode_columns((1, *[buffer] * 20), 0, 1),
         lambda: native.encode_columns((1, buffer, *[b""] * 19), 0, 1),
-        lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (buffer, 3)]),
-        lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (7, 3)]),
+        lambda: native.encode_pages(columns, [(buffer, 1), (buffer, 3)], 0),
+        lambda: native.encode_pages(columns, [(buffer, 1), (7, 3)], 0),
         lambda: native.decode_avro(NODES, buffer, buffer, buffer, 0, 1, 0, 0, 0),
         lambda: native.decode_avro(NODES, None, ENDS, buffer, 0, 1, 0, 0, 10**6),
         lambda: native.encode_avro(NODES, [TypedSource(0, 1, buffer, buffer, buffer)] * 6, buffer),

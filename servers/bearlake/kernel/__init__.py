@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         encode_entry,
         encode_fetch,
         encode_messages,
+        encode_pages,
         encode_produce_response,
         encode_protobuf,
         encode_receipts,
@@ -141,6 +142,7 @@ else:
     encode_entry = _implementation.encode_entry
     encode_fetch = _implementation.encode_fetch
     encode_messages = _implementation.encode_messages
+    encode_pages = _implementation.encode_pages
     encode_produce_response = _implementation.encode_produce_response
     encode_protobuf = _implementation.encode_protobuf
     encode_receipts = _implementation.encode_receipts
@@ -228,6 +230,7 @@ __all__ = [
     "encode_entry",
     "encode_fetch",
     "encode_messages",
+    "encode_pages",
     "encode_produce_response",
     "encode_protobuf",
     "encode_receipts",

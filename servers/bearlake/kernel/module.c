@@ -28,6 +28,7 @@ static PyMethodDef functions[] = {
     FUNCTION(encode_entry),
     FUNCTION(encode_fetch),
     FUNCTION(encode_messages),
+    FUNCTION(encode_pages),
     FUNCTION(encode_produce_response),
     FUNCTION(encode_protobuf),
     FUNCTION(encode_receipts),

@@ -58,7 +58,7 @@ from bearlake.streams.principal import Authorizer, Principal, client_of
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.reservations import Reservation
-from bearlake.streams.schemas.compiled import SchemaCompiler
+from bearlake.streams.schemas.compiled import SchemaCompiler, ValueChecker
 from bearlake.streams.shares import ConfiguredTerms
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
@@ -133,6 +133,7 @@ class Streams(Management):
         on_unknown: Callable[[], None] | None = None,
         tenure: Tenure | None = None,
         compiler: SchemaCompiler | None = None,
+        checker: ValueChecker | None = None,
     ) -> None:
         """Wire up the parts of the stream service; `start` loads them.
 
@@ -142,6 +143,7 @@ class Streams(Management):
         `server_count`: live servers, among which quotas are divided. `peers`: those that coordinate groups; None: this server alone.
         `tenure`: tracks this server's own lapses; the caller closes it. None: no heartbeats, and only lapses that others declare count.
         `compiler`: compiles Protobuf schemas for validation; the caller closes it. None: `schema.validation=value` refuses such values.
+        `checker`: the same for values of JSON Schema.
         """
         settings = self.settings = settings or StreamsSettings()
         self.server = server
@@ -156,7 +158,7 @@ class Streams(Management):
         """Whether the right to append to a stream changes only with the generation: an `authorizer` may change its answer at any time."""
         self.access.on_change = quotas.on_change = self.generation.advance
         self.catalog.on_change.add(self.generation.advance)
-        self.checks = Checks(settings.checks, metadata.schemas, compiler)
+        self.checks = Checks(settings.checks, metadata.schemas, compiler, checker)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         self._open_reads(store)

@@ -77,7 +77,7 @@ def stage_fields(transaction: Transaction, columns: Sequence[Column], *, dropped
     """
     metadata = transaction.table_metadata
     ids = frozenset(ids_of(columns))
-    known = _read_ids(metadata.properties.get(COLUMNS_PROPERTY, "[]"))
+    known = typed_ids(metadata)
     schema = metadata.schema()
     kept = [field for field in schema.fields if field.field_id != dropped_id]
     fields = _extended(kept, columns, known)
@@ -91,6 +91,11 @@ def stage_fields(transaction: Transaction, columns: Sequence[Column], *, dropped
     transaction.set_properties({COLUMNS_PROPERTY: _write_ids(known | ids)})
 
 
+def typed_ids(metadata: TableMetadata) -> frozenset[int]:
+    """Return the field ids of all typed columns that the table has had."""
+    return _read_ids(metadata.properties.get(COLUMNS_PROPERTY, "[]"))
+
+
 def refused_change(before: TableMetadata, after: Schema) -> str | None:
     """Return what `after` changes so that `stage_columns` would fail later: the name of a column; None: nothing.
 
@@ -100,7 +105,7 @@ def refused_change(before: TableMetadata, after: Schema) -> str | None:
     for schema in before.schemas:
         earlier |= {id_: field.field_type for id_, field in index_by_id(schema).items()}
     earlier |= {id_: field.field_type for id_, field in index_by_id(before.schema()).items()}
-    ids = _read_ids(before.properties.get(COLUMNS_PROPERTY, "[]"))
+    ids = typed_ids(before)
     for id_, field in index_by_id(after).items():
         if id_ in ids and not _is_promotion(earlier.get(id_), field.field_type):
             return field.name

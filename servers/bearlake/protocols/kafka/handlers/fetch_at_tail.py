@@ -1,4 +1,5 @@
-"""Fetch requests of consumers at the end of the log: one step of the event loop answers a request, or wakes it and answers it.
+"""Fetch requests that memory can answer, such as those at the end of the log: one step of the event loop answers a request, or wakes it
+and answers it.
 
 Such a request is decoded and encoded by the kernel, and needs neither a task nor an object per batch. `fetch.py` handles all other
 requests, and those that turn out to need the store, an error code or a quota.
@@ -84,7 +85,7 @@ class TailFetch:
             return
         bytes_max = min(bytes_max, room(self._connection.context))
         bytes_min = streams.at_tail.bytes_min(bytes_min, bytes_max)
-        results = streams.at_tail.read(ranges, bytes_max, is_committed=is_committed)
+        results = streams.at_tail.read(ranges, bytes_max, bytes_min=bytes_min, is_committed=is_committed)
         if results is None or has_enough(results, bytes_min):
             self._done(results)
             return
