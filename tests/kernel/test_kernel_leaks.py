@@ -233,6 +233,35 @@ def intake_calls(native: ModuleType) -> list[Callable[[], Any]]:
     ]
 
 
+def binding_calls(native: ModuleType) -> list[Callable[[], Any]]:
+    """Requests that are taken without a question, and everything that can be wrong with them."""
+
+    def taken(*options: Any, topic: Any = "topic", hold: Any = None, memory: Any = TOGETHER, rules: Any = RULES) -> Any:
+        binding = native.ProduceBinding(3, b"\0\0", 1000, topic, rules)
+        call = native.ProduceResults(OUTCOME)
+        found = binding.take(native.WriteBuffer(10**6), call, memory, hold, 0, len(memory), *(options or (10, 0, 5, 0)))
+        return call, found
+
+    return [
+        taken,
+        lambda: taken(hold=Holding(), memory=bytearray(TOGETHER)),
+        lambda: taken(hold=Failing()),
+        lambda: taken(topic="other"),
+        lambda: taken(topic="\ud800"),  # not in UTF-8
+        lambda: taken(topic=b"topic"),
+        lambda: taken(memory=TOGETHER[:-1]),
+        lambda: taken(memory=TOGETHER.replace(b"topic", b"\xff\xff\xff\xff\xff")),
+        lambda: taken(memory=[1]),
+        lambda: taken(1, 0, "x", 0),
+        lambda: taken(1, 0, 0),
+        lambda: taken(rules=(1,)),
+        lambda: taken(rules=(*RULES[:3], "x", *RULES[4:])),
+        lambda: native.ProduceBinding(99, b"", 1, "topic", RULES),
+        lambda: native.ProduceBinding(3, "", 1, "topic", RULES),
+        lambda: native.ProduceBinding(3, b""),
+    ]
+
+
 class Holding:
     def acquire(self, count: int) -> None:
         """Nothing to do."""
@@ -393,6 +422,7 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.find_run(BATCH, 0, 70, 1, 1, 1),
         *append_calls(native),
         *intake_calls(native),
+        *binding_calls(native),
         *fetch_calls(native),
         *typed_calls(native),
         *json_calls(native),

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from bearlake.kernel.fallback import (
         ColumnBuilder,
         OffsetAssignment,
+        ProduceBinding,
         ProduceResults,
         Results,
         WriteBuffer,
@@ -120,6 +121,7 @@ else:
 
     ColumnBuilder = _implementation.ColumnBuilder
     OffsetAssignment = _implementation.OffsetAssignment
+    ProduceBinding = _implementation.ProduceBinding
     ProduceResults = _implementation.ProduceResults
     Results = _implementation.Results
     WriteBuffer = _implementation.WriteBuffer
@@ -187,6 +189,7 @@ __all__ = [
     "OffsetAssignment",
     "PartitionKey",
     "PlainRules",
+    "ProduceBinding",
     "ProduceEntry",
     "ProduceOutcome",
     "ProducePlace",

@@ -13,6 +13,7 @@ from bearlake.kernel.columns.encode import encode_columns
 from bearlake.kernel.columns.encode_pages import encode_pages
 from bearlake.kernel.files.put import put_file
 from bearlake.kernel.kafka.admission import admit_plain
+from bearlake.kernel.kafka.binding import ProduceBinding
 from bearlake.kernel.kafka.fetch import parse_fetch
 from bearlake.kernel.kafka.fetch_response import encode_fetch
 from bearlake.kernel.kafka.intake import take_produces
@@ -37,6 +38,7 @@ from bearlake.kernel.typed.protobuf_values import decode_protobuf
 __all__ = [
     "ColumnBuilder",
     "OffsetAssignment",
+    "ProduceBinding",
     "ProduceResults",
     "Results",
     "WriteBuffer",

@@ -54,8 +54,7 @@ class KafkaContext:
         self.patterns = Patterns(self.topics, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop)
         """The topics that match the patterns of consumer groups' members."""
         self.settings = settings
-        self.is_redirecting = False
-        """Draining: Produce and Fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients switch to other servers."""
+        self._is_redirecting = False
         self.producer_ids = ProducerIds(streams.metadata.producers)
         self.renderings = Renderings()
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
@@ -78,6 +77,16 @@ class KafkaContext:
         if request_bytes <= _AT_ONCE_BYTES:
             return encoder.frame(correlation_id, response)
         return await asyncio.get_running_loop().run_in_executor(self.workers, encoder.frame, correlation_id, response)
+
+    @property
+    def is_redirecting(self) -> bool:
+        """Draining: Produce and Fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients switch to other servers."""
+        return self._is_redirecting
+
+    def redirect(self) -> None:
+        """Send clients to other servers from now on."""
+        self._is_redirecting = True
+        self.streams.generation.advance()
 
     @property
     def node_id(self) -> int:

@@ -15,7 +15,7 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.handlers.fetch import READ_COMMITTED, room
-from bearlake.protocols.kafka.slot import Slot
+from bearlake.protocols.kafka.slot import Place, Slot
 from bearlake.streams.fetched import Fetched, FetchRange, has_enough
 from bearlake.streams.principal import Operation
 from bearlake.streams.tail_reads import Poll
@@ -37,8 +37,8 @@ class Fetcher(Protocol):
     def context(self) -> KafkaContext:
         """State that the server's connections share."""
 
-    def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
-        """Complete a slot."""
+    def answer(self, place: Place, chunks: Sequence[codec.Buffer]) -> None:
+        """Complete a place."""
 
     def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run the work of a request."""
