@@ -13,7 +13,8 @@ from bearlake.protocols.kafka.handlers import streams_internal_topics, streams_t
 from bearlake.protocols.kafka.handlers.coordinated_groups import Refused, invalid
 from bearlake.protocols.kafka.handlers.group_codes import code_of
 from bearlake.protocols.kafka.handlers.group_membership import may_read
-from bearlake.protocols.kafka.messages import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from bearlake.protocols.kafka.messages import StreamsGroupHeartbeatRequest as Request
+from bearlake.protocols.kafka.messages import StreamsGroupHeartbeatResponse as Response
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.tasks.configuring import Status
 from bearlake.streams.groups.tasks.model import (
@@ -29,8 +30,6 @@ _UNCHANGED_MS = -1
 _LEAVES_FOR_A_WHILE = -2
 _REPORTED_COUNT_MAX = 1_000_000
 """Tasks that a member may report."""
-
-Request, Response = StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
 
 async def heartbeat(context: KafkaContext, caller: Caller, request: Request) -> Response:

@@ -95,11 +95,11 @@ def configure(topology: Topology, count_of: CountOf, task_count_max: int) -> Con
         for name, topic in sorted(internal.items())
         if count_of(name) is None
     ]
-    found = Configured(task_counts=tasks, internal={name: counts[name] for name in internal}, missing=missing)
+    configured = Configured(task_counts=tasks, internal={name: counts[name] for name in internal}, missing=missing)
     if not missing:
-        return found
+        return configured
     text = f"Internal topics are missing: [{listed({topic.name for topic in missing})}]"
-    return replace(found, problem=Status(StatusCode.MISSING_INTERNAL_TOPICS, text))
+    return replace(configured, problem=Status(StatusCode.MISSING_INTERNAL_TOPICS, text))
 
 
 def _failed(code: StatusCode, text: str) -> Configured:

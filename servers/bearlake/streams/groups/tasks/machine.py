@@ -135,7 +135,7 @@ class StreamsMachine(GroupMachine):
                 )
 
     def _update(self, member: StreamsMember, asked: StreamsHeartbeat, *, is_new: bool) -> None:
-        before = member.said()
+        before = member.description()
         member.client_id, member.client_host = asked.client_id, asked.client_host
         if asked.rack_id is not None:
             member.rack_id = asked.rack_id
@@ -151,7 +151,7 @@ class StreamsMachine(GroupMachine):
             member.tags = asked.tags
         if is_new:
             self.engine.add(member)
-        elif member.said() != before:
+        elif member.description() != before:
             self.engine.changed(member)
 
     def _statuses(self, member: StreamsMember, delayed: Status | None) -> list[Status]:

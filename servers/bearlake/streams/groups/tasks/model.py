@@ -110,8 +110,8 @@ class StreamsMember:
     encoded: str | None = None
     """The member in the snapshot; None after a change."""
 
-    def said(self) -> tuple[object, ...]:
-        """Return what the member says of itself."""
+    def description(self) -> tuple[object, ...]:
+        """Return what the member has told about itself."""
         return (
             self.rack_id,
             self.client_id,
