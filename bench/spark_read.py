@@ -2,9 +2,10 @@
 
     python bench/spark_read.py [--records 2000000] [--record-bytes 100] [--partitions 4] [--rounds 3] [--tail] [--kafka] [--json FILE]
 
-Both read the same records in one Spark session with two cores, all columns, into Spark's sink `noop`. The CPU seconds are those of Spark
-(JVM and Python workers) and of the server, so reading through a server counts in full. The first round of each warms up and does not count;
-a figure is the median of the others. All is read from Parquet files; with `--tail`, compaction does not run, and all is read from the log.
+Both read the same records in one Spark session with two cores, all columns, into Spark's sink `noop`, in turn. The CPU seconds are those of
+Spark (JVM and Python workers) and of the server, so reading through a server counts in full. The first round of each warms up and does not
+count; a figure is the median of the others. A round must take less than a minute: Spark ends Python workers that are idle for longer, and
+their CPU seconds are lost. All is read from Parquet files; with `--tail`, compaction does not run, and all is read from the log.
 With `--kafka`, Apache Kafka has the same records, and Spark's Kafka source reads them there, too.
 The jars of Spark's Kafka source come from Maven, as for `tests/spark`. Goal: at least 1.5 times the records per CPU second.
 """
@@ -40,8 +41,8 @@ FLUSH_COUNT = 50_000
 READS = """
 import os, time
 from bench import processes
-for name, source, options, pid in given["reads"]:
-    for _ in range(given["rounds"]):
+for _ in range(given["rounds"]):
+    for name, source, options, pid in given["reads"]:
         before, began = processes.usage(os.getpid(), pid).cpu_s, time.monotonic()
         rows = spark.read.format(source).options(**options, subscribe=given["topic"], startingOffsets="earliest").load()
         rows.write.format("noop").mode("overwrite").save()

@@ -27,6 +27,7 @@ pytest_plugins = [
     "fixtures.postgresql_pair",
     "fixtures.pulsar_server",
     "fixtures.pulsar_http",
+    "fixtures.pulsar_source",
     "fixtures.rest_server",
     "fixtures.s3",
     "fixtures.schema_registry",

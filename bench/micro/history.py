@@ -143,7 +143,7 @@ def end_of(view: memoryview) -> int:
 
     low, high = 0, len(view)
     while True:  # start of the last batch: skip at most half of the remaining bytes at a time
-        middle = kernel.take(view, low, high, (high - low) // 2)
+        _, middle = kernel.find_run(view, low, high, 0, (high - low) // 2, True)
         if middle == high:
             ((_, base, header),) = kernel.batches(view, low, high)
             return base + header.last_offset_delta + 1

@@ -76,6 +76,8 @@ class WritePath:
         self._buffer = kernel.WriteBuffer(1 << 30)
         return self._buffer
 
+    buffer_with_room = open_buffer
+
     def added(self, _: Call) -> None:
         """Join the buffer and answer its calls."""
         self._buffer.join(0, 0)
@@ -119,7 +121,8 @@ async def measure(count: int, rounds: int, frame: bytes, rule_count: int) -> Non
     await streams.create(ANONYMOUS, "bench", 1, {})
     await streams.access.create([_rule(at) for at in range(rule_count)])
     path = WritePath()
-    streams.open_buffer, streams.added = path.open_buffer, path.added  # type: ignore[method-assign]
+    streams.open_buffer, streams.added = path.open_buffer, path.added
+    streams.buffer_with_room = path.buffer_with_room
     server = KafkaServer(streams, registration, KafkaSettings(), [])  # type: ignore[arg-type]
     await server.start()
     for together in (1, 16):

@@ -1,15 +1,17 @@
-"""Micro benchmark of validation by schemas: what one batch of Avro or Protobuf orders costs a server, with and without the setting.
+"""Micro benchmark of validation by schemas: what one batch of Avro, Protobuf or JSON orders costs a server, with and without the setting.
 
     .venv/bin/python bench/micro/schema_validation.py
 
 "none" is the check that every batch gets (`record.validation=full`). Schemas are known: the registry is not asked. A batch of more than
-64 KiB is checked by a thread; its time is measured here without the switch of threads.
+64 KiB is checked by a thread; its time is measured here without the switch of threads. Values of JSON Schema are checked by a child
+process: the server's part is measured with such a process, and the child's part in this process. "columns" are declared ones.
 """
 
 import asyncio
 import json
 import time
 import timeit
+from contextlib import closing
 from functools import partial
 from itertools import product
 
@@ -21,9 +23,12 @@ from bearlake.streams import configs
 from bearlake.streams.checking import Checked, Checks, CheckSettings
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.compiled import Compiled
-from bearlake.streams.schemas.formats import protobuf
+from bearlake.streams.schemas.confined.pool import Pool
+from bearlake.streams.schemas.formats import json_schema, protobuf
 from bearlake.streams.schemas.library import body_of, content_of, fingerprint_of
 from bearlake.streams.schemas.model import SchemaType
+from bearlake.streams.schemas.settings import SchemasSettings
+from bearlake.streams.schemas.values.json_values import JsonValues
 from bearlake.streams.validation.settings import ValidationSettings
 from bearlake.streams.value_rules import schema_rules
 
@@ -48,6 +53,22 @@ MESSAGE = """syntax = "proto3"; import "google/protobuf/timestamp.proto";
 message Order { int64 id = 1; bytes price = 2; google.protobuf.Timestamp placed = 3; optional string note = 4; repeated Line lines = 5; }
 message Line { string sku = 1; sint32 count = 2; }
 """
+
+
+JSON_ORDER = {
+    "type": "object",
+    "required": ["id", "lines"],
+    "properties": {
+        "id": {"type": "integer", "minimum": 0},
+        "price": {"type": "number"},
+        "placed": {"type": "string"},
+        "note": {"type": ["null", "string"]},
+        "lines": {"type": "array", "items": {"type": "object", "properties": {
+            "sku": {"type": "string", "pattern": "^sku-"}, "count": {"type": "integer"}}}},
+    },
+}  # fmt: skip
+COLUMNS = "id long, price decimal(10,2), placed timestamptz, note string, lines list<struct<sku string, count int>>"
+CHECK_COUNT = 100
 
 
 class Compiler:
@@ -97,6 +118,45 @@ def message(at, size):
     head = b"\0" + field(1, at) + field(2, b"\1\2\3") + field(3, field(1, 1_700_000_000 + at))
     lines = line * max(1, (size - 60) // len(line))
     return head + field(4, b"n" * max(0, size - len(head) - len(lines) - 4)) + lines
+
+
+def document(at, size):
+    """Return an order of about `size` bytes in JSON."""
+    line = {"sku": f"sku-{at:06}", "count": at % 100}
+    found = {"id": at, "price": 12.5, "placed": "2026-11-28T09:30:00Z", "lines": [line] * max(1, (size - 120) // 35)}
+    found["note"] = "n" * max(0, size - len(json.dumps(found, separators=(",", ":"))) - 10)
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+async def json_prices(metadata):
+    """Print what batches of JSON orders cost, by their schema and by declared columns."""
+    schema_id = await register(metadata, SchemaType.JSON, json.dumps(JSON_ORDER))
+    values_of_schema = JsonValues(json_schema.parsed(json.dumps(JSON_ORDER), {}))
+    with closing(Pool(SchemasSettings())) as pool:
+        schemas = ValidationSettings(cached_ms=3_600_000, wait_ms_max=600_000)
+        checks = Checks(CheckSettings(loop_bytes_max=1 << 40, schemas=schemas), metadata.schemas, pool, pool)
+        by_schema = {"schema.validation": "value", "table.value.schema_id": str(schema_id)}
+        by_columns = {"schema.validation": "value", "table.columns": COLUMNS}
+        rules = [configs.rules(given, schema_rules("orders", given)) for given in (by_schema, by_columns)]
+        for size, batch_bytes in product(SIZES, BATCH_BYTES):
+            values = [document(at, size) for at in range(batch_bytes // size)]
+            batch = encode([Record(key=b"k", value=value) for value in values])
+            for rule in rules:
+                assert await checks.check(batch, 0, rule, Checked.NOTHING) is None
+            began = time.process_time()
+            for _ in range(CHECK_COUNT):
+                await checks.check(batch, 0, rules[0], Checked.NOTHING)
+            server = (time.process_time() - began) / CHECK_COUNT * 1e6
+            child = microseconds(lambda values=values: [values_of_schema.check(value) for value in values])
+            assert checks.at_once(batch, 0, rules[1], Checked.NOTHING) is True
+            columns = microseconds(partial(checks.at_once, batch, 0, rules[1], Checked.NOTHING))
+            raw = sum(map(len, values))
+            for name, took in (("JSON, server", server), ("JSON, child", child), ("columns", columns)):
+                print(
+                    f"{name:<14} {len(values):>4} orders of {raw // len(values):>5} bytes {took:>8.1f} us"
+                    f" {raw / took:>7.0f} MB/s {took / len(values):>6.2f} us per record"
+                )
+        checks.close()
 
 
 async def register(metadata, type_, content):
@@ -151,6 +211,7 @@ async def main():
                 f" {took:>8.1f} us {raw / took:>7.0f} MB/s {took / len(values):>6.2f} us per record"
             )
     checks.close()
+    await json_prices(metadata)
     await metadata.close()
 
 

@@ -158,7 +158,8 @@ def order(randomness: random.Random, id_: int, *, is_big: bool) -> bytes:
     value += number(count)
     for _ in range(count):
         value += text(b"SKU-%06d" % randomness.randrange(5_000)) + number(randomness.randrange(1, 9))
-        value += text(randomness.randrange(1, 30_000).to_bytes(2))
+        cents = randomness.randrange(1, 30_000)
+        value += text(cents.to_bytes(cents.bit_length() // 8 + 1))
     value += number(0) + number(2) + text(b"channel") + text(b"web") + text(b"campaign") + text(b"autumn") + number(0)
     return value
 

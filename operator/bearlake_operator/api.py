@@ -205,6 +205,7 @@ def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
         (table, "name", "table.name", str),
         (table, "retention", "table.retention_ms", duration_ms),
         (table, "onDelete", "table.on_delete", str.lower),
+        (table, "schema", "table.columns", _columns),
         (values, "mode", "table.value.mode", str.lower),
         (values, "subjects", "table.value.subjects", ",".join),
         (values, "schemaId", "table.value.schema_id", str),
@@ -218,6 +219,11 @@ def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
         if key in fields:
             configs[config] = str(convert(fields[key]))
     return configs
+
+
+def _columns(schema: Sequence[Mapping[str, str]]) -> str:
+    """The columns of a table as the text of `table.columns`. Names have no backtick (the CRD's pattern)."""
+    return ", ".join(f"`{column['name']}` {column['type']}" for column in schema)
 
 
 def _scaling(scaling: Mapping[str, Any]) -> CompactorScaling:

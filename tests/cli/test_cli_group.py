@@ -161,26 +161,28 @@ def test_a_list_has_the_lag_of_each_group_and_the_age_where_it_is_furthest_behin
     assert [(row["lag"], row["lag_s"]) for row in rows] == [(9, 1.0), (0, 0.0), (None, None), (None, None)]
 
 
-def test_a_pulsar_subscription_is_found_by_stream_and_name_and_moves_as_a_whole(
+def test_a_pulsar_subscription_is_found_by_stream_and_name_and_moves_where_it_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ask(_: RestClient, __: str, path: str, ___: Any = None) -> Any:
+    def ask(_: RestClient, __: str, path: str, body: Any = None) -> Any:
         if path == "/topics/orders/subscriptions/a%2Fb/lags":
+            return {"data": []}
+        if path == "/topics/orders/subscriptions/a%2Fb/offsets:reset":
+            sent.append(body)
             return {"data": []}
         raise NotFound(path)
 
+    sent: list[Any] = []
     monkeypatch.setattr(RestClient, "ask", ask)
 
     assert run(["group", "describe", "orders/a/b"]) == 0
     assert "pulsar" in capsys.readouterr().out
     reset = ["group", "reset", "orders/a/b", "--stream"]
-    for words in (
-        ["orders", "--to", "offset:1"],
-        ["orders", "--to", "latest", "--partition", "0"],
-        ["other", "--to", "latest"],
-    ):
+    for words in (["orders", "--to", "shift:1"], ["other", "--to", "latest"]):
         assert run([*reset, *words]) == 2
-    assert capsys.readouterr().err.count("bearlake: ") == 3
+    assert capsys.readouterr().err.count("bearlake: ") == 2
+    assert run([*reset, "orders", "--to", "offset:1", "--partition", "3", "--execute"]) == 0
+    assert sent == [{"topic_name": "orders", "to": "offset", "offset": 1, "partition_ids": [3], "validate_only": False}]
     assert run(["group", "describe", "orders/other"]) == 1
 
 
@@ -218,7 +220,7 @@ def test_a_share_group_has_no_shift(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(RestClient, "ask", lambda *_: share("s"))
 
     assert run(["group", "reset", "s", "--stream", "orders", "--to", "shift:1"]) == 2
-    assert "share groups have no shift" in capsys.readouterr().err
+    assert "share groups and Pulsar subscriptions have no shift" in capsys.readouterr().err
 
 
 def test_a_refusal_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,9 +270,9 @@ def test_groups_are_listed_described_and_reset(
         def archived() -> int:
             return int(as_json("describe", "orders/archive")["positions"][0]["offset"])
 
-        moving = ("reset", "orders/archive", "--stream", "orders", "--pulsar", str(server.ready["pulsar_http"]), "--to")
+        moving = ("reset", "orders/archive", "--stream", "orders", "--to")
         assert [move["new_offset"] for move in as_json(*moving, f"time:{times[1]}")["moves"]] == [1]
-        for target, offset in (("latest", 3), ("earliest", 0), (f"time:{times[2]}", 2)):
+        for target, offset in (("latest", 3), ("earliest", 0), (f"time:{times[2]}", 2), ("offset:1", 1)):
             assert [move["new_offset"] for move in as_json(*moving, target, "--execute")["moves"]] == [offset]
             until(lambda want=offset: archived() == want, WAIT_S, "the new position is saved")
         for name in ("billing", "packers"):

@@ -196,17 +196,17 @@ async def test_pyiceberg_reads_it_by_plans_of_the_server(scene: CurrentLake, tmp
     def read(catalog: Any) -> tuple[list[Any], list[Any]]:
         table = catalog.load_table("streams.orders_current")
         rows = table.scan(selected_fields=("_key", "id")).to_arrow().sort_by("_key").to_pylist()
-        some = table.scan(row_filter="id > 2", selected_fields=("id",)).to_arrow().to_pylist()
-        return rows, some
+        filtered = table.scan(row_filter="id > 2", selected_fields=("id",)).to_arrow().to_pylist()
+        return rows, filtered
 
     stores, streams = scene.lake.stores, scene.lake.streams.catalog
     async with serving(tmp_path, stores.metadata, stores.store, scene.lake.tables, streams) as node:
-        rows, some = await node.client(read, warehouse="planned")
+        rows, filtered = await node.client(read, warehouse="planned")
         body = {"snapshot-id": None, "filter": True}
         plan = await node.ask("POST", "/v1/planned/namespaces/streams/tables/orders_current/plan", body)
 
     assert rows == [{"_key": b"a", "id": 2}, {"_key": b"b", "id": 3}]
-    assert some == [{"id": 3}]
+    assert filtered == [{"id": 3}]
     files = [task["data-file"] for task in plan.body["file-scan-tasks"]]
     assert sum(file["record-count"] for file in files) == 2
     assert all(len(file["partition"]) == 1 for file in files)

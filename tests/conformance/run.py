@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Run third-party suites against a Kafka server and compare the outcomes with the expected lists.
 
-    python tests/conformance/run.py [--suite kgo|java|junit|connect|streams|librdkafka|librdkafka-groups|iceberg|flink|all] [--quick]
-                                    [--bootstrap HOST:PORT [--sasl-bootstrap HOST:PORT]] [--json FILE]
+    python tests/conformance/run.py [--suite SUITE] [--quick] [--bootstrap HOST:PORT [--sasl-bootstrap HOST:PORT]] [--json FILE]
 
+SUITE: kgo, java, junit, connect, streams, librdkafka, librdkafka-groups, librdkafka-shares, iceberg, flink or all.
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
 1: a difference (an unexpected pass is one), or the server did not start or stop cleanly; 2: a suite could not be
 obtained. With `--quick` a suite whose tools are missing, or cannot be fetched, is left out, and the last line names it.
@@ -45,11 +45,13 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "streams": suite_streams.run,
     "librdkafka": suite_librdkafka.run,
     "librdkafka-groups": suite_librdkafka.run,
+    "librdkafka-shares": suite_librdkafka.run,
     "iceberg": suite_iceberg.run,
     "flink": suite_flink.run,
 }
 SETTINGS = {
     "librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"},
+    "librdkafka-shares": {"BEARLAKE_STREAMS__GROUPS__SHARE__RECORD_LOCK_DURATION_MIN_MS": "1000"},
     "iceberg": {"BEARLAKE_CATALOG__WAREHOUSE__FOREIGN_ROOTS": '["file:///tmp/newdb", "file:///tmp/ns"]'},
 }
 """Settings of a suite's server that differ from the common defaults."""

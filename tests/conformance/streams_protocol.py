@@ -1,22 +1,30 @@
-"""An application of Kafka Streams with `group.protocol=streams` (KIP-1071), which servers do not have: its client must say so at once.
+"""An application of Kafka Streams with `group.protocol=streams` (KIP-1071) counts words, while a server and an instance are killed.
 
-The server does not advertise StreamsGroupHeartbeat. So the application's thread ends with an `UnsupportedVersionException`, instead of
-waiting for partitions.
+The application has a repartition topic and a store with a changelog, both created by the group's coordinator, and one standby of each task.
+Two instances with two threads each work with `exactly_once_v2`. In the middle, one instance and one of three servers are killed. In the end
+each word must have been counted once.
 """
 
+import subprocess
+import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from conformance import packages
-from conformance.compacting_server import CompactingServer
+from conformance.streams_servers import Servers
 
-APPLICATION = "StreamsProtocol"
-INPUT = "input"
-TIMEOUT_S = 120
+APPLICATION, GROUP = "StreamsProtocol", "words"
+INPUT, OUTPUT = "input", "output"
+PARTITION_COUNT = 4
+LINE_COUNT = 3_000
+WORDS = ("bear", "lake", "log", "table", "task")
+TIMEOUT_S = 300
+STARTING_S = 15
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC")
-REASON = "UnsupportedVersionException"
 
 
 class StreamsProtocol:
@@ -24,19 +32,64 @@ class StreamsProtocol:
 
     def __init__(self, folder: Path, logs: Path, class_path: str, running: ExitStack) -> None:
         self._folder, self._logs, self._class_path = folder, logs, class_path
-        self._server = CompactingServer(folder, logs, running)
+        self._servers = Servers(folder, logs, running)
+        self._expected: Counter[str] = Counter()
 
     def run(self) -> str:
         """Return what went wrong, or nothing."""
-        self._server.start()
-        admin = AdminClient({"bootstrap.servers": self._server.bootstrap})
-        admin.create_topics([NewTopic(INPUT, 1, 1)])[INPUT].result(TIMEOUT_S)
+        self._servers.start_all()
+        admin = AdminClient({"bootstrap.servers": self._servers.bootstrap})
+        for created in admin.create_topics([NewTopic(name, PARTITION_COUNT, 1) for name in (INPUT, OUTPUT)]).values():
+            created.result(TIMEOUT_S)
+        entry = ConfigEntry("streams.num.standby.replicas", "1", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.GROUP, GROUP, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+        first = self._instance("first")
+        self._produce(LINE_COUNT // 3)
+        self._instance("second")
+        time.sleep(STARTING_S)
+        self._produce(LINE_COUNT // 3)
+        self._servers.end(first)
+        self._servers.restart(0)
+        self._produce(LINE_COUNT // 3)
+        counts = self._counts()
+        if counts != self._expected:
+            return f"{dict(counts)} instead of {dict(self._expected)}, see {self._logs}"
+        failures = [path.name for path in self._logs.glob("*.log") if b"FAILED " in path.read_bytes()]
+        return f"{failures} failed, see {self._logs}" if failures else ""
+
+    def _produce(self, line_count: int) -> None:
+        producer = Producer({"bootstrap.servers": self._servers.bootstrap, "linger.ms": 20})
+        for number in range(line_count):
+            words = [WORDS[number % len(WORDS)], WORDS[number // 7 % len(WORDS)]]
+            self._expected.update(words)
+            producer.produce(INPUT, value=" ".join(words), partition=number % PARTITION_COUNT)
+            producer.poll(0)
+        assert producer.flush(TIMEOUT_S) == 0
+
+    def _counts(self) -> Counter[str]:
+        """Return the newest count of each word, when they are all there or the time is over."""
+        settings = {"bootstrap.servers": self._servers.bootstrap, "group.id": "check", "auto.offset.reset": "earliest"}
+        consumer = Consumer(settings | {"isolation.level": "read_committed"})
+        consumer.subscribe([OUTPUT])
+        found: Counter[str] = Counter()
+        deadline = time.monotonic() + TIMEOUT_S
+        while found != self._expected and time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                found[message.key().decode()] = int(message.value())
+        consumer.close()
+        return found
+
+    def _instance(self, name: str) -> "subprocess.Popen[bytes]":
         logging = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
-        arguments = [APPLICATION, self._server.bootstrap, str(self._folder / "state"), INPUT]
-        process = self._server.run("application", ["java", *JAVA_OPTIONS, logging, "-cp", self._class_path, *arguments])
-        code = process.wait(TIMEOUT_S)
-        lines = (self._logs / "application.log").read_text(encoding="utf-8", errors="replace").splitlines()
-        reasons = [line for line in lines if line.startswith("FAILED ")]
-        if code != 0 or not any(REASON in reason for reason in reasons):
-            return f"the application ended with {code} and {reasons}, see {self._logs}"
-        return ""
+        arguments = [
+            APPLICATION,
+            self._servers.bootstrap,
+            GROUP,
+            str(self._folder / name),
+            "exactly_once_v2",
+            INPUT,
+            OUTPUT,
+        ]
+        return self._servers.run(name, ["java", *JAVA_OPTIONS, logging, "-cp", self._class_path, *arguments])

@@ -153,5 +153,5 @@ class _Smoke:
 TESTS: dict[str, type[_Smoke | Changelog | StreamsProtocol]] = {
     "exactly_once_v2_with_kills": _Smoke,
     "restore_from_a_compacted_changelog": Changelog,
-    "streams_protocol_is_refused": StreamsProtocol,
+    "streams_protocol_with_kills": StreamsProtocol,
 }

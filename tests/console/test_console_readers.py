@@ -74,7 +74,8 @@ def test_a_subscription_shows_its_lag_and_moves_after_a_preview(page: Any, lake:
     page.get_by_role("button", name="Show what would move").click()
     moves = page.get_by_role("group", name="What would move")
     expect(moves.get_by_role("row")).to_have_count(4)
-    expect(page.get_by_role("dialog")).to_contain_text("orders-partition-0/subscription/archive/resetcursor")
+    command = "bearlake group reset orders/archive --stream orders --to latest --execute"
+    expect(page.get_by_role("dialog")).to_contain_text(command)
     keep_picture(page, "subscription-reset-light")
     page.get_by_role("button", name="Reset the offsets").click()
     expect(page.get_by_text("The offsets of 3 partitions were reset.")).to_be_visible()
@@ -93,8 +94,16 @@ def test_a_subscription_of_one_partition_goes_back_to_a_time(page: Any, lake: La
     page.get_by_label("Move to").select_option("timestamp")
     page.get_by_label("Time", exact=True).fill("2020-01-01T00:00:00")
     page.get_by_role("button", name="Show what would move").click()
-    expect(page.get_by_role("dialog")).to_contain_text("/subscription/later/resetcursor/1577836800000")
+    expect(page.get_by_role("dialog")).to_contain_text("--to time:2020-01-01T00:00:00.000Z --execute")
     page.get_by_role("button", name="Reset the offsets").click()
     expect(page.get_by_text("The offsets of 1 partition were reset.")).to_be_visible()
 
-    assert lake.pulsar("GET", f"{path}/stats")["subscriptions"]["later"]["msgBacklog"] >= 1
+    backlog = lake.pulsar("GET", f"{path}/stats")["subscriptions"]["later"]["msgBacklog"]
+    page.get_by_label("Move to").select_option("offset")
+    page.get_by_label("Offset", exact=True).fill("1")
+    page.get_by_role("button", name="Show what would move").click()
+    page.get_by_role("button", name="Reset the offsets").click()
+    expect(page.get_by_text("The offsets of 1 partition were reset.")).to_be_visible()
+
+    assert backlog >= 1
+    assert lake.pulsar("GET", f"{path}/stats")["subscriptions"]["later"]["msgBacklog"] == backlog - 1

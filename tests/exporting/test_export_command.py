@@ -13,6 +13,7 @@ from bench.peer_kafka import KafkaPeer
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from fixtures.cli_process import Cli
+from fixtures.copied_records import commit, read_first
 from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, finished, started
 from fixtures.waiting import WAIT_S
 
@@ -20,8 +21,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 RECORD_COUNT = 4_000
 KILLS = 4
-Row = tuple[int | None, int, bytes | None, bytes | None]
-"""(offset, timestamp, key, value)."""
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +34,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
                 producer.produce(name, b"v%d" % number * 20, b"%d" % number, partition=number % 2)
                 producer.poll(0)
         assert producer.flush(WAIT_S) == 0
-        consumer = Consumer({"bootstrap.servers": process.kafka, "group.id": "billing"})
-        consumer.commit(offsets=[TopicPartition("orders.eu", 1, 700)], asynchronous=False)
-        consumer.close()
+        commit(process.kafka, "billing", "orders.eu", 1, 700)
         yield process
 
 
@@ -55,20 +52,6 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         peer.start()
         yield peer.address
         peer.stop()
-
-
-def read(address: str, topic: str, partition: int, count: int) -> list[Row]:
-    """The first `count` records."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "check", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    try:
-        found: list[Row] = []
-        while len(found) < count and (message := consumer.poll(WAIT_S)) is not None:
-            assert message.error() is None
-            found.append((message.offset(), message.timestamp()[1], message.key(), message.value()))
-        return found
-    finally:
-        consumer.close()
 
 
 def end_of(address: str, topic: str, partition: int) -> int:
@@ -117,8 +100,8 @@ def test_an_export_that_is_killed_again_and_again_brings_each_record_once_at_its
     assert (result["groups"], result["refused_groups"]) == (["billing"], {})
     for topic in ("orders.eu", "orders.us"):
         for partition in range(2):
-            there = read(target, topic, partition, RECORD_COUNT // 2)
-            assert there == read(source.kafka, topic, partition, RECORD_COUNT // 2)
+            there = read_first(target, topic, partition, RECORD_COUNT // 2)
+            assert there == read_first(source.kafka, topic, partition, RECORD_COUNT // 2)
             assert len(there) == RECORD_COUNT // 2 == end_of(target, topic, partition)
     assert again.returncode == 0, again.stderr.decode()
     assert b"offsets at the target are the same" in again.stdout

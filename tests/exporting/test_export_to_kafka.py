@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bench.peer_kafka import KafkaPeer
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from bearlake.app.exporting import Exported, ExportOptions, export_topics
@@ -24,6 +24,8 @@ from bearlake.importing.target import Target
 from bearlake.records import codec as record_codec
 from bearlake.records.batch import Compression
 from bearlake.settings.document import Settings
+from fixtures import copied_records
+from fixtures.copied_records import Seen, read_all
 from fixtures.kafka_server import Make, Node
 
 pytestmark = [
@@ -41,8 +43,6 @@ SETTINGS = Settings(
         copy=CopySettings(pause_ms=10),
     )
 )
-Seen = list[Any]
-"""(offset, timestamp, key, value, headers) of each record."""
 
 
 @pytest.fixture(scope="module")
@@ -82,32 +82,6 @@ async def send(address: str, topic: str, values: list[bytes], **settings: Any) -
     await asyncio.to_thread(work)
 
 
-def read_all(address: str, topic: str, partition: int = 0) -> Seen:
-    """Everything that a consumer of committed records gets from the partition, in order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": "check",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    seen: Seen = []
-    try:
-        while True:
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None, "no answer"
-            if (error := message.error()) is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error  # noqa: SLF001
-                return seen
-            headers = message.headers() or []
-            seen.append((message.offset(), message.timestamp()[1], message.key(), message.value(), headers))
-    finally:
-        consumer.close()
-
-
 async def read(address: str, topic: str, partition: int = 0) -> Seen:
     """`read_all` in a thread."""
     return await asyncio.to_thread(read_all, address, topic, partition)
@@ -123,26 +97,12 @@ async def exported(source: Node, target: KafkaPeer, *names: str, **options: Any)
 
 async def commit(address: str, group: str, topic: str, offset: int) -> None:
     """Commit an offset of a group without members."""
-
-    def work() -> None:
-        consumer = Consumer({"bootstrap.servers": address, "group.id": group})
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-        consumer.close()
-
-    await asyncio.to_thread(work)
+    await asyncio.to_thread(copied_records.commit, address, group, topic, 0, offset)
 
 
 async def committed(address: str, group: str, topic: str) -> int:
     """The group's offset; -1001: none."""
-
-    def work() -> int:
-        consumer = Consumer({"bootstrap.servers": address, "group.id": group})
-        try:
-            return int(consumer.committed([TopicPartition(topic, 0)], TIMEOUT_S)[0].offset)
-        finally:
-            consumer.close()
-
-    return await asyncio.to_thread(work)
+    return (await asyncio.to_thread(copied_records.committed, address, group, topic))[0]
 
 
 def without_offsets(seen: Seen) -> list[Any]:

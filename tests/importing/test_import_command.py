@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from fixtures.cli_process import Cli
+from fixtures.copied_records import Row, commit, committed, read_first
 from fixtures.ports import free_port
 from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, finished, started
 from fixtures.waiting import WAIT_S
@@ -31,39 +32,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
             producer.produce("orders", b"v%d" % number * 100, b"%d" % number, partition=number % 2)
             producer.poll(0)
         assert producer.flush(WAIT_S) == 0
-        commit(process.kafka, "billing", 0, 700)
+        commit(process.kafka, "billing", "orders", 0, 700)
         yield process
-
-
-def commit(address: str, group: str, partition: int, offset: int) -> None:
-    """Commit an offset of a group without members."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": group})
-    consumer.commit(offsets=[TopicPartition("orders", partition, offset)], asynchronous=False)
-    consumer.close()
-
-
-def committed(address: str, group: str) -> list[int]:
-    """The group's offsets; -1001: none."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": group})
-    try:
-        found = consumer.committed([TopicPartition("orders", index) for index in range(2)], WAIT_S)
-        return [item.offset for item in found]
-    finally:
-        consumer.close()
-
-
-def read(address: str, partition: int, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of the first `count` records."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "check", "enable.auto.commit": False})
-    consumer.assign([TopicPartition("orders", partition, 0)])
-    try:
-        found = []
-        while len(found) < count and (message := consumer.poll(WAIT_S)) is not None:
-            assert message.error() is None
-            found.append((message.offset(), message.key(), message.value()))
-        return found
-    finally:
-        consumer.close()
 
 
 def test_an_import_that_is_killed_goes_on_and_the_promoted_stream_has_each_record_once(
@@ -100,10 +70,12 @@ def test_an_import_that_is_killed_goes_on_and_the_promoted_stream_has_each_recor
         assert sample(metrics, "bearlake_import_lag_offsets") >= 0
         assert json.loads(ready) == {"status": "ready"}
         assert (result["groups"], result["refused_groups"]) == (["billing"], {})
-        assert committed(target.kafka, "billing") == [700, -1001]
+        assert committed(target.kafka, "billing", "orders", 2) == [700, -1001]
         assert [row["end_offset"] for row in result["partitions"]] == [RECORD_COUNT // 2] * 2
         for partition in range(2):
-            there, here = (read(server.kafka, partition, RECORD_COUNT // 2) for server in (source, target))
+            there, here = (
+                read_first(server.kafka, "orders", partition, RECORD_COUNT // 2) for server in (source, target)
+            )
             assert here == there
             assert len(here) == RECORD_COUNT // 2
         assert errors == ["TOPIC_AUTHORIZATION_FAILED"]
@@ -125,28 +97,28 @@ def sample(page: str, name: str) -> float:
     return float(line.split()[1])
 
 
-def read_when_there(target: ServerProcess, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
+def read_when_there(target: ServerProcess, count: int) -> list[Row]:
     """The first records of partition 0, when the import has made the stream."""
     cli = Cli(target)
     while not cli.json("stream", "list", "--prefix", "orders"):
         pass
-    return read(target.kafka, 0, count)
+    return read_first(target.kafka, "orders", 0, count)
 
 
 def test_offsets_of_groups_follow_and_are_never_moved_back(source: ServerProcess, tmp_path: Path) -> None:
     words = ("import", "kafka", "--from", source.kafka, "--topics", "orders", "--data-dir", tmp_path / "data", "--json")
     with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as target:
-        commit(source.kafka, "moving", 0, 10)
-        commit(source.kafka, "moving", 1, 20)
+        commit(source.kafka, "moving", "orders", 0, 10)
+        commit(source.kafka, "moving", "orders", 1, 20)
         assert finished(*words).returncode == 0
-        first = committed(target.kafka, "moving")
-        commit(target.kafka, "moving", 0, 30)
-        commit(source.kafka, "moving", 0, 25)
-        commit(source.kafka, "moving", 1, 26)
+        first = committed(target.kafka, "moving", "orders", 2)
+        commit(target.kafka, "moving", "orders", 0, 30)
+        commit(source.kafka, "moving", "orders", 0, 25)
+        commit(source.kafka, "moving", "orders", 1, 26)
         assert finished(*words).returncode == 0
 
         assert first == [10, 20]
-        assert committed(target.kafka, "moving") == [30, 26]
+        assert committed(target.kafka, "moving", "orders", 2) == [30, 26]
 
 
 def test_an_import_says_what_is_wrong_with_its_source(source: ServerProcess, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bench.peer_kafka import KafkaPeer
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bearlake import kernel
@@ -20,6 +20,7 @@ from bearlake.importing.settings import CopySettings, SourceSettings
 from bearlake.importing.source import Connection
 from bearlake.importing.target import Target
 from bearlake.protocols.kafka import messages
+from fixtures.copied_records import Seen, read_all
 from fixtures.kafka_server import Make, Node
 
 pytestmark = [
@@ -43,8 +44,6 @@ COMPACTED = {
     "segment.ms": "100",
     "delete.retention.ms": "86400000",
 }
-Seen = list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes]]]]
-"""(offset, timestamp, key, value, headers) of each record."""
 
 
 @pytest.fixture(scope="module")
@@ -70,33 +69,6 @@ def producer(peer: KafkaPeer, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": peer.address, "linger.ms": 5, **named})
 
 
-def read(address: str, topic: str, partition: int = 0, isolation: str = "read_committed") -> Seen:
-    """Everything that a consumer of the partition gets, in order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": "check",
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    seen: Seen = []
-    try:
-        while True:
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None, "no answer"
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()  # noqa: SLF001
-                return seen
-            headers = message.headers() or []
-            seen.append((message.offset(), message.timestamp()[1], message.key(), message.value(), headers))
-    finally:
-        consumer.close()
-
-
 async def imported(peer: KafkaPeer, target: Node, *names: str) -> Copy:
     """Import these topics."""
     cluster = SourceCluster(peer.address, SourceSettings(fetch_wait_ms=20))
@@ -111,8 +83,8 @@ async def same(peer: KafkaPeer, target: Node, topic: str, partition_count: int =
     """Assert that consumers see the same in all partitions; return what they see."""
     found = []
     for index in range(partition_count):
-        there = await asyncio.to_thread(read, peer.address, topic, index)
-        here = await asyncio.to_thread(read, target.address, topic, index)
+        there = await asyncio.to_thread(read_all, peer.address, topic, index)
+        here = await asyncio.to_thread(read_all, target.address, topic, index)
         assert here == there
         found.append(here)
     return found
@@ -197,7 +169,7 @@ async def test_an_open_transaction_is_waited_for(kafka: KafkaPeer, kafka_cluster
     (first,) = await same(kafka, target, "open")
     sender.commit_transaction(TIMEOUT_S)
     for _ in range(POLLS_MAX):  # Kafka answers before it has written the marker
-        if len(await asyncio.to_thread(read, kafka.address, "open")) == 3:
+        if len(await asyncio.to_thread(read_all, kafka.address, "open")) == 3:
             break
     await imported(kafka, target, "open")
     (second,) = await same(kafka, target, "open")
@@ -217,7 +189,7 @@ async def test_gaps_of_a_compacted_topic_stay_gaps(kafka: KafkaPeer, kafka_clust
     for number in range(POLLS_MAX):  # Kafka begins a segment with a record, and cleans all segments before it
         sender.produce("compacted", b"roll", b"roll-%d" % (number % 2))
         assert sender.flush(TIMEOUT_S) == 0
-        if len(seen := await asyncio.to_thread(read, kafka.address, "compacted")) < 100:
+        if len(seen := await asyncio.to_thread(read_all, kafka.address, "compacted")) < 100:
             break
     assert len(seen) < 100
     target = (await kafka_cluster())[0]

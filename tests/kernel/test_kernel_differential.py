@@ -257,6 +257,7 @@ def test_produce_requests_agree_on_their_way_to_their_responses(native: ModuleTy
         shift=data.draw(st.integers(0, 30)),
         appends=data.draw(APPENDS),
         seen=data.draw(st.integers(0, 3)),
+        bound=data.draw(st.sampled_from([None, b"i" * 16] if version >= 13 else [None, "t", "größe", ""])),
     )
 
     produces.agreed(native, fallback, reads)

@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 
 from bearlake.errors import TooLarge
 from bearlake.kernel import TypedKind, TypedNode, fallback
-from bearlake.table.typed import mapping
+from bearlake.table.typed import declared, mapping
 from bearlake.table.typed.model import SchemaType
+from fixtures.declared_cases import CASES as DECLARED_CASES
+from fixtures.declared_cases import COLUMNS
 from fixtures.json_cases import CASES, SCHEMA
 from fixtures.json_random import schemas, values
 from fixtures.typed_kernels import column, outcome, plain
@@ -45,6 +47,27 @@ def test_both_read_every_case_alike(native: ModuleType, levels_max: int) -> None
     for case in CASES:
         agree(native, nodes, [case.value, None, case.value[:-1], b"x" + case.value, case.value])
         agree(native, nodes, [case.value, None, case.value[:-1], b"x" + case.value, case.value], skip=1)
+
+
+def test_both_read_every_case_of_declared_columns_alike(native: ModuleType) -> None:
+    nodes = declared.columns_of(COLUMNS).nodes
+    for case in DECLARED_CASES:
+        agree(native, nodes, [case.value, None, case.value[:-1], b"x" + case.value, case.value])
+        agree(native, nodes, [case.value, None, case.value[:-2], b"x" + case.value, case.value], skip=1)
+
+
+def test_both_read_spoiled_values_of_declared_columns_alike(native: ModuleType) -> None:
+    random = Random(290)
+    nodes = declared.columns_of(COLUMNS).nodes
+    for _ in range(400):
+        spoiled: list[bytes | None] = []
+        for _ in range(10):
+            value = bytearray(random.choice(DECLARED_CASES).value)
+            for _ in range(random.randrange(1, 4)):
+                at = random.randrange(len(value) + 1)
+                value[at : at + random.randrange(2)] = bytes([random.choice(OCTETS + b"=TZ-:")])
+            spoiled.append(bytes(value))
+        agree(native, nodes, spoiled, limit=random.choice((BYTES_MAX, BYTES_MAX, 2_000)))
 
 
 @SETTINGS
@@ -103,10 +126,14 @@ def test_both_refuse_columns_beyond_the_limit(native: ModuleType) -> None:
             TypedNode(TypedKind.RECORD, children=(2,)),
             LEAVES[1],
         ),
-        (LEAVES[0], TypedNode(TypedKind.INT)),
+        (LEAVES[0], TypedNode(TypedKind.ENUM)),
+        (LEAVES[0], TypedNode(TypedKind.DECIMAL)),
+        (LEAVES[0], TypedNode(TypedKind.DECIMAL, precision=39)),
+        (LEAVES[0], TypedNode(TypedKind.DECIMAL, precision=3, size=39)),
+        (LEAVES[0], TypedNode(TypedKind.DECIMAL, precision=3, size=-1)),
         (LEAVES[0], TypedNode(TypedKind.OPAQUE)),
         (LEAVES[0], TypedNode(TypedKind.UNION, children=(2,)), LEAVES[1]),
-        (LEAVES[0], TypedNode(26)),
+        (LEAVES[0], TypedNode(27)),
         (LEAVES[0], TypedNode(TypedKind.MAP, children=(2, 3)), LEAVES[1], LEAVES[1]),
         (LEAVES[0], TypedNode(TypedKind.JSON, children=(0,))),
     ],
@@ -115,7 +142,7 @@ def test_nodes_that_are_none_of_a_json_value_are_refused_alike(native: ModuleTyp
     assert agree(native, nodes, [b"{}"]) is ValueError
 
 
-@pytest.mark.parametrize("kind", [TypedKind.DATE, TypedKind.TIMESTAMP, TypedKind.JSON])
+@pytest.mark.parametrize("kind", [TypedKind.DATE, TypedKind.TIMESTAMP, TypedKind.JSON, TypedKind.LOCAL_TIMESTAMP])
 def test_kinds_of_json_are_no_kinds_of_avro(kernel: ModuleType, kind: TypedKind) -> None:
     with pytest.raises(ValueError, match="not a kind of node"):
         kernel.decode_avro((LEAVES[0], TypedNode(kind)), *column([b"\2"]), 0, 1, 0, 0, BYTES_MAX)

@@ -233,6 +233,35 @@ def intake_calls(native: ModuleType) -> list[Callable[[], Any]]:
     ]
 
 
+def binding_calls(native: ModuleType) -> list[Callable[[], Any]]:
+    """Requests that are taken without a question, and everything that can be wrong with them."""
+
+    def taken(*options: Any, topic: Any = "topic", hold: Any = None, memory: Any = TOGETHER, rules: Any = RULES) -> Any:
+        binding = native.ProduceBinding(3, b"\0\0", 1000, topic, rules)
+        call = native.ProduceResults(OUTCOME)
+        found = binding.take(native.WriteBuffer(10**6), call, memory, hold, 0, len(memory), *(options or (10, 0, 5, 0)))
+        return call, found
+
+    return [
+        taken,
+        lambda: taken(hold=Holding(), memory=bytearray(TOGETHER)),
+        lambda: taken(hold=Failing()),
+        lambda: taken(topic="other"),
+        lambda: taken(topic="\ud800"),  # not in UTF-8
+        lambda: taken(topic=b"topic"),
+        lambda: taken(memory=TOGETHER[:-1]),
+        lambda: taken(memory=TOGETHER.replace(b"topic", b"\xff\xff\xff\xff\xff")),
+        lambda: taken(memory=[1]),
+        lambda: taken(1, 0, "x", 0),
+        lambda: taken(1, 0, 0),
+        lambda: taken(rules=(1,)),
+        lambda: taken(rules=(*RULES[:3], "x", *RULES[4:])),
+        lambda: native.ProduceBinding(99, b"", 1, "topic", RULES),
+        lambda: native.ProduceBinding(3, "", 1, "topic", RULES),
+        lambda: native.ProduceBinding(3, b""),
+    ]
+
+
 class Holding:
     def acquire(self, count: int) -> None:
         """Nothing to do."""
@@ -393,6 +422,7 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.find_run(BATCH, 0, 70, 1, 1, 1),
         *append_calls(native),
         *intake_calls(native),
+        *binding_calls(native),
         *fetch_calls(native),
         *typed_calls(native),
         *json_calls(native),
@@ -429,10 +459,12 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.encode_columns(columns._replace(offset=b""), 0, 4),
         lambda: native.encode_columns(columns._replace(offset=7), 0, 4),
         lambda: native.encode_columns((1, 2), 0, 4),
-        lambda: native.encode_columns(columns, 0, 4, [(value_page([b"v"] * 4), 4)]),
-        lambda: native.encode_columns(columns, 0, 4, [(value_page([b"v"] * 4)[:-1], 4)]),
-        lambda: native.encode_columns(columns, 0, 4, [(BATCH, 1), (7, 3)]),
-        lambda: native.encode_columns(columns, 0, 4, [(BATCH, 1), BATCH]),
+        lambda: native.encode_pages(columns, [(value_page([b"v"] * 4), 4)], 99),
+        lambda: native.encode_pages(columns, [(value_page([b"v"] * 4)[:-1], 4)], 0),
+        lambda: native.encode_pages(columns, [(BATCH, 1), (7, 3)], 0),
+        lambda: native.encode_pages(columns, [(BATCH, 1), BATCH], 0),
+        lambda: native.encode_pages(columns, (int("x") for _ in range(1)), 0),
+        lambda: native.encode_pages(columns, 7, 0),
     ]
 
 
@@ -484,8 +516,8 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.ColumnBuilder().append(0, 0, BATCH, 0, len(BATCH), [buffer, buffer]),
         lambda: native.encode_columns((1, *[buffer] * 20), 0, 1),
         lambda: native.encode_columns((1, buffer, *[b""] * 19), 0, 1),
-        lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (buffer, 3)]),
-        lambda: native.encode_columns(columns, 0, 4, [(buffer, 1), (7, 3)]),
+        lambda: native.encode_pages(columns, [(buffer, 1), (buffer, 3)], 0),
+        lambda: native.encode_pages(columns, [(buffer, 1), (7, 3)], 0),
         lambda: native.decode_avro(NODES, buffer, buffer, buffer, 0, 1, 0, 0, 0),
         lambda: native.decode_avro(NODES, None, ENDS, buffer, 0, 1, 0, 0, 10**6),
         lambda: native.encode_avro(NODES, [TypedSource(0, 1, buffer, buffer, buffer)] * 6, buffer),

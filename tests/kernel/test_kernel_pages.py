@@ -1,6 +1,7 @@
 """Values in pages: batches are the same as from a column of values, and both kernels refuse the same pages."""
 
 import random
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -32,54 +33,104 @@ def without_values(columns: Columns) -> Columns:
 
 
 @SETTINGS
-@given(values=VALUES, is_packed=st.booleans(), cut=st.integers(0, 40))
+@given(values=VALUES, is_packed=st.booleans(), cut=st.integers(0, 40), size_bytes=st.sampled_from((-1, 0, 5000)))
 def test_values_in_pages_give_the_batches_of_a_column_of_values(
-    kernel: ModuleType, values: list[bytes | None], is_packed: bool, cut: int
+    kernel: ModuleType, values: list[bytes | None], is_packed: bool, cut: int, size_bytes: int
 ) -> None:
     columns = columns_of(kernel, values)
     parts = [part for part in (values[:cut], values[cut:]) if part]
     pages = [(value_page(part, is_packed=is_packed), len(part)) for part in parts]
 
-    found = kernel.encode_columns(without_values(columns), 0, len(values), pages)
+    found = kernel.encode_pages(without_values(columns), pages, size_bytes)
 
     assert found == kernel.encode_columns(columns, 0, len(values))
 
 
-def test_a_range_of_rows_takes_its_values_from_the_pages(kernel: ModuleType) -> None:
-    values = [*THREE, b"d", None, b"f"]
-    columns = columns_of(kernel, values)
-    pages = [(value_page(values[:4]), 4), (memoryview(value_page(values[4:])), 2)]
+def test_several_batches_take_their_values_from_several_pages(kernel: ModuleType) -> None:
+    first = encode([Record(value=value) for value in THREE])
+    builder = kernel.ColumnBuilder()
+    for partition, base in ((2, 100), (2, 103), (3, 0)):
+        builder.append(partition, base, first, 0, len(first), [])
+    columns: Columns = builder.take()
+    values = THREE * 3
+    pages = [
+        (value_page(values[:4]), 4),
+        (value_page([]), 0),
+        (memoryview(value_page(values[4:])), 5),
+        (value_page([]), 0),
+    ]
 
-    assert kernel.encode_columns(columns, 1, 5, pages) == kernel.encode_columns(columns, 1, 5)
-    assert kernel.encode_columns(columns, 0, 6, None) == kernel.encode_columns(columns, 0, 6)
+    found = kernel.encode_pages(without_values(columns), iter(pages), 0)
+
+    assert found == kernel.encode_columns(columns, 0, 9)
+    assert [batch.base_offset for batch in found[1]] == [100, 103, 0]
+
+
+def test_a_page_is_asked_for_when_the_one_before_is_used_up(native: ModuleType) -> None:
+    values = [*THREE, b"d"]
+    columns = columns_of(native, values)
+    pages = [bytearray(value_page(values[:2])), bytearray(value_page(values[2:]))]
+
+    def made() -> Iterator[tuple[bytearray, int]]:
+        for page in pages:
+            yield page, 2
+            page.clear()  # nobody looks at it any more: a buffer in use cannot be resized
+
+    found = native.encode_pages(without_values(columns), made(), 0)
+
+    assert found == native.encode_columns(columns, 0, 4)
+
+
+def test_what_the_maker_of_pages_raises_is_passed_on(kernel: ModuleType) -> None:
+    def made() -> Iterator[tuple[bytes, int]]:
+        yield value_page(THREE[:1]), 1
+        raise OSError("no such page")
+
+    with pytest.raises(OSError, match="no such page"):
+        kernel.encode_pages(columns_of(kernel, THREE), made(), 0)
+
+
+@pytest.mark.parametrize("name", ["offset", "attributes", "header_list_offsets"])
+def test_an_impossible_row_is_corrupt_wherever_its_value_is(kernel: ModuleType, name: str) -> None:
+    columns = columns_of(kernel, THREE)
+    spoil: Any = {name: b"\x7f" * len(bytes(getattr(columns, name)))}
+    spoiled = columns._replace(**spoil)
+    pages = [(value_page(THREE[:2]), 2), (value_page(THREE[2:]), 1)]
+
+    with pytest.raises(Corrupt, match="row 0 of the columns is impossible"):
+        kernel.encode_pages(spoiled, pages, 0)
+
+
+def test_a_large_row_group_of_many_pages_is_encoded_in_one_piece(kernel: ModuleType) -> None:
+    values: list[bytes | None] = [bytes([at % 251]) * 700 for at in range(6_000)]
+    columns = columns_of(kernel, values)
+    pages = [(value_page(values[at : at + 500]), 500) for at in range(0, 6_000, 500)]
+
+    for size_bytes in (0, 6_000 * 704):
+        assert kernel.encode_pages(without_values(columns), pages, size_bytes) == kernel.encode_columns(
+            columns, 0, 6_000
+        )
 
 
 def test_bytes_behind_the_last_run_and_the_last_value_are_ignored(kernel: ModuleType) -> None:
     columns = columns_of(kernel, THREE)
     page = value_page(THREE, after_levels=b"\xff\xff", after_values=b"more")
 
-    assert kernel.encode_columns(columns, 0, 3, [(page, 3)]) == kernel.encode_columns(columns, 0, 3)
+    assert kernel.encode_pages(columns, [(page, 3)], 0) == kernel.encode_columns(columns, 0, 3)
 
 
 @pytest.mark.parametrize("counts", [(), (2,), (4,), (-1,), (2, 2), (3, -1), (2**63, 1)])
 def test_pages_with_another_number_of_rows_are_refused(kernel: ModuleType, counts: tuple[int, ...]) -> None:
     pages = [(value_page(THREE), count) for count in counts]
 
-    with pytest.raises(ValueError, match="the pages do not have 3 values"):
-        kernel.encode_columns(columns_of(kernel, THREE), 0, 3, pages)
+    with pytest.raises(ValueError, match="the pages do not have as many values"):
+        kernel.encode_pages(columns_of(kernel, THREE), pages, 0)
 
 
-@pytest.mark.parametrize(
-    ("pages", "message"),
-    [
-        (((b"", 3),), "pages is not a list"),
-        ([b""], "a page is not a tuple of 2"),
-        ([(b"", 3, 3)], "a page is not a tuple of 2"),
-    ],
-)
-def test_what_is_not_a_list_of_pages_is_refused(kernel: ModuleType, pages: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        kernel.encode_columns(columns_of(kernel, THREE), 0, 3, pages)
+@pytest.mark.parametrize("pages", [[b""], [(b"", 3, 3)]])
+def test_what_is_not_a_page_is_refused(kernel: ModuleType, pages: Any) -> None:
+    with pytest.raises(ValueError, match="a page is not a tuple of 2"):
+        kernel.encode_pages(columns_of(kernel, THREE), pages, 0)
 
 
 WHOLE = value_page(THREE)
@@ -111,7 +162,7 @@ def test_a_malformed_page_is_corrupt(kernel: ModuleType, page: bytes) -> None:
     pages = [(value_page([b"x"]), 1), (page, 3)]
 
     with pytest.raises(Corrupt, match="page 1 of the values is malformed"):
-        kernel.encode_columns(columns, 0, 4, pages)
+        kernel.encode_pages(columns, pages, 0)
 
 
 def test_both_kernels_read_spoiled_pages_alike(native: ModuleType) -> None:
@@ -129,7 +180,7 @@ def test_both_kernels_read_spoiled_pages_alike(native: ModuleType) -> None:
         outcomes = []
         for module in (native, fallback):
             try:
-                outcomes.append(module.encode_columns(columns, 0, 6, pages))
+                outcomes.append(module.encode_pages(columns, pages, 0))
             except Corrupt as error:
                 outcomes.append(str(error))
 

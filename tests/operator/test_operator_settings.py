@@ -128,6 +128,14 @@ def test_an_empty_stream_spec_has_the_defaults_of_the_crd():
     )
 
 
+def test_a_schema_of_a_stream_declares_its_columns():
+    schema = [{"name": "id", "type": "long"}, {"name": "two words", "type": "list<decimal(4,1)>"}]
+
+    spec = api.stream_spec(stream(table={"schema": schema}))
+
+    assert spec.configs == {"table.columns": "`id` long, `two words` list<decimal(4,1)>"}
+
+
 def test_fields_of_a_stream_become_configs():
     spec = api.stream_spec(
         stream(

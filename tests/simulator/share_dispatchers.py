@@ -78,6 +78,10 @@ class WatchedShares(ShareDispatch):
     async def forget(self, group: str, partition: PartitionKey) -> None:
         await self._inner.forget(group, partition)
 
+    @override
+    async def seek(self, subscription: str, partition: PartitionKey, offset: int) -> None:
+        await self._inner.seek(subscription, partition, offset)
+
 
 class RemoteShares(ShareDispatch):
     """The dispatcher of another server, over a connection of its own for each request. Its answers have no batches."""
@@ -137,6 +141,10 @@ class RemoteShares(ShareDispatch):
     @override
     async def forget(self, group: str, partition: PartitionKey) -> None:
         await self._ask(lambda dispatch: dispatch.forget(group, partition))
+
+    @override
+    async def seek(self, subscription: str, partition: PartitionKey, offset: int) -> None:
+        await self._ask(lambda dispatch: dispatch.seek(subscription, partition, offset))
 
 
 class Dispatchers:

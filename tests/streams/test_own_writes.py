@@ -69,6 +69,51 @@ async def test_a_fetch_without_a_wait_sees_a_transaction_whose_end_was_asked_of_
 
 
 @virtual_time
+@pytest.mark.parametrize("is_by_administrator", [False, True])
+async def test_a_fetch_without_a_wait_sees_the_end_of_a_transaction_whose_producer_was_fenced(
+    is_by_administrator: bool,
+) -> None:
+    async with deployment(MarkerObjectStore(MemoryObjectStore())) as stores:
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
+        await second.catalog.catch_up()
+        writer = await TransactionalWriter.of(first, view.name)
+        await writer.send(b"in a transaction")
+        await append(first, view, batch_of(b"behind it"))
+        await second.catalog.catch_up()
+        log = delay(second)
+
+        if is_by_administrator:
+            await writer.end()
+            await writer.fence(at=second)  # which finds that it has ended
+        else:
+            await TransactionalWriter.of(first, view.name)
+            await TransactionalWriter.of(second, view.name)
+        reading = asyncio.create_task(fetch(second, view, is_committed=True))
+        await wait_for_question(second)
+        log.opened.set()
+
+        assert (1, b"behind it") in values_of(await reading)
+
+
+@virtual_time
+async def test_a_fetch_without_a_least_size_sees_what_its_server_has_acknowledged() -> None:
+    async with deployment(MarkerObjectStore(MemoryObjectStore())) as stores:
+        server = await stores.serve()
+        view = await create(server)
+        writer = await TransactionalWriter.of(server, view.name)
+        await writer.send(b"committed")
+        log = delay(server)
+        await writer.end()
+
+        reading = asyncio.create_task(fetch(server, view, bytes_min=0, wait_ms=60_000, is_committed=True))
+        await wait_for_question(server)
+        log.opened.set()
+
+        assert values_of(await reading)[0] == (0, b"committed")
+
+
+@virtual_time
 async def test_a_server_that_cannot_follow_the_log_answers_with_what_it_has() -> None:
     async with deployment() as stores:
         first, second = await stores.serve(), await stores.serve()

@@ -97,6 +97,19 @@ async def test_row_groups_after_the_last_row_of_a_range_are_not_read() -> None:
     assert footer.holding(0, 9, 13) == [1, 2]
 
 
+async def test_a_path_names_a_part_of_a_column_and_a_name_all_of_it() -> None:
+    store = MemoryObjectStore()
+    ref, _ = await write(store, "a.parquet", TWO_PARTITIONS)
+    footer = await reader_of(store).footer(ref)
+
+    (part,) = footer.ranges_of(0, ["_batch.attributes"])
+    (whole,) = footer.ranges_of(0, ["_batch"])
+
+    assert whole.start < part.start < part.end < whole.end
+    assert footer.ranges_of(0, ["_batch", "_batch.attributes"]) == [whole]
+    assert footer.ranges_of(0, ["_bat", "_batch.attr", "attributes"]) == []
+
+
 async def test_runs_end_at_gaps_and_are_cut_at_batches() -> None:
     store = MemoryObjectStore()
     ref, batches = await write(store, "a.parquet", TWO_PARTITIONS)

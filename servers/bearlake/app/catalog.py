@@ -20,6 +20,7 @@ from bearlake.objects.open import open_store
 from bearlake.objects.sts import Sts
 from bearlake.protocols.rest.iceberg.access import TableAccess
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations
+from bearlake.protocols.rest.iceberg.declared import DeclaredStreams
 from bearlake.protocols.rest.iceberg.live_routes import LiveRoutes
 from bearlake.protocols.rest.iceberg.planned_routes import PlannedRoutes
 from bearlake.protocols.rest.iceberg.routes import CatalogRoutes
@@ -34,6 +35,7 @@ from bearlake.telemetry.object_calls import ObjectCalls
 
 if TYPE_CHECKING:
     from bearlake.live.catalog import LiveCatalog
+    from bearlake.live.declared import DeclaredTables
     from bearlake.live.planned import PlannedCatalog
     from bearlake.table.warehouse.service import Warehouse
 
@@ -65,7 +67,10 @@ class CatalogRole(Role):
         access = TableAccess(streams.catalog, streams.authorizer)
         columns = ColumnReservations(parts.metadata.table_columns)
         vending = self._vending(parts)
-        routes = CatalogRoutes(opening.tables, access, columns, settings.tables.catalog_name, settings.catalog, vending)
+        declared = DeclaredStreams(opening.tables, opening.declared, streams, parts.metadata.table_columns)
+        routes = CatalogRoutes(
+            opening.tables, access, columns, settings.tables.catalog_name, settings.catalog, vending, declared
+        )
         login = parts.http_login(settings.listeners.catalog)
         live = LiveRoutes(opening.tables, opening.views, access, vending)
         planned = PlannedRoutes(opening.tables, opening.plans, access, settings.catalog, vending)
@@ -121,6 +126,7 @@ class _Opened(NamedTuple):
     warehouse: "Warehouse"
     live: "LiveCatalog"
     plans: "PlannedCatalog"
+    declared: "DeclaredTables"
 
 
 class _Opening:
@@ -144,6 +150,10 @@ class _Opening:
         """Return the planned scans. Raises `Unavailable`, as `tables`."""
         return (await self._open()).plans
 
+    async def declared(self) -> "DeclaredTables":
+        """Return what gives tables their declared columns. Raises `Unavailable`, as `tables`."""
+        return (await self._open()).declared
+
     async def close(self) -> None:
         """Close the tables, if they are open."""
         await self._closing.aclose()
@@ -159,7 +169,9 @@ class _Opening:
             await asyncio.to_thread(_load_libraries)
         except ImportError as error:
             raise Unavailable("the libraries of tables are not installed: pip install 'bearlake[table]'") from error
+        from bearlake.compaction.value_schemas import ValueSchemas
         from bearlake.live.catalog import LiveCatalog
+        from bearlake.live.declared import DeclaredTables
         from bearlake.live.planned import PlannedCatalog
         from bearlake.table.iceberg import open_tables
         from bearlake.table.warehouse.service import Warehouse
@@ -179,7 +191,10 @@ class _Opening:
         live = LiveCatalog(self._parts.metadata, store, tables, columns, settings.live, SystemClock(), compiler)
         closing.push_async_callback(live.close)
         plans = PlannedCatalog(live, tables, store, settings.live, SystemClock())
-        return _Opened(Warehouse(tables, settings.catalog.warehouse), live, plans)
+        values = ValueSchemas(self._parts.metadata, tables, columns, compiler)
+        warehouse = Warehouse(tables, settings.catalog.warehouse)
+        declared = DeclaredTables(self._parts.metadata, tables, values, warehouse)
+        return _Opened(warehouse, live, plans, declared)
 
 
 def _load_libraries() -> None:

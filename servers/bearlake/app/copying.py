@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bearlake.importing.copying import Copy
 from bearlake.importing.progress import PartitionCopy, ViewT
+from bearlake.importing.running import CopyRun
 
 SHOW_S = 0.5
 """Time (s) between two calls of `show`."""
@@ -21,7 +21,7 @@ class Progress:
     """A row for each partition, with the columns of the command."""
 
 
-def progress_of(copy: Copy[ViewT], row: Callable[[PartitionCopy[ViewT]], Mapping[str, object]]) -> Progress:
+def progress_of(copy: CopyRun[ViewT], row: Callable[[PartitionCopy[ViewT]], Mapping[str, object]]) -> Progress:
     """Return how far a copy is; `row` makes the row of a partition."""
     return Progress(
         copied_bytes=copy.copied.bytes,
@@ -30,8 +30,8 @@ def progress_of(copy: Copy[ViewT], row: Callable[[PartitionCopy[ViewT]], Mapping
     )
 
 
-async def run_shown(copy: Copy[ViewT], show: Callable[[], None], *, follow: bool) -> None:
-    """Run the copy, and call `show` twice a second. Raises as `Copy.run`; with `follow`, runs until cancelled."""
+async def run_shown(copy: CopyRun[ViewT], show: Callable[[], None], *, follow: bool) -> None:
+    """Run the copy, and call `show` twice a second. Raises as `CopyRun.run`; with `follow`, runs until cancelled."""
     running = asyncio.ensure_future(copy.run(follow=follow))
     try:
         while not (await asyncio.wait({running}, timeout=SHOW_S))[0]:

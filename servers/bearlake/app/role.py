@@ -95,6 +95,7 @@ class Parts:
                 on_unknown=self.on_unknown,
                 tenure=self.registered.tenure,
                 compiler=compiler,
+                checker=compiler,
             )
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.copies import check_verify, exit_code, say_compared, say_ended
 from bearlake.cli.extras import run_async, server_module
-from bearlake.cli.importing import MECHANISMS, say_compared, source_options
+from bearlake.cli.importing import MECHANISMS, source_options
 from bearlake.cli.lake_options import PATH
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.progress import Progress
@@ -106,10 +107,7 @@ def kafka(
     \b
     bearlake export kafka --to kafka:9092 --topics 'orders.*' --groups
     """
-    if follow and verify:
-        raise click.UsageError(
-            "--verify compares at the end, and --follow has none: run the command again without --follow"
-        )
+    check_verify(follow=follow, verify=verify)
     module = server_module("bearlake.app.exporting")
     options = module.ExportOptions(
         source=source,
@@ -128,7 +126,7 @@ def kafka(
         print_json(_as_json(found))
     else:
         _print(found)
-    return 1 if found.ended or any(item.different for item in found.compared) else 0
+    return exit_code(found)
 
 
 def _as_json(found: Any) -> dict[str, object]:  # bearlake.app.exporting.Exported, which is imported late
@@ -156,8 +154,7 @@ def _print(found: Any) -> None:
     for group, reason in found.refused_groups.items():
         say(f"group {printable(group)}: {printable(reason)}", is_error=True)
     say_compared(found.compared)
-    for topic, reason in found.ended.items():
-        say(f"{printable(topic)}: not exported to the end: {printable(reason)}", is_error=True)
+    say_ended(found.ended, "exported")
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from bearlake.cli import group_positions, pulsar_positions
+from bearlake.cli import group_positions
 from bearlake.cli.completion import rest_group_names, rest_stream_names
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.rest_client import RestClient, rest_options
@@ -109,7 +109,6 @@ def _targets(context: click.Context, parameter: click.Parameter, incomplete: str
     help="earliest, latest, offset:N, time:T (ms since 1970, or ISO 8601) or, for consumer groups, shift:N.",
     shell_complete=_targets,
 )
-@pulsar_positions.API.option("Pulsar's HTTP API, for Pulsar subscriptions; the login is that of --rest.")
 @click.option("--execute", "is_real", is_flag=True, help="Move the offsets; without it, only show what would move.")
 @rest_options
 @json_option
@@ -118,26 +117,22 @@ def reset(
     stream: str,
     partitions: tuple[int, ...],
     to: str,
-    pulsar: str,
     is_real: bool,
     rest: RestClient,
     as_json: bool,
 ) -> int:
     """Move a group's offsets in a stream, or show what would move.
 
-    The group must have no members. Offsets stay between the first record and the end. A share group must have offsets in the stream.
-    A Pulsar subscription (STREAM/SUBSCRIPTION) moves in all partitions, to earliest, latest or time:T; its consumers go on there.
+    A consumer group or share group must have no members; a share group must have offsets in the stream. The consumers of a Pulsar
+    subscription (STREAM/SUBSCRIPTION) go on at its new position. Offsets stay between the first record and the end.
     """
     target = group_positions.target(to)
     found = group_positions.find(rest, name)
-    if found.type == "share" and target["to"] == "shift":
-        raise Invalid("--to shift:N: share groups have no shift; use offset:N")
-    if found.type == group_positions.PULSAR:
-        if not found.name.startswith(f"{stream}/"):
-            raise Invalid(f"--stream {stream}: {name} is a subscription of another stream")
-        moves = pulsar_positions.reset(rest, pulsar, found, target, partitions, is_real=is_real)
-    else:
-        moves = group_positions.reset(rest, found, stream, partitions, target, is_real=is_real)
+    if target["to"] == "shift" and found.type in ("share", group_positions.PULSAR):
+        raise Invalid("--to shift:N: share groups and Pulsar subscriptions have no shift; use offset:N")
+    if found.type == group_positions.PULSAR and not found.name.startswith(f"{stream}/"):
+        raise Invalid(f"--stream {stream}: {name} is a subscription of another stream")
+    moves = group_positions.reset(rest, found, stream, partitions, target, is_real=is_real)
     if as_json:
         print_json({**found.shown, "is_executed": is_real, "moves": moves})
         return 0

@@ -1,11 +1,12 @@
-"""`bearlake import`: topics of another Kafka-compatible cluster, with the same offsets."""
+"""`bearlake import`: topics of another cluster; `kafka` is here, `pulsar` in `importing_pulsar.py`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.copies import check_verify, exit_code, say_compared, say_ended
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
@@ -25,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(name="import")
 def import_() -> None:
-    """Bring topics of another cluster here, with the same offsets."""
+    """Bring topics of another cluster here: of a Kafka with the same offsets, of a Pulsar with the same subscriptions."""
 
 
 def source_options(peer: str) -> Callable[[F], F]:
@@ -86,10 +87,7 @@ def kafka(
     \b
     bearlake import kafka --from kafka:9092 --topics 'orders.*' --follow
     """
-    if follow and verify:
-        raise click.UsageError(
-            "--verify compares at the end, and --follow has none: run the command again without --follow"
-        )
+    check_verify(follow=follow, verify=verify)
     module = server_module("bearlake.app.importing")
     options = module.ImportOptions(
         bootstrap=bootstrap,
@@ -108,7 +106,7 @@ def kafka(
         print_json(_as_json(found))
     else:
         _print(found)
-    return 1 if found.ended or any(item.different for item in found.compared) else 0
+    return exit_code(found)
 
 
 def _as_json(found: Any) -> dict[str, object]:  # bearlake.app.importing.Imported, which is imported late
@@ -139,7 +137,7 @@ def _print(found: Any) -> None:
     if found.groups:
         say(f"offsets of {len(found.groups):,} consumer groups")
     for group, reason in found.refused_groups.items():
-        say(f"group {printable(group)}: {reason}", is_error=True)
+        say(f"group {printable(group)}: {printable(reason)}", is_error=True)
     if found.access is not None:
         say(f"{len(found.access.rules):,} access rules")
         for text in found.access.left:
@@ -151,18 +149,7 @@ def _print(found: Any) -> None:
         for name, reason in found.schemas.refused.items():
             say(f"schema {printable(name)}: {printable(reason)}", is_error=True)
     say_compared(found.compared)
-    for topic, reason in found.ended.items():
-        say(f"{printable(topic)}: not copied to the end: {printable(reason)}", is_error=True)
-
-
-def say_compared(compared: Iterable[Any]) -> None:  # bearlake.importing.verifying.Compared, which is imported late
-    """Print the comparison of each partition."""
-    for item in compared:
-        where = f"{printable(item.topic)}, partition {item.partition}, offsets {item.start} to {item.end}"
-        counts = f"{item.same_batches:,} batches with the same bytes, {item.same_records:,} records of other batches"
-        say(f"{where}: {counts}, {item.missing:,} records on one side only, {item.different:,} differences")
-        for text in item.shown:
-            say(f"  {text}", is_error=True)
+    say_ended(found.ended, "copied")
 
 
 @import_.command()

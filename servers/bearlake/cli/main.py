@@ -20,6 +20,7 @@ from bearlake.cli.doctor import doctor
 from bearlake.cli.exporting import export
 from bearlake.cli.group import group
 from bearlake.cli.importing import import_
+from bearlake.cli.importing_pulsar import pulsar as import_pulsar
 from bearlake.cli.output import say
 from bearlake.cli.produce import produce
 from bearlake.cli.quota import quota
@@ -72,6 +73,7 @@ for command in (
     executor,
 ):
     root.add_command(command)
+import_.add_command(import_pulsar)
 
 
 def main() -> None:

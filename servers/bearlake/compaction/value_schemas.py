@@ -213,6 +213,11 @@ class ValueSchemas:
             key=None if key is None else PartPlan(**key.plan(count_max, elides=_elides(key, live))),
         )
 
+    async def columns(self, stream: Stream) -> ColumnBook | None:
+        """Return the columns of `plan`; None: there are none. Raises as `plan`."""
+        plan = await self.plan(stream)
+        return None if plan is None else plan.columns.book
+
     async def run(
         self, works: Sequence[Typed], items: Sequence[Sequence[WorkItem]], runner: Runner
     ) -> list[ItemResult]:

@@ -19,9 +19,11 @@ from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 from bearlake.streams.schemas.references import named_texts, referenced_texts
 from bearlake.streams.value_rules import ValueRules
 from bearlake.table.column_book import ColumnBook, KeyBook
+from bearlake.table.declared import DECLARED_ID
 from bearlake.table.typed import descriptors
 from bearlake.table.typed.json_documents import reference_texts
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX
+from bearlake.table.typed.model import SchemaType as TypedSchemaType
 from bearlake.table.value_codecs import SchemaUnusable, message_of
 from bearlake.table.value_plan import WriterSchema
 
@@ -88,11 +90,17 @@ class WriterSchemas:
             Unavailable: the store or the compiler did not answer.
         """
         context = names.parse(rules.subjects[0]).context  # all have the same (`check_subjects`)
-        schemas = [schema_of(row) for row in await self._metadata.schemas.schemas(context, ids)]
-        if rules.schema_id is not None and rules.schema_id not in {schema.id for schema in schemas}:
+        registered = [id_ for id_ in ids if id_ != DECLARED_ID]
+        schemas = [schema_of(row) for row in await self._metadata.schemas.schemas(context, registered)]
+        known = {schema.id for schema in schemas} | ({DECLARED_ID} if rules.columns else set())
+        if rules.schema_id is not None and rules.schema_id not in known:
             raise Invalid(f"{rules.schema_id_config} = {rules.schema_id}: the registry has no schema with this id")
         is_framed = rules.schema_id is None
         found = FoundSchemas()
+        if rules.columns and DECLARED_ID in ids:
+            found.texts[DECLARED_ID] = WriterSchema(
+                TypedSchemaType.COLUMNS, rules.columns, (), is_framed, LEVELS_MAX, COLUMNS_MAX
+            )
         for schema in schemas:
             if schema.type is not SchemaType.PROTOBUF:
                 found.texts[schema.id] = await self._text(schema, is_framed=is_framed)

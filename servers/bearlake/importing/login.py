@@ -8,7 +8,7 @@ Source: KIP-12, KIP-152 (SaslAuthenticate); RFC 4616 (PLAIN), RFC 5802 (SCRAM), 
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bearlake.errors import Corrupt, Denied, Invalid
 from bearlake.importing.settings import SourceSettings
@@ -31,7 +31,7 @@ class SourceLogin:
     def __init__(self, settings: SourceSettings) -> None:
         """Raises `Invalid` if a TLS file cannot be used."""
         self._settings = settings
-        self.tls = _context(settings) if settings.tls else None
+        self.tls = tls_context(settings, settings.SECTION) if settings.tls else None
 
     def server_name(self, host: str) -> str | None:
         """Return the name that the certificate of the broker at `host` must have; None without TLS."""
@@ -105,7 +105,24 @@ def secret_in(file: str, setting: str) -> str:
     return secret
 
 
-def _context(settings: SourceSettings) -> ssl.SSLContext:
+class TlsFiles(Protocol):
+    """The files of a TLS connection, as settings name them; empty: none."""
+
+    @property
+    def tls_ca_file(self) -> str:
+        """Authorities of the peer's certificate; empty: those that this machine trusts."""
+
+    @property
+    def tls_certificate_file(self) -> str:
+        """Our own certificate."""
+
+    @property
+    def tls_key_file(self) -> str:
+        """Its key."""
+
+
+def tls_context(settings: TlsFiles, section: str) -> ssl.SSLContext:
+    """Return the context of connections that verify their peer. `section` names the settings in messages. Raises `Invalid`."""
     files = [settings.tls_ca_file, settings.tls_certificate_file, settings.tls_key_file]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -117,5 +134,5 @@ def _context(settings: SourceSettings) -> ssl.SSLContext:
         if settings.tls_certificate_file:
             context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
     except (OSError, ssl.SSLError) as error:
-        raise Invalid(f"{settings.SECTION}: cannot use {' and '.join(filter(None, files))} for TLS: {error}") from error
+        raise Invalid(f"{section}: cannot use {' and '.join(filter(None, files))} for TLS: {error}") from error
     return context

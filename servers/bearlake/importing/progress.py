@@ -57,7 +57,7 @@ class Topics(Protocol):
     def configs(self) -> Mapping[str, Mapping[str, str]]:
         """Configs that the target's topics get, by topic."""
 
-    async def look(self) -> list[SourceTopic]:
+    async def look(self) -> Sequence[SourceTopic]:
         """Return the topics that match now."""
 
 

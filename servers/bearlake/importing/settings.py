@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from bearlake.importing.pulsar_settings import PulsarSourceSettings
+
 GAP_OFFSETS_MAX = 1 << 40
 
 
@@ -111,3 +113,4 @@ class ImportSettings:
     source: SourceSettings = field(default_factory=SourceSettings)
     copy: CopySettings = field(default_factory=CopySettings)
     registry: RegistrySourceSettings = field(default_factory=RegistrySourceSettings)
+    pulsar: PulsarSourceSettings = field(default_factory=PulsarSourceSettings)

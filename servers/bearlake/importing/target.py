@@ -39,7 +39,7 @@ class Target:
             Unavailable: the metadata store does not answer.
         """
         catalog = self._streams.catalog
-        count, source = len(topic.leaders), source_of(self._cluster_id, topic)
+        count, source = len(topic.leaders), self._source(topic)
         try:
             view = await catalog.resolve(topic.name)
         except NotFound:
@@ -57,7 +57,7 @@ class Target:
     async def find(self, topic: SourceTopic) -> StreamView:
         """Return the topic's stream. Raises `Conflict` unless it is still being imported, as the store says now; `NotFound`."""
         view = await self._streams.catalog.resolve(topic.name)
-        self._check(view, source_of(self._cluster_id, topic))
+        self._check(view, self._source(topic))
         return view
 
     async def bounds(self, topic: SourceTopic, view: StreamView) -> list[PartitionBounds]:
@@ -102,6 +102,10 @@ class Target:
         """Let everybody append to an imported stream; from then on its import cannot. Idempotent. Raises `NotFound`, `Unavailable`."""
         view = await self._streams.catalog.resolve(name)
         return await self._streams.catalog.change(view.stream, _promoted)
+
+    def _source(self, topic: SourceTopic) -> str:
+        """Return the mark of the topic's stream."""
+        return source_of(self._cluster_id, topic)
 
     def _check(self, view: StreamView, source: str) -> None:
         found = stream_configs.value(view.stream.configs, stream_configs.IMPORT_SOURCE)

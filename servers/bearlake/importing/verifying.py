@@ -88,7 +88,7 @@ async def _compare(
     policy = stream_configs.value(view.stream.configs, "cleanup.policy")
     sides = Comparison(compared, is_compacted="compact" in policy.split(","))
     there = pieces_of(cluster, topic, compared.partition, compared.start, compared.end)
-    here = _of_target(streams, view, compared)
+    here = pieces_of_target(streams, view, compared)
     theirs, ours = await anext(there, None), await anext(here, None)
     while theirs is not None or ours is not None:
         if theirs is not None and ours is not None and theirs.start == ours.start:
@@ -149,7 +149,7 @@ def _last_delta(piece: Piece) -> int:
     return int.from_bytes(piece.batch[23:27], "big")
 
 
-async def _of_target(streams: Streams, view: StreamView, compared: Compared) -> AsyncIterator[Piece]:
+async def pieces_of_target(streams: Streams, view: StreamView, compared: Compared) -> AsyncIterator[Piece]:
     """Yield the batches of the stream that have records, from the range of the comparison."""
     at, bytes_max = compared.start, streams.settings.reader.load_bytes_max
     what = f"stream {view.name!r}, partition {compared.partition}"

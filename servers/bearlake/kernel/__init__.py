@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from bearlake.kernel.fallback import (
         ColumnBuilder,
         OffsetAssignment,
+        ProduceBinding,
         ProduceResults,
         Results,
         WriteBuffer,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         encode_entry,
         encode_fetch,
         encode_messages,
+        encode_pages,
         encode_produce_response,
         encode_protobuf,
         encode_receipts,
@@ -119,6 +121,7 @@ else:
 
     ColumnBuilder = _implementation.ColumnBuilder
     OffsetAssignment = _implementation.OffsetAssignment
+    ProduceBinding = _implementation.ProduceBinding
     ProduceResults = _implementation.ProduceResults
     Results = _implementation.Results
     WriteBuffer = _implementation.WriteBuffer
@@ -139,6 +142,7 @@ else:
     encode_entry = _implementation.encode_entry
     encode_fetch = _implementation.encode_fetch
     encode_messages = _implementation.encode_messages
+    encode_pages = _implementation.encode_pages
     encode_produce_response = _implementation.encode_produce_response
     encode_protobuf = _implementation.encode_protobuf
     encode_receipts = _implementation.encode_receipts
@@ -185,6 +189,7 @@ __all__ = [
     "OffsetAssignment",
     "PartitionKey",
     "PlainRules",
+    "ProduceBinding",
     "ProduceEntry",
     "ProduceOutcome",
     "ProducePlace",
@@ -225,6 +230,7 @@ __all__ = [
     "encode_entry",
     "encode_fetch",
     "encode_messages",
+    "encode_pages",
     "encode_produce_response",
     "encode_protobuf",
     "encode_receipts",

@@ -10,8 +10,10 @@ from bearlake.kernel.batch.compressed import check_batch
 from bearlake.kernel.batch.records import check_records, decode_part, decode_records, find_timestamp
 from bearlake.kernel.columns.builder import ColumnBuilder
 from bearlake.kernel.columns.encode import encode_columns
+from bearlake.kernel.columns.encode_pages import encode_pages
 from bearlake.kernel.files.put import put_file
 from bearlake.kernel.kafka.admission import admit_plain
+from bearlake.kernel.kafka.binding import ProduceBinding
 from bearlake.kernel.kafka.fetch import parse_fetch
 from bearlake.kernel.kafka.fetch_response import encode_fetch
 from bearlake.kernel.kafka.intake import take_produces
@@ -36,6 +38,7 @@ from bearlake.kernel.typed.protobuf_values import decode_protobuf
 __all__ = [
     "ColumnBuilder",
     "OffsetAssignment",
+    "ProduceBinding",
     "ProduceResults",
     "Results",
     "WriteBuffer",
@@ -56,6 +59,7 @@ __all__ = [
     "encode_entry",
     "encode_fetch",
     "encode_messages",
+    "encode_pages",
     "encode_produce_response",
     "encode_protobuf",
     "encode_receipts",

@@ -28,6 +28,7 @@ static PyMethodDef functions[] = {
     FUNCTION(encode_entry),
     FUNCTION(encode_fetch),
     FUNCTION(encode_messages),
+    FUNCTION(encode_pages),
     FUNCTION(encode_produce_response),
     FUNCTION(encode_protobuf),
     FUNCTION(encode_receipts),
@@ -83,12 +84,14 @@ static int module_exec(PyObject *module)
         || (state->results_type = make_results_type(module)) == NULL
         || (state->write_buffer_type = make_write_buffer_type(module)) == NULL
         || (state->produce_results_type = make_produce_results_type(module)) == NULL
+        || (state->produce_binding_type = make_produce_binding_type(module)) == NULL
         || (state->rows_type = import_name("bearlake.kernel.log.rows", "Rows")) == NULL
         || (state->commit_rows_type = import_name("bearlake.kernel.log.rows", "CommitRows")) == NULL
         || (state->typed_slots_type = import_tuple_type("bearlake.kernel.typed", "TypedSlots")) == NULL
         || (state->offset_assignment_type = make_offset_assignment_type(module)) == NULL || intern_names(state) < 0
         || PyModule_AddObjectRef(module, "OffsetAssignment", state->offset_assignment_type) < 0
         || PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type) < 0
+        || PyModule_AddObjectRef(module, "ProduceBinding", state->produce_binding_type) < 0
         || PyModule_AddObjectRef(module, "Results", state->results_type) < 0
         || PyModule_AddObjectRef(module, "WriteBuffer", state->write_buffer_type) < 0)
         return -1;
@@ -113,6 +116,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->results_type);
     Py_VISIT(state->write_buffer_type);
     Py_VISIT(state->produce_results_type);
+    Py_VISIT(state->produce_binding_type);
     Py_VISIT(state->rows_type);
     Py_VISIT(state->commit_rows_type);
     Py_VISIT(state->offset_assignment_type);
@@ -138,6 +142,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->results_type);
     Py_CLEAR(state->write_buffer_type);
     Py_CLEAR(state->produce_results_type);
+    Py_CLEAR(state->produce_binding_type);
     Py_CLEAR(state->rows_type);
     Py_CLEAR(state->commit_rows_type);
     Py_CLEAR(state->offset_assignment_type);

@@ -34,9 +34,10 @@ typedef struct {
     PyObject *commit_type;        /* bearlake.kernel.log.BatchCommit */
     PyObject *column_memory_type; /* the buffers of taken columns */
     PyObject *column_builder_type;
-    PyObject *results_type;         /* Results, WriteBuffer and ProduceResults */
+    PyObject *results_type;         /* Results, WriteBuffer, ProduceResults and ProduceBinding */
     PyObject *write_buffer_type;
     PyObject *produce_results_type;
+    PyObject *produce_binding_type;
     PyObject *rows_type;        /* bearlake.kernel.log.rows.Rows */
     PyObject *commit_rows_type; /* bearlake.kernel.log.rows.CommitRows */
     PyObject *offset_assignment_type;

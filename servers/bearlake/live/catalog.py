@@ -82,7 +82,9 @@ class LiveCatalog:
         writer = PieceWriter(
             metadata, store, runner, values, settings, lambda stream: key_in(stream, self._keys), clock.now_ms
         )
-        self._views = Views(metadata, tables, writer, settings, clock.now_ms, self._answer, creates_tables=True)
+        self._views = Views(
+            metadata, tables, writer, settings, clock.now_ms, self._answer, values.columns, creates_tables=True
+        )
         self._described: OrderedDict[int, _Described] = OrderedDict()
         self._answers: OrderedDict[int, Loaded] = OrderedDict()
         self._answer_bytes = 0

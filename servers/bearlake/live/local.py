@@ -54,7 +54,7 @@ async def local_views(
             paths = [str(folder / file.key) for piece in found.pieces for file in piece.files]
             return LiveTable(table=found.table, columns=found.columns, paths=paths)
 
-        views = Views(metadata, tables, writer, settings, clock.now_ms, finish, creates_tables=False)
+        views = Views(metadata, tables, writer, settings, clock.now_ms, finish, values.columns, creates_tables=False)
 
         async def view(stream: Stream) -> LiveTable:
             return await views.view(stream.number)

@@ -23,8 +23,10 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.value_rules import declared
 from bearlake.table.applied_tasks import read_applied_tasks
 from bearlake.table.column_book import ColumnBook
+from bearlake.table.declared import declared_columns
 from bearlake.table.iceberg import IcebergTables, LoadedTable
 from bearlake.telemetry import catalog_metrics as metrics
 
@@ -42,11 +44,14 @@ class View:
     table: LoadedTable | None
     tail: tuple[OffsetRange, ...]
     pieces: tuple[Piece, ...]
+    declared: ColumnBook | None = None
+    """Declared columns, if the table lacks one of them."""
 
     @property
     def columns(self) -> ColumnBook | None:
-        """The typed columns that the pieces need; None: they need none."""
+        """The typed columns that the pieces need, and declared ones; None: there are none."""
         books = [piece.columns for piece in self.pieces if piece.columns is not None]
+        books += [] if self.declared is None else [self.declared]
         return max(books, key=lambda book: book.version, default=None)
 
 
@@ -61,17 +66,20 @@ class Views(Generic[T]):
         settings: LiveSettings,
         now_ms: Callable[[], int],
         finish: Callable[[View], Awaitable[T]],
+        columns: Callable[[Stream], Awaitable[ColumnBook | None]],
         *,
         creates_tables: bool,
     ) -> None:
-        """`finish` makes of a view what its readers get: once for all that share it, within the build's deadline. `creates_tables`: whether
-        a view of a stream without a table creates it, as the first compaction would."""
+        """`columns` returns the typed columns that a stream has by its configs now. `finish` makes of a view what its readers get, once for
+        all that share it, within the build's deadline. `creates_tables`: whether a view of a stream without a table creates it, as the
+        first compaction would."""
         self._metadata = metadata
         self._tables = tables
         self._writer = writer
         self._settings = settings
         self._now_ms = now_ms
         self._finish = finish
+        self._columns = columns
         self._creates_tables = creates_tables
         self._places = asyncio.Semaphore(settings.build_concurrent_count)
         self._builds: OrderedDict[int, SharedBuild[T]] = OrderedDict()
@@ -146,7 +154,8 @@ class Views(Generic[T]):
                         self._remember(number, kept)  # also for the next build, if this one has not enough time
                 except NotFound as error:  # an object of the log: compacted and deleted in the meantime
                     raise Moved(str(error)) from error
-        return View(stream=stream, table=table, tail=tuple(tail), pieces=tuple(kept))
+        lacking = await self._columns(stream) if _lacks_declared(stream, table) else None
+        return View(stream=stream, table=table, tail=tuple(tail), pieces=tuple(kept), declared=lacking)
 
     def _remember(self, number: int, pieces: Sequence[Piece]) -> None:
         if number in self._builds:
@@ -172,6 +181,15 @@ class Views(Generic[T]):
         if table is None:
             raise Unavailable(f"the table of stream {stream.name} was dropped just now")
         return table
+
+
+def _lacks_declared(stream: Stream, table: LoadedTable | None) -> bool:
+    """Whether the table lacks a declared column: none of its records was compacted yet, or the column was dropped."""
+    text = declared(stream.configs)
+    if not text or not _is_enabled(stream):
+        return False
+    names = set() if table is None else {field.name for field in table.schema().fields}
+    return any(column.name not in names for column in declared_columns(text))
 
 
 def _is_enabled(stream: Stream) -> bool:

@@ -251,7 +251,7 @@ class PacedConnection(Receiver, ABC):
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the event loop: `nbytes` more have arrived."""
         self._received(nbytes)
-        self._meters.received_bytes.inc(nbytes)
+        self._meters.received_bytes.value += nbytes
         if self._high - self._low >= self._need:
             self._process()
         elif self._slab is not None and self._lacks_room(self._slab):
@@ -349,7 +349,7 @@ class PacedConnection(Receiver, ABC):
 
     def _write(self, transport: asyncio.Transport, chunks: Sequence[bytes | bytearray | memoryview], size: int) -> None:
         """Pass `chunks` of `size` bytes in total to the transport, with one call."""
-        self._meters.sent_bytes.inc(size)
+        self._meters.sent_bytes.value += size
         self._written_bytes += size
         if len(chunks) == 1:
             transport.write(chunks[0])

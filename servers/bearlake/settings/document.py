@@ -158,6 +158,10 @@ class Settings:
             (f"streams.groups.share.{smaller}", low, f"streams.groups.share.{larger}", high)
             for smaller, low, larger, high in groups.share.ordered()
         ]
+        ordered += [
+            (f"streams.groups.streams.{smaller}", low, f"streams.groups.streams.{larger}", high)
+            for smaller, low, larger, high in groups.streams.ordered()
+        ]
         session_ms = self.authentication.session_ms_max
         if self.listeners.grpc.tls_client_ca_file and session_ms:  # a connection verifies its certificate only once
             age_ms = self.grpc.connection_age_ms

@@ -11,7 +11,7 @@ Source: Apache Spark 4.1, `pyspark.sql.datasource`; `PythonMicroBatchStream.setL
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -26,6 +26,10 @@ from bearlake.spark.planning import Planner, Task
 from bearlake.spark.stores import Stores, stores_of
 from bearlake.table.column_book import ColumnBook, decode_book
 from bearlake.table.projection import Columns, kafka_schema, table_schema
+
+_BATCH_BYTES: Final = 1024 * 1024
+"""Bytes of the rows that Spark's JVM gets at once (decision 286). It takes memory for larger ones anew each time, and they leave the
+processor's cache on their way."""
 
 
 class BearlakeDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed here
@@ -69,7 +73,7 @@ class _Rows:
         if partition is None:  # nothing to read
             return iter(())
         stores = stores_of(self._options.stores)
-        return stores.iterate(self._rows(stores, partition.value))
+        return _small(stores.iterate(self._rows(stores, partition.value)))
 
     async def _rows(self, stores: Stores, task: Task) -> Any:
         stream, is_typed = await stores.stream(task.number), self._options.columns == "typed"
@@ -158,6 +162,14 @@ class BearlakeStreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
     @override
     def stop(self) -> None:
         """Do nothing: the stores stay open for other queries of this process."""
+
+
+def _small(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows of Arrow record batches in smaller ones, of about `_BATCH_BYTES`, without a copy."""
+    for batch in batches:
+        count = max(1, batch.num_rows * _BATCH_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, count):
+            yield batch.slice(start, count)
 
 
 async def _current_book(stores: Stores, options: ReadOptions) -> ColumnBook | None:

@@ -9,7 +9,7 @@ Source: Apache Kafka, LogValidator (validates the records of every batch, compre
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -26,10 +26,11 @@ from bearlake.records.batch import COMPRESSION_MASK
 from bearlake.records.compression import Scratch
 from bearlake.streams.configs import StreamRules
 from bearlake.streams.schema_rules import SchemaRules
-from bearlake.streams.schemas.compiled import SchemaCompiler
+from bearlake.streams.schemas.compiled import SchemaCompiler, ValueChecker
 from bearlake.streams.turns import TurnBudget
-from bearlake.streams.validation.examining import Examination, Missing, TooManySchemas, Views
+from bearlake.streams.validation.examining import Examination, Missing, NeedsOutside, TooManySchemas, Views
 from bearlake.streams.validation.known import KnownSchemas
+from bearlake.streams.validation.outside import Outside
 from bearlake.streams.validation.settings import ValidationSettings
 from bearlake.telemetry import metrics
 
@@ -114,6 +115,7 @@ def check_records(
         TooLarge: the batch decompresses to more than `bytes_max`.
         Corrupt: the compressed bytes are damaged, or in a form that Kafka's Java client does not read.
         Missing: schemas must be looked up first.
+        NeedsOutside: values must be checked outside of this process, and the examination did not hold them.
         TooManySchemas: the records name more schemas than a batch may.
     """
     if (
@@ -151,29 +153,52 @@ def _validate(opened: record_codec.Opened, examination: Examination) -> None:
         start += len(part)
         if examination.is_over:
             break
-    if problems := examination.problems():
-        metrics.APPEND_SCHEMA_REFUSALS.inc()
-        index, reason = next(iter(problems.items()))
-        count = f"{len(problems)} or more" if examination.is_over else len(problems)
-        summary = f"{count} records of the batch do not have the schemas that the stream requires, the first is record"
-        raise BadRecord([*problems], f"{summary} {index}: {reason}", [*problems.values()])
+    problems = examination.problems()
+    if not any(True for _ in examination.held()) and (refusal := _refusal(examination, problems)):
+        raise refusal
+
+
+def _refusal(examination: Examination, problems: Mapping[int, str]) -> BadRecord | None:
+    """Return why the batch is refused; None: there are no problems."""
+    if not problems:
+        return None
+    metrics.APPEND_SCHEMA_REFUSALS.inc()
+    index, reason = next(iter(problems.items()))
+    count = f"{len(problems)} or more" if examination.is_over else len(problems)
+    summary = f"{count} records of the batch do not have the schemas that the stream requires, the first is record"
+    return BadRecord([*problems], f"{summary} {index}: {reason}", [*problems.values()])
 
 
 class Checks:
     """Checks batches for one server. Use it from the event loop's thread only."""
 
     def __init__(
-        self, settings: CheckSettings, schemas: SchemaStore | None = None, compiler: SchemaCompiler | None = None
+        self,
+        settings: CheckSettings,
+        schemas: SchemaStore | None = None,
+        compiler: SchemaCompiler | None = None,
+        checker: ValueChecker | None = None,
     ) -> None:
         """`schemas`: the registry, for streams whose records are validated by their schemas. None: there are no such streams.
 
-        `compiler`: for values of Protobuf schemas. None: they are refused where values are decoded.
+        `compiler`: for values of Protobuf schemas, `checker`: for those of JSON Schema. None: they are refused where values are checked.
         """
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="check-records")
-        self._known = None if schemas is None else KnownSchemas(schemas, settings.schemas, self.off_loop, compiler)
+        self._known = None
+        if schemas is not None:
+            self._known = KnownSchemas(
+                schemas, settings.schemas, self.off_loop, compiler, has_outside=checker is not None
+            )
+        wait_ms = settings.schemas.wait_ms_max
+        self._outside = None if checker is None else Outside(checker, settings.thread_count, wait_ms)
         self.budget = TurnBudget(settings.loop_bytes_max)
         """Uncompressed bytes of batches that may be checked and read on the event loop."""
+
+    @property
+    def uncompressed_bytes_max(self) -> int:
+        """Largest uncompressed size of a batch, in bytes."""
+        return self._settings.uncompressed_bytes_max
 
     def close(self) -> None:
         """Shut down without waiting; pending results are discarded."""
@@ -192,7 +217,7 @@ class Checks:
         is_light = not attributes & COMPRESSION_MASK and not rules.requires_keys and examination is None
         if is_light:
             judged = self._outcome(batch, rules, known)
-            assert not isinstance(judged, Missing), "nothing was examined"
+            assert not isinstance(judged, Missing | NeedsOutside), "nothing was examined"
             return judged
         budget = self.budget
         if len(batch) > _AT_ONCE_BATCH_BYTES_MAX or budget.left <= 0:
@@ -225,17 +250,43 @@ class Checks:
         if judged is not False:
             return None if isinstance(judged, bool) else judged
         schemas = rules.schemas if needs_schemas(rules, known) else None
-        examination = None if schemas is None else self._examination(schemas, self._views(schemas))
+        holds = not attributes & COMPRESSION_MASK
+        views = None if schemas is None else self._views(schemas)
+        examination = None if views is None else self._examination(rules, views, holds=holds)
         outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
-        if isinstance(outcome, Missing):
-            assert schemas is not None
-            try:
+        try:
+            if isinstance(outcome, Missing):
+                assert schemas is not None
                 views = await self._found(schemas, outcome, since)
-            except BearlakeError as error:
-                return error
-            outcome = await self.off_loop(self._outcome, batch, rules, known, self._examination(schemas, views))
-        assert not isinstance(outcome, Missing), "a final view is complete"
+                examination = self._examination(rules, views, holds=holds)
+                outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
+            if isinstance(outcome, NeedsOutside):
+                assert views is not None
+                assert self._outside is not None
+                async with self._outside.place():
+                    examination = self._examination(rules, views)
+                    outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
+                    outcome = await self._with_held(rules, outcome, examination)
+            else:
+                outcome = await self._with_held(rules, outcome, examination)
+        except BearlakeError as error:
+            return error
+        assert not isinstance(outcome, Missing | NeedsOutside), "a final view is complete"
         return None if isinstance(outcome, bool) else outcome
+
+    async def _with_held(
+        self,
+        rules: StreamRules,
+        outcome: BearlakeError | Missing | NeedsOutside | bool,
+        examination: Examination | None,
+    ) -> BearlakeError | Missing | NeedsOutside | bool:
+        """Return the outcome for a batch after the values that it holds were checked. Raises `Overloaded`, `Unavailable`."""
+        if outcome is not True or examination is None or not any(True for _ in examination.held()):
+            return outcome
+        assert self._outside is not None
+        assert rules.schemas is not None
+        await self._outside.check(rules.schemas, examination)
+        return _refusal(examination, examination.problems()) or True
 
     async def problems(
         self, rules: SchemaRules, keys: Sequence[bytes | None], values: Sequence[bytes | None]
@@ -248,19 +299,22 @@ class Checks:
         """
         since = asyncio.get_running_loop().time()
 
-        def work(views: Views) -> dict[int, str] | Missing:
+        def work(views: Views) -> Examination | Missing:
             examination = Examination(rules, views, self._settings.schemas.batch_schema_count_max, len(values))
             try:
                 examination.add(0, keys, values)
-                return examination.problems()
+                examination.problems()
             except Missing as missing:
                 return missing
+            return examination
 
         found = await self.off_loop(work, self._views(rules))
         if isinstance(found, Missing):
             found = await self.off_loop(work, await self._found(rules, found, since))
         assert not isinstance(found, Missing), "a final view is complete"
-        return found
+        if self._outside is not None and any(True for _ in found.held()):
+            await self._outside.check(rules, found)
+        return found.problems()
 
     async def off_loop(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Return what `work` returns, or raise what it raises; it runs in a thread of the checks, so it must not use the event loop.
@@ -273,10 +327,10 @@ class Checks:
 
     def _outcome(
         self, batch: Buffer, rules: StreamRules, known: Checked, examination: Examination | None = None
-    ) -> BearlakeError | Missing | bool:
+    ) -> BearlakeError | Missing | NeedsOutside | bool:
         try:
             check_records(batch, rules, known, self._settings.uncompressed_bytes_max, examination)
-        except (BearlakeError, Missing) as error:
+        except (BearlakeError, Missing, NeedsOutside) as error:
             return error
         return True
 
@@ -284,10 +338,12 @@ class Checks:
         """Return an examination that ends early: with too much work for the event loop, or a problem, whose reason a thread finds."""
         if rules.schemas is None or not needs_schemas(rules, known):
             return None
-        return Examination(rules.schemas, self._views(rules.schemas), _AT_ONCE_SCHEMA_COUNT_MAX, 1, has_reasons=False)
+        return Examination(rules.schemas, self._views(rules.schemas), _AT_ONCE_SCHEMA_COUNT_MAX, 1, is_at_once=True)
 
-    def _examination(self, schemas: SchemaRules, views: Views) -> Examination:
-        return Examination(schemas, views, self._settings.schemas.batch_schema_count_max, _PROBLEM_COUNT_MAX)
+    def _examination(self, rules: StreamRules, views: Views, *, holds: bool = True) -> Examination:
+        assert rules.schemas is not None
+        schema_count_max = self._settings.schemas.batch_schema_count_max
+        return Examination(rules.schemas, views, schema_count_max, _PROBLEM_COUNT_MAX, holds=holds)
 
     def _views(self, schemas: SchemaRules) -> Views:
         """Return what this server knows now."""

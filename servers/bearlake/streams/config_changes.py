@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 
 from bearlake.errors import Invalid
 from bearlake.streams import configs as stream_configs
-from bearlake.streams.value_rules import check_subjects
+from bearlake.streams.value_rules import check_subjects, declared
+from bearlake.table.declared import check_evolution
 
 
 def check_consistent(configs: Mapping[str, str]) -> None:
@@ -25,9 +26,11 @@ FIXED = ("table.name", "table.namespace", "table.on_compaction")
 
 
 def check_change(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
-    """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation, or make a contradiction."""
+    """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation, give a declared column another
+    type, or make a contradiction."""
     after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
     check_consistent(after)
+    check_evolution(declared(before), declared(after))
     for name in FIXED:
         if stream_configs.value(before, name) != stream_configs.value(after, name):
             raise Invalid(

@@ -204,8 +204,8 @@ ALL: tuple[Config, ...] = (
         "schema.validation",
         _S,
         "none",
-        "What servers check of a value before they store it. id: it begins with the id of a schema of table.value.subjects. value: it can"
-        " also be decoded with that schema (Avro and Protobuf).",
+        "What servers check of a value before they store it. id: it begins with the id of a schema of table.value.subjects. value: it is"
+        " also a value of that schema, or fits table.columns.",
         choices=("none", "id", "value"),
     ),
     Config("segment.bytes", _I, "1073741824", _NO_DISK, 14),

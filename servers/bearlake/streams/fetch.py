@@ -77,8 +77,8 @@ class Reader:
         self._cache = cache
         self._views = committed_views
         self._settings = settings
-        self.at_tail = TailReads(tail, cache, settings.bytes_max, settings.wait_max_ms)
-        """Reads that need neither the store nor a wait."""
+        self.at_tail = TailReads(tail, history, cache, settings.bytes_max, settings.wait_max_ms)
+        """Reads that need neither the stores nor a wait."""
 
     async def fetch(
         self,

@@ -32,6 +32,7 @@ from bearlake.metadata.model import (
     partition_index,
 )
 from bearlake.records.batch import HEADER_BYTES, NO_LEADER_EPOCH
+from bearlake.streams.fetched import FetchRange
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.telemetry import metrics
 
@@ -222,6 +223,44 @@ class History:
             )
         except NotFound as error:
             raise Moved(f"data file {ref.key}") from error
+
+    def from_memory(self, item: FetchRange, bytes_max: int, *, is_first: bool) -> tuple[list[memoryview], bool] | None:
+        """Return whole batches from row groups in memory, up to `bytes_max` bytes but one at least if `is_first`, and whether memory had
+        too few; None if it has not even the first. Never waits; reads ahead. The caller knows that the partition has the offset.
+        """
+        found: list[memoryview] = []
+        last, at = None, item.offset
+        try:
+            for piece, block in self._in_memory(item):
+                last = piece
+                for run, view in piece.runs(block, at):
+                    at = run.slice.end_offset
+                    start, end = kernel.find_run(view, 0, len(view), item.offset, bytes_max, is_first)
+                    if end > start:
+                        found.append(view[start:end])
+                        bytes_max -= end - start
+                        is_first = False
+                    if end < len(view) or bytes_max <= 0:
+                        return found, False
+        except Corrupt:  # the caller reads again, and learns which file
+            return None
+        finally:
+            if last is not None:
+                _FROM_HISTORY.value += 1
+                self.read_ahead(last)
+        return (found, True) if found else None
+
+    def _in_memory(self, item: FetchRange) -> "Iterator[tuple[BlockPiece, Block]]":
+        """Yield the pieces from an offset on with their blocks, until one is not in memory."""
+        for located in self._segments.find(item.partition, item.offset, limit=self._slices_per_lookup):
+            footer = self._footers.peek(located.object.key) if located.kind is ObjectKind.PARQUET else None
+            if footer is None:
+                return
+            for piece in _blocks_of(located, footer, item.offset):
+                block = self.peek(piece)
+                if block is None:
+                    return
+                yield piece, block
 
     # -- blocks --------------------------------------------------------------------------------------------------
 

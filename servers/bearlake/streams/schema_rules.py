@@ -12,7 +12,7 @@ class Validation(Enum):
     ID = "id"
     """It begins with the id of a schema of the subjects (Confluent's wire format)."""
     VALUE = "value"
-    """It can also be decoded with that schema."""
+    """It is also a value of that schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +20,13 @@ class PartRules:
     """What is checked of all keys, or of all values; `validation` is not NONE. Streams with equal rules share what a server knows.
 
     `subjects` (at least one, all of one context) have the schemas. With a `schema_id`, everything has that schema, and no id before it.
+    With `columns`, that schema is the stream's declared columns (`table.columns`) and not one of the registry.
     """
 
     validation: Validation
     subjects: tuple[str, ...]
     schema_id: int | None = None
+    columns: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

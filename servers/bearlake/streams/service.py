@@ -41,6 +41,7 @@ from bearlake.streams.committed import CommittedViews
 from bearlake.streams.fetch import Reader, ReaderSettings
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
+from bearlake.streams.generation import Generation
 from bearlake.streams.groups.configs import GroupConfigs
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.ownership import Ownership
@@ -57,7 +58,7 @@ from bearlake.streams.principal import Authorizer, Principal, client_of
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.reservations import Reservation
-from bearlake.streams.schemas.compiled import SchemaCompiler
+from bearlake.streams.schemas.compiled import SchemaCompiler, ValueChecker
 from bearlake.streams.shares import ConfiguredTerms
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
@@ -132,6 +133,7 @@ class Streams(Management):
         on_unknown: Callable[[], None] | None = None,
         tenure: Tenure | None = None,
         compiler: SchemaCompiler | None = None,
+        checker: ValueChecker | None = None,
     ) -> None:
         """Wire up the parts of the stream service; `start` loads them.
 
@@ -141,6 +143,7 @@ class Streams(Management):
         `server_count`: live servers, among which quotas are divided. `peers`: those that coordinate groups; None: this server alone.
         `tenure`: tracks this server's own lapses; the caller closes it. None: no heartbeats, and only lapses that others declare count.
         `compiler`: compiles Protobuf schemas for validation; the caller closes it. None: `schema.validation=value` refuses such values.
+        `checker`: the same for values of JSON Schema.
         """
         settings = self.settings = settings or StreamsSettings()
         self.server = server
@@ -149,12 +152,19 @@ class Streams(Management):
         self.access = AccessControl(metadata.access, access, audit)
         quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
         super().__init__(metadata, _catalog(metadata, store, settings), authorizer or self.access, quotas, audit)
-        self.checks = Checks(settings.checks, metadata.schemas, compiler)
+        self.generation = Generation()
+        """Changes whenever another stream, access rule or quota applies, or this server drains."""
+        self.keeps_answers = authorizer is None
+        """Whether the right to append to a stream changes only with the generation: an `authorizer` may change its answer at any time."""
+        self.access.on_change = quotas.on_change = self.generation.advance
+        self.catalog.on_change.add(self.generation.advance)
+        self.checks = Checks(settings.checks, metadata.schemas, compiler, checker)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         self._open_reads(store)
         self.own_writes = OwnWrites(self.catalog)
         self._writer = self._open_writer(store, metadata.log, random_source, on_fenced, on_unknown or on_fenced)
+        self._open_hot_path()
         self._owns_tenure = tenure is None
         self.tenure = tenure or Tenure(metadata.servers, server)
         self.transactions = TransactionService(metadata, settings.transactions, self.own_writes.unplaced)
@@ -193,6 +203,7 @@ class Streams(Management):
         self.group_configs = GroupConfigs(metadata.defaults, settings)
         ownership.protocols.configured = self.group_configs.of
         ownership.protocols.configured_share = self.group_configs.share_of
+        ownership.protocols.configured_streams = self.group_configs.streams_of
         self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, self.server, peers)
@@ -271,20 +282,17 @@ class Streams(Management):
         """
         self._writer.submit(call)
 
-    def open_buffer(self) -> WriteBuffer | None:
-        """Return the write path's open buffer, for batches that `kernel.take_produces` adds; None if this server is fenced or closed.
-
-        The caller reports them by `added` at once. The rules of `submit` hold.
-        """
-        return self._writer.open_buffer()
-
-    def added(self, call: Call) -> None:
-        """Answer `call`, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
-        self._writer.added(call)
-
-    def close_buffer(self) -> None:
-        """Open another buffer: the next batches do not fit into this one."""
-        self._writer.close_buffer()
+    def _open_hot_path(self) -> None:
+        """The parts of the write path that protocol servers use without a call in between; the rules of `submit` hold."""
+        writer = self._writer
+        self.open_buffer: Callable[[], WriteBuffer | None] = writer.open_buffer
+        """The open buffer, for batches that the caller adds and reports by `added` at once; None if this server is fenced or closed."""
+        self.buffer_with_room: Callable[[], WriteBuffer | None] = writer.buffer_with_room
+        """As `open_buffer`, but None also while connections should stop reading their sockets (`is_over_budget`)."""
+        self.added: Callable[[Call], None] = writer.added
+        """Answers the call, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
+        self.close_buffer: Callable[[], None] = writer.close_buffer
+        """Opens another buffer: the next batches do not fit into this one."""
 
     async def append(self, appends: Sequence[Append], seen: int) -> list[Appended]:
         """Append batches and wait for their outcomes; an ACCEPTED batch is durable and visible to readers. `seen`: as in `AppendCall`.
@@ -336,10 +344,10 @@ class Streams(Management):
     ) -> list[Fetched]:
         """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first.
 
-        `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, the fetch sees what
-        this server has acknowledged.
+        `is_committed`: committed records, or all; None: a partition ends at its last stable offset. Without a wait, which also means
+        without a least size, the fetch sees what this server has acknowledged.
         """
-        await self.own_writes.shown(wait_ms)
+        await self.own_writes.shown(wait_ms if bytes_min > 0 else 0)
         found = await self._reader.fetch(
             ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms, is_committed=is_committed is not False
         )

@@ -255,6 +255,10 @@ class Shares:
         """Delete the group's state in the partition, if there is any. Raises as `acknowledge`."""
         await self._at_dispatcher(partition, lambda dispatch: dispatch.forget(group, partition))
 
+    async def seek(self, subscription: str, partition: PartitionKey, offset: int) -> None:
+        """Move a subscription to `offset`, inside of the partition's range; its consumers go on there. Raises `NotFound`, as `reset`."""
+        await self._at_dispatcher(partition, lambda dispatch: dispatch.seek(subscription, partition, offset))
+
     async def positions(self, group: str, partitions: Sequence[PartitionKey]) -> dict[PartitionKey, SharePosition]:
         """Return where the group is in these partitions, as saved; partitions without state are left out. Raises `Unavailable`."""
         bounds = await self._records.bounds(partitions)

@@ -9,6 +9,13 @@ _B, _S, _I, _L, _LIST = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, C
 
 TABLE_CONFIGS: Final[tuple[Config, ...]] = (
     Config(
+        "table.columns",
+        _S,
+        "",
+        "Columns of the table, such as `id long, item string, price decimal(10,2)`: values are JSON objects with fields of these names."
+        " Empty: columns come from schemas, if at all.",
+    ),
+    Config(
         "table.current",
         _S,
         "off",

@@ -1,4 +1,5 @@
-"""Reads at the end of the log: from the tail index and the object cache alone, in one step of the event loop, without a task.
+"""Reads from memory alone, in one step of the event loop, without a task: at the end of the log, from the tail index and the object
+cache, and before it, from row groups that were decoded already (decision 284).
 
 Very many polls may wait for one commit. Those that it wakes read in turns of the event loop (`TailReads.wake`), so that nobody else waits
 for all of them.
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from bearlake.cache.objects import ObjectCache
 from bearlake.index.tail import PartitionTail, TailIndex
@@ -27,12 +29,20 @@ _POLL_WEIGHT = 10
 """What a poll weighs beside its partitions: it is answered as a rule, which takes as long as the look-up of ten partitions."""
 
 
-class TailReads:
-    """One server's reads at the end of the log. Use it from the event loop's thread only."""
+class Past(Protocol):
+    """Offsets before the tail index, as far as they are in memory; `streams/history.py` has them."""
 
-    def __init__(self, tail: TailIndex, cache: ObjectCache, bytes_max: int, wait_max_ms: int) -> None:
+    def from_memory(self, item: FetchRange, bytes_max: int, *, is_first: bool) -> tuple[list[memoryview], bool] | None:
+        """See `History.from_memory`."""
+
+
+class TailReads:
+    """One server's reads from memory. Use it from the event loop's thread only."""
+
+    def __init__(self, tail: TailIndex, past: Past, cache: ObjectCache, bytes_max: int, wait_max_ms: int) -> None:
         """`bytes_max` (bytes) and `wait_max_ms` limit each read and each wait, whatever the client requests."""
         self._tail = tail
+        self._past = past
         self._cache = cache
         self._bytes_max = bytes_max
         self.wait_max_ms = wait_max_ms
@@ -58,30 +68,45 @@ class TailReads:
         if self._woken:
             asyncio.get_running_loop().call_soon(self._look)
 
-    def read(self, ranges: Sequence[FetchRange], bytes_max: int, *, is_committed: bool = False) -> list[Fetched] | None:
+    def read(
+        self, ranges: Sequence[FetchRange], bytes_max: int, *, bytes_min: int = 0, is_committed: bool = False
+    ) -> list[Fetched] | None:
         """Read the ranges, in order, up to `bytes_max` bytes in total; never waits.
 
-        Returns one answer per range, which may be empty; none has an error. Returns None if a range needs the store or, with
-        `is_committed`, if it may have records that are not committed.
+        Returns one answer per range, which may be empty; none has an error. Returns None if a range needs the stores: also if, before the
+        tail, memory has fewer than `bytes_min` bytes and the stores have more. With `is_committed`, returns None if a range may have
+        records that are not committed.
         """
         self._cache.note_reader()
         room = min(bytes_max, self._bytes_max)
         results: list[Fetched] = []
-        is_first = True
+        is_first, is_cut, past_count = True, False, 0
         for item in ranges:
             tail = self._tail.get(item.partition)
-            if tail is None or tail.start < 0 or not max(tail.known_from, tail.start) <= item.offset <= tail.end:
+            if tail is None or not 0 <= tail.start <= item.offset <= tail.end:
                 return None
             if is_committed and item.offset < tail.committed_from:
                 return None
             result = Fetched(item, tail.start, tail.end, tail.end)
             results.append(result)
             if item.offset < tail.end and (room > 0 or is_first):
-                if not self._cut(tail, result, min(item.bytes_max, room), is_first=is_first):
-                    return None
+                limit = min(item.bytes_max, room)
+                if item.offset >= tail.known_from:
+                    if not self._cut(tail, result, limit, is_first=is_first):
+                        return None
+                else:
+                    found = self._past.from_memory(item, limit, is_first=is_first)
+                    if found is None:
+                        return None
+                    result.views, is_short = found
+                    result.size_bytes = sum(map(len, result.views))
+                    is_cut = is_cut or is_short
+                    past_count += 1
                 room -= result.size_bytes
                 is_first = is_first and not result.views
-        _FROM_TAIL.value += len(results)
+        if is_cut and not has_enough(results, bytes_min):
+            return None
+        _FROM_TAIL.value += len(results) - past_count
         return results
 
     def _cut(self, tail: PartitionTail, result: Fetched, room: int, *, is_first: bool) -> bool:
@@ -180,7 +205,9 @@ class Poll:
     def _read(self, bytes_min: int) -> None:
         """Read again, and end the wait if there are `bytes_min` bytes. Raises nothing: a bug closes the waiting connection."""
         try:
-            results = self._reads.read(self._ranges, self._bytes_max, is_committed=self._is_committed)
+            results = self._reads.read(
+                self._ranges, self._bytes_max, bytes_min=bytes_min, is_committed=self._is_committed
+            )
             if results is None or has_enough(results, bytes_min):
                 self.cancel()
                 self._done(results)

@@ -140,6 +140,7 @@ class TransactionService:
             return transaction_rules.initialize(held, transactional_id, timeout_ms, new_id, expected)
 
         row = await self._change(transactional_id, decide)
+        self._on_ended()  # another server may have ended the former producer's transaction
         return row.producer_id, row.epoch
 
     async def add(
@@ -225,6 +226,15 @@ class TransactionService:
             return transaction_rules.expire(held, new_id) if held.is_ongoing else Put(held)
 
         await self._change(transactional_id, decide)
+        self._on_ended()  # also if it was over: another server may have ended it
+
+    async def abort_all(self, producer: tuple[int, int]) -> None:
+        """Abort what is ongoing of this producer id and epoch, as `abort` does; does nothing if nothing is."""
+        async for page in self.pages(is_ongoing=True):
+            for row in page:
+                if row.producer_id == producer[0]:
+                    await self.abort(row.transactional_id, producer)
+        self._on_ended()
 
     async def get(self, transactional_id: str) -> tuple[Transaction, list[PartitionKey]]:
         """Return a row, and the partitions of its ongoing transaction. Raises `NotFound`."""
@@ -305,7 +315,6 @@ class TransactionService:
                 try:
                     if isinstance(step, End):
                         row = await self._store.end(row, version, is_commit=step.is_commit)
-                        self._on_ended()
                     else:
                         row = await self._store.put(row, version)
                 except Conflict:

@@ -1,11 +1,11 @@
 """Schemas of a stream's keys and values: the parsed form of the configs `table.value.*`, `table.key.*` and `schema.*`.
 
 `table.value.subjects` and `table.value.schema_id` say what schemas values have, for the table's columns and for the checks of appends;
-`schema.key.subjects` and `table.key.schema_id` say the same of keys.
+`schema.key.subjects` and `table.key.schema_id` say the same of keys. `table.columns` declares the columns of values without a registry.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from bearlake.errors import Invalid
@@ -13,6 +13,7 @@ from bearlake.streams import configs as stream_configs
 from bearlake.streams.schema_rules import PartRules, SchemaRules, Validation
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.problems import InvalidSubject
+from bearlake.table.declared import DECLARED_ID, declared_columns
 
 SUBJECT_COUNT_MAX = 100
 """Subjects of one stream: each compaction task reads all of them."""
@@ -37,13 +38,15 @@ class ValueRules:
     """Rules for typed columns of values, or of keys.
 
     `subjects` of the registry have the schemas that values may name. With a `schema_id`, all values have that schema and no header;
-    `schema_id_config` names the config that says so.
+    `schema_id_config` names the config that says so. With `columns`, values are JSON objects with these declared columns, and `schema_id`
+    is `DECLARED_ID`.
     """
 
     mode: ValueMode
     subjects: tuple[str, ...]
     schema_id: int | None
     schema_id_config: str = "table.value.schema_id"
+    columns: str = ""
 
 
 def check_subjects(configs: Mapping[str, str]) -> None:
@@ -51,6 +54,7 @@ def check_subjects(configs: Mapping[str, str]) -> None:
 
     Also if values have no ids that `schema.validation=id` could check.
     """
+    _check_columns(configs)
     for config in _SUBJECT_CONFIGS:
         _check_list(config, _subjects(configs, config))
     for config, of_schema, what in (
@@ -62,6 +66,24 @@ def check_subjects(configs: Mapping[str, str]) -> None:
             raise Invalid(
                 f"{config}=id checks the schema ids of {what}, which have none with {of_schema}: expected value or none"
             )
+
+
+def _check_columns(configs: Mapping[str, str]) -> None:
+    """Raise `Invalid` unless declared columns are well formed, and the only schema of values."""
+    if not (text := declared(configs)):
+        return
+    declared_columns(text)
+    if int(stream_configs.value(configs, "table.value.schema_id")) >= 0 or _subjects(configs, "table.value.subjects"):
+        raise Invalid("table.columns declares what values have: unset table.value.schema_id and table.value.subjects")
+    if _validation(configs, "schema.validation") is Validation.ID:
+        raise Invalid(
+            "schema.validation=id checks the schema ids of values, which have none with table.columns: expected value or none"
+        )
+
+
+def declared(configs: Mapping[str, str]) -> str:
+    """Return the text of a stream's declared columns; empty: it has none."""
+    return stream_configs.value(configs, "table.columns").strip()
 
 
 def _check_list(config: str, subjects: Sequence[str]) -> None:
@@ -77,7 +99,12 @@ def _check_list(config: str, subjects: Sequence[str]) -> None:
 
 def value_rules(stream_name: str, configs: Mapping[str, str]) -> ValueRules:
     """Parse the rules from a stream's configs, which must be checked already. A stream without a table has no typed columns."""
-    return _rules(stream_name, configs, "value", _subjects(configs, "table.value.subjects"))
+    rules = _rules(stream_name, configs, "value", _subjects(configs, "table.value.subjects"))
+    if not (columns := declared(configs)):
+        return rules
+    is_enabled = stream_configs.table_rules(stream_name, configs).is_enabled
+    mode = ValueMode.KEEP if is_enabled else ValueMode.RAW
+    return replace(rules, mode=mode, schema_id=DECLARED_ID, columns=columns, schema_id_config="table.columns")
 
 
 def key_rules(stream_name: str, configs: Mapping[str, str]) -> ValueRules:
@@ -110,7 +137,7 @@ def schema_rules(stream_name: str, configs: Mapping[str, str]) -> SchemaRules | 
 def _part(validation: Validation, rules: ValueRules) -> PartRules | None:
     if validation is Validation.NONE:
         return None
-    return PartRules(validation=validation, subjects=rules.subjects, schema_id=rules.schema_id)
+    return PartRules(validation=validation, subjects=rules.subjects, schema_id=rules.schema_id, columns=rules.columns)
 
 
 def _validation(configs: Mapping[str, str], config: str) -> Validation:

@@ -137,6 +137,10 @@ class Writer:
             batches.seen = self._seen.position
         return batches
 
+    def buffer_with_room(self) -> kernel.WriteBuffer | None:
+        """As `open_buffer`, but None also if the budget is used up, or others wait for it."""
+        return None if len(self.relief) or self._used() > 1 else self.open_buffer()
+
     def added(self, call: Call) -> None:
         """Answer `call`, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
         self._calls.add(call)

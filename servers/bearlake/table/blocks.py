@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ from bearlake.table.schema import (
 from bearlake.table.sparse import SparseFile
 from bearlake.table.typed_footer import TypedFooter
 from bearlake.table.typed_rows import file_schema, restored, restored_keys
-from bearlake.table.value_pages import pages_of
+from bearlake.table.value_pages import ValuePages, pages_of
 
 _OTHER_COLUMNS = tuple(name for name in COLUMNS if name != VALUE)
 _MICROSECONDS = 1000
@@ -61,6 +62,9 @@ class Run(NamedTuple):
     last: int
     position: int
     position_end: int
+
+
+_run_end = attrgetter("end")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +90,11 @@ class Block:
 
         The first batch may begin before `start` if `start` lies inside the batch; `end` is a batch boundary.
         """
-        for run in self.runs.get(partition, ()):
-            if run.end <= start or run.start >= end:
-                continue
+        runs = self.runs.get(partition, ())
+        for at in range(bisect_right(runs, start, key=_run_end), len(runs)):
+            run = runs[at]
+            if run.start >= end:
+                return
             low, high = run.position, run.position_end
             if run.start < start:
                 low = self._position(run, start)
@@ -109,8 +115,12 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
         Corrupt: the rows cannot be decoded, or do not have our format.
     """
     columns, pages = _columns(file, footer, group)
+    buffer: bytearray | memoryview
     try:
-        buffer, batches = kernel.encode_columns(columns, 0, columns.row_count, pages)
+        if pages is None:
+            buffer, batches = kernel.encode_columns(columns, 0, columns.row_count)
+        else:
+            buffer, batches = kernel.encode_pages(columns, pages, pages.size_bytes)
     except ValueError as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error
     if any(batch.attributes & COMPRESSION_MASK and batch.length > compressed_bytes_min for batch in batches):
@@ -194,7 +204,7 @@ def columns_of(table: pa.Table, names: Sequence[str] = COLUMNS) -> kernel.Column
     )
 
 
-def _columns(file: SparseFile, footer: Footer, group: int) -> tuple[kernel.Columns, Sequence[kernel.ValuePage] | None]:
+def _columns(file: SparseFile, footer: Footer, group: int) -> tuple[kernel.Columns, ValuePages | None]:
     """Return our columns of a row group, complete; values as pages where possible, then without the column of values."""
     typed = footer.typed
     if typed is not None and not typed.has_values(group):
@@ -221,7 +231,7 @@ def _complete(file: SparseFile, footer: Footer, typed: TypedFooter, group: int) 
         raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
-def _value_pages(file: SparseFile, footer: Footer, group: int) -> Sequence[kernel.ValuePage] | None:
+def _value_pages(file: SparseFile, footer: Footer, group: int) -> ValuePages | None:
     """The pages of the values; None if Arrow must decode them."""
     chunk = footer.values(group)
     if chunk is None:
@@ -260,7 +270,7 @@ def _bitmap(buffer: pa.Buffer | None) -> memoryview | None:
 
 
 def _compress(
-    buffer: bytearray, batches: Sequence[kernel.EncodedBatch], compressed_bytes_min: int
+    buffer: bytearray | memoryview, batches: Sequence[kernel.EncodedBatch], compressed_bytes_min: int
 ) -> tuple[bytearray, list[kernel.EncodedBatch]]:
     """Compress the large batches that were compressed originally, and close the gaps."""
     out = bytearray()

@@ -2,9 +2,8 @@
 
 A round reads one snapshot of the stream's table and one of the current table, and its commit requires that it is still the same table
 with the same snapshot. So of two rounds from the same snapshot one commits, whatever their workers believe about their leases, and each
-commit is right: what it says follows from the snapshots that it has read. A fence gives the table a new snapshot, so files of a round that
-began before it can be deleted. A table that was made anew has no snapshot, as its predecessor had none before its first round; only its
-UUID tells them apart. A repeated commit finds its round's id in the table's properties.
+commit is right: what it says follows from the snapshots that it has read. A fence gives the table a new snapshot, so files of a round
+that began before it can be deleted. A repeated commit finds its round's id in the table's properties.
 
 All functions but the methods of `IcebergCurrentTables` block. Source: Apache Iceberg table spec, "Partitioning", "Optimistic Concurrency".
 """

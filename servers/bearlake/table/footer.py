@@ -5,8 +5,9 @@ groups may hold an offset. If a row group has several partitions, its offset bou
 bounds apply. Source: Apache Parquet format, "File Format", "Metadata".
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -101,9 +102,12 @@ class Footer:
         return self.ranges_of(group, TIME_COLUMNS)
 
     def ranges_of(self, group: int, columns: Collection[str]) -> list[ByteRange]:
-        """Return the byte ranges of a row group's columns, with what is nested in them; adjacent ranges are joined."""
+        """Return the byte ranges of a row group's columns, with what is nested in them; adjacent ranges are joined.
+
+        A column of a struct is named with its path, such as `_batch.attributes`.
+        """
         found: list[ByteRange] = []
-        for column in self._columns(group, columns):
+        for column in self._columns(group, frozenset(columns)):
             start = _start_of(column)
             end = start + column.total_compressed_size
             if found and found[-1].end == start:
@@ -131,7 +135,7 @@ class Footer:
         """Return the bytes of a row group's keys, uncompressed."""
         if self.typed is not None and self.typed.key_bytes:
             return self.typed.key_bytes[group]
-        return sum(column.total_uncompressed_size for column in self._columns(group, [KEY]))
+        return sum(column.total_uncompressed_size for column in self._columns(group, {KEY}))
 
     def values(self, group: int) -> ColumnChunk | None:
         """Return where a row group has its values, if `value_pages.py` may be able to read them; else None."""
@@ -150,10 +154,10 @@ class Footer:
         """Return a value of the file's key-value metadata."""
         return (self.metadata.metadata or {}).get(name)
 
-    def _columns(self, group: int, columns: Collection[str]) -> list[pq.ColumnChunkMetaData]:
+    def _columns(self, group: int, columns: Set[str]) -> list[pq.ColumnChunkMetaData]:
         row_group = self.metadata.row_group(group)
         found = [row_group.column(at) for at in range(row_group.num_columns)]
-        return [column for column in found if column.path_in_schema.split(".")[0] in columns]
+        return [column for column in found if not columns.isdisjoint(_prefixes(column.path_in_schema))]
 
 
 def parse(tail: memoryview) -> Footer:
@@ -192,6 +196,11 @@ def parse(tail: memoryview) -> Footer:
         plain_values=_plain_values(metadata.schema),
         typed=typed,
     )
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """Yield the names of a Parquet column: its own path, and those of what it is nested in."""
+    return accumulate(path.split("."), "{}.{}".format)
 
 
 def _has_column(metadata: pq.FileMetaData, name: str) -> bool:

@@ -23,6 +23,8 @@ from bearlake.objects import ObjectStore
 from bearlake.table import CommitCheck, PredecessorCheck, Tables, no_predecessor, unchecked, upkeep
 from bearlake.table.applied_tasks import read_applied_tasks
 from bearlake.table.catalog import open_catalog
+from bearlake.table.column_book import ColumnBook
+from bearlake.table.column_iceberg import stage_columns
 from bearlake.table.commit import Committer, reload
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations, StoreBridge
@@ -203,6 +205,14 @@ class IcebergTables(Tables):
     async def load(self, stream: Stream) -> LoadedTable | None:
         """Return the stream's table in its current version, or None. Its files are read on threads: use it inside `run`."""
         return await self.run(stream.name, lambda: self.lookup().find(stream))
+
+    async def add_columns(self, stream: Stream, book: ColumnBook) -> None:
+        """Give the stream's table, which exists, the columns of the book that it lacks. Raises as `commit`."""
+
+        def add() -> None:
+            self.committer.repeat(self._existing(stream), lambda attempt: stage_columns(attempt, book))
+
+        await self.run(stream.name, add)
 
     def add_root(self, store: ObjectStore, url: str) -> None:
         """Let tables that are no stream's lie in another store too, whose URL is `url`. `close` does not close the store."""

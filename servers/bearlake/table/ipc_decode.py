@@ -11,7 +11,7 @@ buffers lie within the message and are long enough, and checks all their values 
 pyarrow. No pyarrow errors escape.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -21,15 +21,17 @@ from bearlake import kernel
 from bearlake.errors import Corrupt, Invalid
 from bearlake.records.codec import Producer
 from bearlake.table import ipc_message
-from bearlake.table.ipc_message import OFFSET_BYTES, Column, Kind, Values
+from bearlake.table.ipc_arrays import array_of
+from bearlake.table.ipc_message import Column, Kind, Values
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Schema: TypeAlias = tuple[Column, ...]
 
-_OFFSET, _TIMESTAMP, _KEY, _VALUE, _HEADERS = "offset", "timestamp", "key", "value", "headers"
-_NAMES: Final = (_OFFSET, _TIMESTAMP, _KEY, _VALUE, _HEADERS)
+TIMESTAMP, KEY, VALUE, HEADERS = "timestamp", "key", "value", "headers"
+_OFFSET = "offset"
+_NAMES: Final = (_OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)
 _MICROSECONDS = 1000
 _FIXED_BYTES_MAX = 1 << 24
 _UNITS = ("s", "ms", "us", "ns")
@@ -48,7 +50,7 @@ _TEXT_KINDS = (
     pa.types.is_null,
 )
 """Excludes view types: many views of one text would expand without limit."""
-_UNREADABLE = (pa.ArrowException, OSError)
+UNREADABLE = (pa.ArrowException, OSError)
 
 
 def read_schema(message: "Buffer") -> Schema:
@@ -60,7 +62,7 @@ def read_schema(message: "Buffer") -> Schema:
     names = [column.name for column in schema]
     if unknown := sorted(set(names) - set(_NAMES)):
         raise Invalid(f"column {unknown[0]!r} is not one of {', '.join(_NAMES)}")
-    if len(set(names)) < len(names) or _VALUE not in names:
+    if len(set(names)) < len(names) or VALUE not in names:
         raise Invalid("expected a column named value, and unique names")
     for column in schema:
         if column.is_dictionary or any(child.is_dictionary for child in _nested(column)):
@@ -80,8 +82,21 @@ def encode(schema: Schema, message: "Buffer", producer: Producer, now_ms: int) -
     except Invalid as error:
         raise Invalid(f"not an Arrow record batch of its schema: {error}") from error
     try:
-        columns = _kernel_columns(_rows(schema, values, count), producer, now_ms)
-    except _UNREADABLE as error:
+        rows = _rows(schema, values, count)
+    except UNREADABLE as error:
+        raise Invalid(f"not an Arrow record batch of its schema: {error}") from error
+    return encode_rows(rows, producer, now_ms)
+
+
+def encode_rows(rows: pa.RecordBatch, producer: Producer, now_ms: int) -> bytearray:
+    """Encode rows, whose columns are those of records, as one uncompressed record batch.
+
+    Raises:
+        Invalid: the columns are not those of records.
+    """
+    try:
+        columns = _kernel_columns(rows, producer, now_ms)
+    except UNREADABLE as error:
         raise Invalid(f"not an Arrow record batch of its schema: {error}") from error
     try:
         encoded, _ = kernel.encode_columns(columns, 0, columns.row_count)
@@ -98,34 +113,11 @@ def _nested(column: Column) -> Iterator[Column]:
 
 def _rows(schema: Schema, values: Mapping[str, Values], count: int) -> pa.RecordBatch:
     """Return the columns of records as arrays whose content is valid: offsets within their content, and texts of UTF-8."""
-    arrays = {column.name: _array(column, values[column.name]) for column in schema if column.name != _OFFSET}
+    arrays = {column.name: array_of(column, values[column.name], _type) for column in schema if column.name != _OFFSET}
     rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     assert rows.num_rows == count
     rows.validate(full=True)
     return rows
-
-
-def _array(column: Column, found: Values) -> pa.Array:
-    """Return a column as an array on its buffers. Its values are not checked yet."""
-    kind = column.kind
-    if kind is Kind.NULL:
-        return pa.nulls(found.length)
-    if kind in (Kind.LIST, Kind.LARGE_LIST, Kind.STRUCT):
-        children = [_array(child, values) for child, values in zip(column.children, found.children, strict=True)]
-        fields = [pa.field(child.name, array.type) for child, array in zip(column.children, children, strict=True)]
-        if kind is not Kind.STRUCT and len(fields) != 1:
-            raise Invalid(f"column {column.name}: a list has one kind of items, not {len(fields)}")
-        make = {Kind.LIST: pa.list_, Kind.LARGE_LIST: pa.large_list}
-        type_ = pa.struct(fields) if kind is Kind.STRUCT else make[kind](fields[0])
-        buffers = [found.validity] if kind is Kind.STRUCT else [found.validity, _offsets(kind, found)]
-        return _from_buffers(type_, found.length, buffers, children)
-    type_ = _type(column)
-    if kind in OFFSET_BYTES:
-        return _from_buffers(type_, found.length, [found.validity, _offsets(kind, found), found.content])
-    assert found.content is not None
-    if len(found.content) * 8 < found.length * type_.bit_width:
-        raise Invalid(f"column {column.name}: its values are too short")
-    return _from_buffers(type_, found.length, [found.validity, found.content])
 
 
 def _type(column: Column) -> pa.DataType:
@@ -139,29 +131,15 @@ def _type(column: Column) -> pa.DataType:
         return pa.int64()
     if kind is Kind.TIMESTAMP and 0 <= size < len(_UNITS):
         return pa.timestamp(_UNITS[size])
-    expected = "a timestamp or int64" if column.name == _TIMESTAMP else "binary or string"
+    expected = "a timestamp or int64" if column.name == TIMESTAMP else "binary or string"
     name = "unknown" if kind is None else kind.name.lower()
     bits = size if kind is Kind.INT else ""
     raise Invalid(f"column {column.name}: expected {expected}, not {name}{bits}")
 
 
-def _offsets(kind: Kind, found: Values) -> memoryview:
-    """Return the offsets; those of no values may take no bytes."""
-    offsets = found.offsets
-    assert offsets is not None
-    return offsets if found.length else memoryview(bytes(OFFSET_BYTES[kind]))
-
-
-def _from_buffers(
-    type_: pa.DataType, length: int, buffers: Sequence[memoryview | None], children: Sequence[pa.Array] = ()
-) -> pa.Array:
-    parts = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
-    return pa.Array.from_buffers(type_, length, parts, children=list(children) or None)
-
-
 def _kernel_columns(rows: pa.RecordBatch, producer: Producer, now_ms: int) -> kernel.Columns:
     count = rows.num_rows
-    keys, values = _binary(rows, _KEY), _binary(rows, _VALUE)
+    keys, values = _binary(rows, KEY), _binary(rows, VALUE)
     header_lists, header_keys, header_values = _headers(rows)
     return kernel.Columns(
         row_count=count,
@@ -209,38 +187,38 @@ def _texts(array: pa.Array, name: str) -> _Texts:
 
 def _headers(rows: pa.RecordBatch) -> tuple[memoryview, _Texts, _Texts]:
     """Return list offsets, keys and values."""
-    index = rows.schema.get_field_index(_HEADERS)
+    index = rows.schema.get_field_index(HEADERS)
     if index < 0 or pa.types.is_null(rows.column(index).type):
-        none = _texts(pa.nulls(0), _HEADERS)
+        none = _texts(pa.nulls(0), HEADERS)
         return _numbers(0, rows.num_rows + 1, pa.int32()), none, none
     lists = rows.column(index)
     kinds = pa.types
     is_list = kinds.is_list(lists.type) or kinds.is_large_list(lists.type)
     if not is_list or not kinds.is_struct(lists.type.value_type):
-        raise Invalid(f"column {_HEADERS}: expected a list of struct(key, value), not {lists.type}")
+        raise Invalid(f"column {HEADERS}: expected a list of struct(key, value), not {lists.type}")
     entries = lists.flatten()
     struct_type = lists.type.value_type
-    if sorted(struct_type.get_field_index(name) for name in (_KEY, _VALUE)) != [0, 1] or struct_type.num_fields != 2:
-        raise Invalid(f"column {_HEADERS}: expected key and value, not {struct_type}")
-    keys, values = (entries.field(name) for name in (_KEY, _VALUE))
+    if sorted(struct_type.get_field_index(name) for name in (KEY, VALUE)) != [0, 1] or struct_type.num_fields != 2:
+        raise Invalid(f"column {HEADERS}: expected key and value, not {struct_type}")
+    keys, values = (entries.field(name) for name in (KEY, VALUE))
     if entries.null_count or keys.null_count:
-        raise Invalid(f"column {_HEADERS}: a header without a key")
+        raise Invalid(f"column {HEADERS}: a header without a key")
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
     ends = pc.cumulative_sum_checked(lengths)
     offsets = _view(_from_its_start(pa.concat_arrays([pa.array([0], pa.int32()), ends])))
-    return offsets, _texts(keys, f"{_HEADERS}.key"), _texts(values, f"{_HEADERS}.value")
+    return offsets, _texts(keys, f"{HEADERS}.key"), _texts(values, f"{HEADERS}.value")
 
 
 def _timestamps(rows: pa.RecordBatch, now_ms: int) -> memoryview:
     """Return the timestamps in microseconds for the kernel."""
-    index = rows.schema.get_field_index(_TIMESTAMP)
+    index = rows.schema.get_field_index(TIMESTAMP)
     if index < 0 or pa.types.is_null(rows.column(index).type):
         return _numbers(now_ms * _MICROSECONDS, rows.num_rows, pa.int64())
     times = rows.column(index)
     if pa.types.is_int64(times.type):
         times = times.cast(pa.timestamp("ms"))
     elif not pa.types.is_timestamp(times.type):
-        raise Invalid(f"column {_TIMESTAMP}: expected a timestamp or int64, not {times.type}")
+        raise Invalid(f"column {TIMESTAMP}: expected a timestamp or int64, not {times.type}")
     is_finer = times.type.unit == "ns"
     micros = times.cast(pa.timestamp("us", times.type.tz), safe=not is_finer).cast(pa.int64())
     return _view(_from_its_start(pc.fill_null(micros, now_ms * _MICROSECONDS)))

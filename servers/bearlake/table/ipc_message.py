@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FIELD_COUNT_MAX: Final = 64
-"""Most columns of a schema, with all nested ones; ours has at most 10."""
+"""Most columns of a schema of records, with all nested ones; ours has at most 10."""
+ROW_FIELD_COUNT_MAX: Final = 2_500
+"""Most columns of a schema of rows, with all nested ones: declared columns are at most 1,000, and an entry of a map is a column here."""
 DEPTH_MAX: Final = 8
 """Deepest nesting of columns; ours has 3."""
+ROW_DEPTH_MAX: Final = 40
+"""The same of rows: declared columns have at most 16 levels, and a map has two here."""
 
 _BYTE, _I16, _U16, _I32, _U32, _I64 = map(struct.Struct, ("<B", "<h", "<H", "<i", "<I", "<q"))
 _PAIR = struct.Struct("<qq")
@@ -71,6 +75,8 @@ OFFSET_BYTES: Final = {
 """Types with offsets, and the size of an offset."""
 _NESTED = (Kind.LIST, Kind.STRUCT, Kind.FIXED_LIST, Kind.MAP, Kind.LARGE_LIST)
 _KINDS = {int(kind): kind for kind in Kind}
+_FLOAT_BITS: Final = {0: 16, 1: 32, 2: 64}
+_DECIMAL_BITS: Final = 128
 
 
 class Column(NamedTuple):
@@ -80,10 +86,15 @@ class Column(NamedTuple):
     kind: Kind | None
     """None: a type that this module does not know."""
     size: int
-    """Bits of an integer, bytes of a fixed-size binary, or the unit of a timestamp (0: s, 1: ms, 2: us, 3: ns); otherwise 0."""
+    """Bits of an integer or a float, bytes of a fixed-size binary, digits of a decimal of 128 bits, the unit of a date (0: days, 1: ms) or
+    of a timestamp (0: s, 1: ms, 2: us, 3: ns); otherwise 0."""
     is_signed: bool
     is_dictionary: bool
     children: tuple["Column", ...]
+    scale: int = 0
+    """Digits of a decimal after the point."""
+    has_zone: bool = False
+    """Whether a timestamp is a moment; otherwise it is a local time."""
 
 
 class Values(NamedTuple):
@@ -96,13 +107,15 @@ class Values(NamedTuple):
     children: tuple["Values", ...]
 
 
-def read_schema(message: "Buffer") -> tuple[Column, ...]:
-    """Return the columns of a schema message. Raises `Invalid`."""
+def read_schema(
+    message: "Buffer", field_count_max: int = FIELD_COUNT_MAX, depth_max: int = DEPTH_MAX
+) -> tuple[Column, ...]:
+    """Return the columns of a schema message. Raises `Invalid`, also if they are more than `field_count_max`, or nested deeper."""
     schema = _header(_opened(message)[0], "schema")
     if schema.int16(0):
         raise Invalid("the schema is not little-endian")
-    budget = [FIELD_COUNT_MAX]
-    return tuple(_column(table, budget, DEPTH_MAX) for table in schema.tables(1, budget))
+    budget = _Budget(field_count_max, depth_max)
+    return tuple(_column(table, budget, depth_max) for table in schema.tables(1, budget))
 
 
 def read_rows(columns: Sequence[Column], message: "Buffer", row_count_max: int) -> tuple[int, dict[str, Values]]:
@@ -157,12 +170,12 @@ def _header(message: "_Table", kind: str) -> "_Table":
     return header
 
 
-def _column(field: "_Table", budget: list[int], depth: int) -> Column:
+def _column(field: "_Table", budget: "_Budget", depth: int) -> Column:
     if depth == 0:
-        raise Invalid(f"columns are nested more than {DEPTH_MAX} levels deep")
+        raise Invalid(f"columns are nested more than {budget.depth_max} levels deep")
     number = field.byte(2)
     kind = _KINDS.get(number)
-    size, is_signed = 0, True
+    size, scale, is_signed, has_zone = 0, 0, True, False
     type_ = field.table(3)
     if type_ is None:
         raise Invalid("a column has no type")
@@ -171,9 +184,23 @@ def _column(field: "_Table", budget: list[int], depth: int) -> Column:
     elif kind is Kind.FIXED_BINARY:
         size = type_.int32(0)
     elif kind is Kind.TIMESTAMP:
-        size = type_.int16(0)
+        size, has_zone = type_.int16(0), bool(type_.text(1))
+    elif kind is Kind.FLOAT:
+        size = _FLOAT_BITS.get(type_.int16(0), 0)
+    elif kind is Kind.DATE:
+        size = type_.int16(0) if type_.position(0) else 1  # the default of Schema.fbs is milliseconds
+    elif kind is Kind.DECIMAL and (not type_.position(2) or type_.int32(2) == _DECIMAL_BITS):
+        size, scale = type_.int32(0), type_.int32(1)
     children = tuple(_column(child, budget, depth - 1) for child in field.tables(5, budget))
-    return Column(field.text(0), kind, size, is_signed, bool(field.position(4)), children)
+    return Column(field.text(0), kind, size, is_signed, bool(field.position(4)), children, scale, has_zone)
+
+
+class _Budget:
+    """How many columns a schema may still have."""
+
+    def __init__(self, count_max: int, depth_max: int) -> None:
+        self.left = self.count_max = count_max
+        self.depth_max = depth_max
 
 
 class _Layout:
@@ -283,12 +310,12 @@ class _Table:
         at = self.position(field)
         return _Table(self._reader, at + self._reader.number(_U32, at)) if at else None
 
-    def tables(self, field: int, budget: list[int]) -> Iterator["_Table"]:
+    def tables(self, field: int, budget: "_Budget") -> Iterator["_Table"]:
         """Yield the tables of a vector; each uses one of the budget. Raises `Invalid` if it is used up."""
         start, count = self._vector(field, 4)
-        budget[0] -= count
-        if budget[0] < 0:
-            raise Invalid(f"expected at most {FIELD_COUNT_MAX} columns, with all nested ones")
+        budget.left -= count
+        if budget.left < 0:
+            raise Invalid(f"expected at most {budget.count_max} columns, with all nested ones")
         for at in range(start, start + 4 * count, 4):
             yield _Table(self._reader, at + self._reader.number(_U32, at))
 

@@ -52,6 +52,8 @@ _SOURCES: Final = {
 }
 _TYPED_ONLY: Final = {SCHEMA_ID: pa.int32(), ERROR: pa.string(), KEY_SCHEMA_ID: pa.int32()}
 """Our columns that only tables with typed columns have."""
+_ATTRIBUTES: Final = f"{BATCH}.attributes"
+"""Where files have the type of timestamps: the only part of `_batch` that Kafka's columns need."""
 _LEFT_OUT: Final = ((IS_ELIDED, VALUE), (IS_KEY_ELIDED, KEY))
 """Which column of rows in memory says where a file leaves out which of ours."""
 _LOG_APPEND_TIME_SHIFT = 3
@@ -140,11 +142,13 @@ class Columns:
             raise Conflict(f"stream {topic} has no column {', '.join(sorted(unknown))}")
 
     def own_names(self, bounds: Bounds) -> frozenset[str]:
-        """Return the names of our columns that are needed for rows within the bounds."""
+        """Return the names of our columns, or paths in them, that are needed for rows within the bounds."""
         if self._is_typed:
             wanted = self._names & {*ARROW_SCHEMA.names, *_TYPED_ONLY}
         else:
-            wanted = frozenset(source for name, source in _SOURCES.items() if name in self._names)
+            wanted = frozenset(
+                _ATTRIBUTES if source == BATCH else source for name, source in _SOURCES.items() if name in self._names
+            )
         times = {TIMESTAMP} if bounds.since_us is not None or bounds.until_us is not None else set()
         return frozenset({*wanted, *times, *table_rows.KEY_COLUMNS})
 

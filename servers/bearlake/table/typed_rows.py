@@ -209,6 +209,11 @@ def _restored(
     group: int,
 ) -> tuple[pa.BinaryArray, pa.BooleanArray]:
     """Return complete values, or keys, and which of them the file leaves out. Raises `Corrupt`."""
+    if crc is not None and (schema_id := _schema_of_all(values, typed.ids)) is not None:
+        values = _encoded_all(typed.columns, columns, schemas, schema_id)
+        if _crcs(values) != crc:
+            raise Corrupt(f"data file, row group {group}: the CRC of its values or keys does not match")
+        return values, pa.repeat(pa.scalar(True), len(values))
     is_elided = pc.and_(pc.is_null(values), pc.is_valid(typed.ids))
     if crc is not None:
         for schema_id in pc.unique(typed.ids.filter(is_elided)).to_pylist():
@@ -222,6 +227,15 @@ def _restored(
     return values, is_elided
 
 
+def _schema_of_all(values: pa.BinaryArray, ids: pa.Int32Array) -> int | None:
+    """Return the id of the schema of all rows, if all are left out; else None. Most row groups are like this."""
+    if not len(values) or values.null_count < len(values) or ids.null_count:
+        return None
+    bounds = pc.min_max(ids)
+    low: int = bounds["min"].as_py()
+    return low if bounds["max"].as_py() == low else None
+
+
 def _encoded(
     typed: Sequence[pa.Array],
     mask: pa.BooleanArray,
@@ -229,12 +243,18 @@ def _encoded(
     schemas: Mapping[int, WriterSchema],
     schema_id: int,
 ) -> pa.BinaryArray:
+    chosen = typed if pc.all(mask).as_py() else [array.filter(mask) for array in typed]
+    return _encoded_all(chosen, columns, schemas, schema_id)
+
+
+def _encoded_all(
+    typed: Sequence[pa.Array], columns: Sequence[Column], schemas: Mapping[int, WriterSchema], schema_id: int
+) -> pa.BinaryArray:
     schema = schemas.get(schema_id)
     if schema is None:
         raise Corrupt(f"data file: its footer does not have the schema {schema_id}")
     codec = codec_of(schema)
-    chosen = typed if pc.all(mask).as_py() else [array.filter(mask) for array in typed]
-    struct = gather(chosen, columns, codec.fields, codec.struct)
+    struct = gather(typed, columns, codec.fields, codec.struct)
     return codec.encoded(struct, prefix_of(schema_id, schema))
 
 

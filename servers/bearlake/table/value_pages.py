@@ -1,4 +1,4 @@
-"""Takes the values of a row group out of its pages, for `kernel.encode_columns`: what most data files hold needs no other decoding.
+"""Takes the values of a row group out of its pages, for `kernel.encode_pages`: what most data files hold needs no other decoding.
 
 Arrow would copy each value into a column first, and encode copies it again: the first copy takes half as long as to decompress the values.
 Here a value is read where its page was decompressed. `pages_of` handles the pages that `writer.py` writes: data pages of version 1,
@@ -7,7 +7,8 @@ compressed with zstd, values in the encoding PLAIN. Arrow decodes all others.
 Source: Apache Parquet format, "Data Pages" and `parquet.thrift` (PageHeader); Thrift's compact protocol.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -38,20 +39,41 @@ class _Unknown(Exception):
     """The pages are not of the kind that is read here."""
 
 
-def pages_of(chunk: memoryview, column: ColumnChunk) -> Sequence[ValuePage] | None:
-    """Return the pages of a column chunk, uncompressed; None if Arrow must decode the column. `chunk` has its bytes in the file.
+class ValuePages:
+    """The pages of a column chunk. Iterating decompresses each page when it is asked for: memory holds one of them."""
 
-    Raises:
-        Corrupt: a page cannot be decompressed.
-    """
+    def __init__(self, chunk: memoryview, places: "Sequence[_Place]", size_bytes: int) -> None:
+        self._chunk = chunk
+        self._places = places
+        self.size_bytes = size_bytes
+        """Bytes of the pages, uncompressed."""
+
+    def __iter__(self) -> Iterator[ValuePage]:
+        """Yield the pages. Raises `Corrupt` if a page cannot be decompressed."""
+        for start, end, size, count in self._places:
+            yield _decompressed(self._chunk[start:end], size), count
+
+
+def pages_of(chunk: memoryview, column: ColumnChunk) -> ValuePages | None:
+    """Return the pages of a column chunk; None if Arrow must decode the column. `chunk` has its bytes in the file."""
     try:
-        return _pages(chunk, column)
+        places = _places(chunk, column)
     except (_Unknown, IndexError):
         return None
+    return ValuePages(chunk, places, sum(place.size for place in places))
 
 
-def _pages(chunk: memoryview, column: ColumnChunk) -> Sequence[ValuePage]:
-    pages: list[ValuePage] = []
+class _Place(NamedTuple):
+    """A page in its chunk: its compressed bytes `[start, end)`, its bytes uncompressed, and its number of values."""
+
+    start: int
+    end: int
+    size: int
+    value_count: int
+
+
+def _places(chunk: memoryview, column: ColumnChunk) -> Sequence[_Place]:
+    places: list[_Place] = []
     at, row_count, room = 0, 0, column.size_bytes
     while row_count < column.row_count:
         header, at = _struct(chunk, at, 0)
@@ -72,14 +94,14 @@ def _pages(chunk: memoryview, column: ColumnChunk) -> Sequence[ValuePage]:
             or end > len(chunk)
         ):
             raise _Unknown
-        pages.append((_decompressed(chunk[at:end], size), count))
+        places.append(_Place(at, end, size, count))
         at, row_count = end, row_count + count
-    return pages
+    return places
 
 
-def _decompressed(page: memoryview, size: int) -> memoryview:
+def _decompressed(page: memoryview, size: int) -> pa.Buffer:
     try:
-        return memoryview(_ZSTD.decompress(page, decompressed_size=size))
+        return _ZSTD.decompress(page, decompressed_size=size)
     except UNREADABLE as error:
         raise Corrupt(f"data file: a page of the values: {error}") from error
 

@@ -24,7 +24,7 @@ class WriterSchema(NamedTuple):
     """
 
     type: str
-    """`AVRO`, `PROTOBUF` or `JSON`."""
+    """`AVRO`, `PROTOBUF`, `JSON`, or `COLUMNS` with the text of declared columns."""
     text: str
     references: tuple[str, ...]
     is_framed: bool

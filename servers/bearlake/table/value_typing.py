@@ -24,6 +24,7 @@ from bearlake.table import header_schemas
 from bearlake.table.column_arrow import arrow_type, gather, scatter
 from bearlake.table.column_book import ColumnBook, KeyBook, MessageKey
 from bearlake.table.column_tree import Column, has_room, holds_unchanged
+from bearlake.table.declared import DECLARED_ID
 from bearlake.table.schema import HEADERS, KEY, VALUE
 from bearlake.table.typed_rows import HEAD_BYTES, TypedPart, prefix_of, typed_rows, untyped_part
 from bearlake.table.value_codecs import ERROR_LENGTH_MAX, ValueCodec, codec_of
@@ -184,6 +185,8 @@ class _PartTyping:
             for part in self._parts(schema_id, pc.fill_null(pc.equal(undecided, schema_id), False), values)
         ]
         columns, problems, is_elided = self._joined(len(values), parts)
+        if self._plan.schema_id == DECLARED_ID:
+            ids = pa.nulls(len(values), pa.int32())
         return TypedPart(ids, columns, is_elided), pc.coalesce(errors, problems)
 
     def _named(self, values: pa.BinaryArray) -> tuple[pa.Int32Array, pa.StringArray]:

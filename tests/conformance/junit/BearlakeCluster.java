@@ -3,15 +3,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.FinalizedVersionRange;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.GroupProtocol;
-import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.internals.Plugin;
 import org.apache.kafka.common.internals.Topic;
 import org.apache.kafka.common.network.ListenerName;
@@ -103,6 +99,12 @@ final class BearlakeCluster implements ClusterInstance {
     return servers.bootstrap();
   }
 
+  /** The ports of all servers, also of those that do not run. */
+  @Override
+  public List<Integer> brokerBoundPorts() {
+    return servers.all().stream().map(server -> BearlakeServer.port(server.bootstrap())).toList();
+  }
+
   @Override
   public ClusterConfig config() {
     return config;
@@ -155,10 +157,12 @@ final class BearlakeCluster implements ClusterInstance {
     }
   }
 
-  /** Waits until the topic is gone. Bearlake has no replicas whose deletion would take longer. */
+  /** Waits until the topic is gone, which internal topics never are. Bearlake has no replicas whose deletion would take longer. */
   @Override
   public void waitTopicDeletion(String topic) throws InterruptedException {
-    RunningServers.waitUntil(() -> partitionCount(topic) == 0, "topic " + topic + " is still there");
+    if (!Topic.isInternal(topic)) {
+      RunningServers.waitUntil(() -> partitionCount(topic) == 0, "topic " + topic + " is still there");
+    }
   }
 
   /** Returns at once: what one server has answered, every server knows. */
@@ -173,16 +177,8 @@ final class BearlakeCluster implements ClusterInstance {
     ClusterInstance.super.createTopic(topic, partitionCount, replicaCount, all);
   }
 
-  private int partitionCount(String topic) throws InterruptedException {
-    try {
-      var described = servers.harness.describeTopics(List.of(topic)).allTopicNames().get(RunningServers.TIMEOUT_S, TimeUnit.SECONDS);
-      return described.get(topic).partitions().size();
-    } catch (ExecutionException | TimeoutException error) {
-      if (error.getCause() instanceof UnknownTopicOrPartitionException) {
-        return 0;
-      }
-      throw new IllegalStateException("the server does not describe " + topic, error);
-    }
+  private int partitionCount(String topic) {
+    return servers.partitions(topic).size();
   }
 
   @Override

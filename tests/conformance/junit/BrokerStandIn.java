@@ -8,20 +8,23 @@ import java.util.Map;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
 import org.apache.kafka.common.Node;
+import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.MetadataCache;
-import org.opentest4j.TestAbortedException;
 
 /**
- * A server in place of a broker of Kafka: it starts, ends, and has a port and a configuration. It knows that it is alive.
+ * A server in place of a broker of Kafka: it starts, ends, and has a port, a configuration and the parts of {@link BrokerParts}. It knows
+ * that it is alive.
  *
  * <p>A test that reaches for more of the broker's inside is aborted.
  */
 final class BrokerStandIn implements InvocationHandler {
   private final BearlakeServer server;
+  private final BrokerParts parts;
   private final KafkaConfig config;
 
-  private BrokerStandIn(int id, BearlakeServer server, Path folder) {
+  private BrokerStandIn(int id, BearlakeServer server, Path folder, BrokerParts parts) {
     this.server = server;
+    this.parts = parts;
     this.config =
         new KafkaConfig(
             Map.of(
@@ -34,8 +37,8 @@ final class BrokerStandIn implements InvocationHandler {
   }
 
   /** The broker with the id `id`. `folder` takes the place of its log directory and may be empty. */
-  static KafkaBroker of(int id, BearlakeServer server, Path folder) {
-    return proxy(KafkaBroker.class, new BrokerStandIn(id, server, folder));
+  static KafkaBroker of(int id, BearlakeServer server, Path folder, BrokerParts parts) {
+    return proxy(KafkaBroker.class, new BrokerStandIn(id, server, folder, parts));
   }
 
   private static <T> T proxy(Class<T> type, InvocationHandler handler) {
@@ -45,13 +48,9 @@ final class BrokerStandIn implements InvocationHandler {
   /** What the broker knows of its cluster: itself, while it runs. */
   private Object known(Method asked) {
     if (!asked.getName().equals("getAliveBrokerNodes")) {
-      throw inside(asked);
+      throw StandIns.inside(asked.getName());
     }
     return server.isRunning() ? List.of(new Node(config.nodeId(), "127.0.0.1", BearlakeServer.port(server.bootstrap()))) : List.of();
-  }
-
-  private static TestAbortedException inside(Method method) {
-    return new TestAbortedException("needs the inside of a broker of Kafka: " + method.getName());
   }
 
   @Override
@@ -63,6 +62,14 @@ final class BrokerStandIn implements InvocationHandler {
         return config;
       case "metadataCache":
         return proxy(MetadataCache.class, (cache, asked, values) -> known(asked));
+      case "replicaManager":
+        return parts.replicas();
+      case "logManager":
+        return parts.logs();
+      case "groupCoordinator":
+        return parts.groups();
+      case "brokerState":
+        return server.isRunning() ? BrokerState.RUNNING : BrokerState.SHUTTING_DOWN; // of a broker that has ended, Kafka says that it ends
       case "isShutdown":
         return !server.isRunning();
       case "shutdown":
@@ -74,7 +81,7 @@ final class BrokerStandIn implements InvocationHandler {
         server.restart();
         return null;
       default:
-        throw inside(method);
+        throw StandIns.inside(method.getName());
     }
   }
 }

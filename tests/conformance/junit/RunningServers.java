@@ -21,13 +21,17 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.ListConfigResourcesOptions;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.ScramCredentialInfo;
 import org.apache.kafka.clients.admin.ScramMechanism;
 import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.Node;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionInfo;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
@@ -108,8 +112,12 @@ final class RunningServers {
       String address = node.host() + ":" + node.port();
       BearlakeServer server =
           servers.stream().filter(found -> found.harness().equals(address)).findFirst().orElseThrow();
-      brokers.put(node.id(), BrokerStandIn.of(node.id(), server, folder.resolve("logs-" + node.id())));
+      brokers.put(node.id(), standIn(node.id(), server, folder));
     }
+  }
+
+  private KafkaBroker standIn(int id, BearlakeServer server, Path folder) {
+    return BrokerStandIn.of(id, server, folder.resolve("logs-" + id), new BrokerParts(id, this));
   }
 
   private static UserScramCredentialUpsertion credential(String user, String password) {
@@ -134,6 +142,27 @@ final class RunningServers {
   /** The servers that the servers know. */
   Collection<Node> nodes() throws InterruptedException {
     return answer(harness.describeCluster().nodes());
+  }
+
+  /** The partitions of a topic; none if it does not exist. */
+  List<TopicPartitionInfo> partitions(String topic) {
+    try {
+      return harness.describeTopics(List.of(topic)).allTopicNames().get(TIMEOUT_S, TimeUnit.SECONDS).get(topic).partitions();
+    } catch (ExecutionException | TimeoutException | InterruptedException error) {
+      if (error.getCause() instanceof UnknownTopicOrPartitionException) {
+        return List.of();
+      }
+      throw new IllegalStateException("the servers do not describe " + topic, error);
+    }
+  }
+
+  /** Where a partition ends. */
+  long end(TopicPartition partition) {
+    try {
+      return answer(harness.listOffsets(Map.of(partition, OffsetSpec.latest())).partitionResult(partition)).offset();
+    } catch (InterruptedException error) {
+      throw new IllegalStateException("interrupted", error);
+    }
   }
 
   /** Waits for an answer to the administrator. */

@@ -1,57 +1,38 @@
 import java.io.IOException;
-import java.time.Duration;
+import java.util.Map;
 import kafka.server.BrokerServer;
 import org.apache.kafka.metadata.BrokerState;
-import org.objenesis.ObjenesisStd;
 
 /** A server where a test's type is that of Kafka's broker: it starts, ends, and says which of both it did last. Nothing else works. */
-final class StoppableBroker extends BrokerServer {
-  private BearlakeServer server;
-
-  /** Is never called: {@link #of} makes a broker without Kafka's constructors. */
-  private StoppableBroker() {
-    super(null);
-  }
+final class StoppableBroker {
+  private StoppableBroker() {}
 
   static BrokerServer of(BearlakeServer server) {
-    StoppableBroker broker = new ObjenesisStd().newInstance(StoppableBroker.class);
-    broker.server = server;
-    return broker;
+    return StandIns.of(
+        BrokerServer.class,
+        Map.of(
+            "startup", arguments -> started(server),
+            "shutdown", arguments -> stopped(server),
+            "awaitShutdown", arguments -> null, // the server has ended when `shutdown` returns
+            "isShutdown", arguments -> !server.isRunning(),
+            "brokerState", arguments -> server.isRunning() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING));
   }
 
-  @Override
-  public void startup() {
+  private static Void started(BearlakeServer server) {
     try {
       server.restart();
+      return null;
     } catch (IOException | InterruptedException error) {
       throw new IllegalStateException("the server does not start", error);
     }
   }
 
-  @Override
-  public void shutdown(Duration timeout) {
+  private static Void stopped(BearlakeServer server) {
     try {
       server.stop();
+      return null;
     } catch (InterruptedException error) {
       throw new IllegalStateException("interrupted", error);
     }
-  }
-
-  @Override
-  public void shutdown() {
-    shutdown(Duration.ZERO);
-  }
-
-  @Override
-  public void awaitShutdown() {}
-
-  @Override
-  public boolean isShutdown() {
-    return !server.isRunning();
-  }
-
-  @Override
-  public BrokerState brokerState() {
-    return server.isRunning() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING;
   }
 }

@@ -67,7 +67,7 @@ async def reader() -> AsyncIterator[Callable[[bytes], Awaitable[object]]]:
         request = pb.ProduceRequest(sequence=SEQUENCE if choices.byte() % 2 else None)
         payload = pb.Payload.FromString(choices.rest)
         request.payload.CopyFrom(payload)
-        batch = await PayloadReader(at_once).batch(framing.Incoming(request), NOW_MS)
+        batch = await PayloadReader(at_once, 1 << 20).batch(framing.Incoming(request), NOW_MS)
         check_batch(batch.buffer)
         if batch.known:
             assert len(codec.decode(batch.buffer, 2**20)) == batch.header.record_count

@@ -226,9 +226,9 @@ def value_pages(data: bytes) -> object:
         builder.append(1, number, row, 0, len(row), [])
     taken = builder.take()
     pages = list(zip(parts, (count, 4), strict=True))
-    theirs = outcome(ERRORS, fallback.encode_columns, taken, 0, count + 4, pages)
+    theirs = outcome(ERRORS, fallback.encode_pages, taken, pages, len(data))
     exactly = [(exact(part), rows) for part, rows in pages]
-    ours = outcome(ERRORS, native.encode_columns, taken, 0, count + 4, exactly)
+    ours = outcome(ERRORS, native.encode_pages, taken, exactly, len(data))
     assert ours == theirs, f"native {ours!r:.300}, Python {theirs!r:.300}"
     return type(theirs[0])
 

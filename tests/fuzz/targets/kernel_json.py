@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from bearlake.kernel import TypedNode, TypedOutcome
-from bearlake.table.typed import mapping
+from bearlake.table.typed import declared, mapping
 from bearlake.table.typed.model import SchemaType
+from fixtures.declared_cases import CASES as DECLARED_CASES
+from fixtures.declared_cases import COLUMNS
 from fixtures.json_cases import CASES, SCHEMA
 from fuzz.target import Choices, Target
 from fuzz.typed_format import BYTES_MAX, both, cut
@@ -23,6 +25,7 @@ SCHEMAS = [
 ]
 NODES = [mapping.columns_of(SchemaType.JSON, json.dumps(schema)).nodes for schema in SCHEMAS]
 NODES += [mapping.columns_of(SchemaType.JSON, json.dumps(SCHEMA), levels_max=1).nodes]
+NODES += [declared.columns_of(COLUMNS).nodes]
 
 
 def values(data: bytes) -> object:
@@ -40,7 +43,9 @@ def hostile_nodes(data: bytes) -> object:
     count = choices.byte() % 8
     nodes = tuple(
         TypedNode(
-            choices.byte() % 28,
+            choices.byte() % 29,
+            size=choices.byte() % 41,
+            precision=choices.byte() % 41,
             children=tuple(choices.byte() % count for _ in range(choices.byte() % 4)),
             symbols=tuple(bytes([97 + choices.byte() % 4]) for _ in range(choices.byte() % 4)),
         )
@@ -63,6 +68,8 @@ def _seeds() -> Iterator[bytes]:
     for case in CASES:
         if len(case.value) < 250:
             yield bytes([0, 0, 0, 0, 0]) + case.value
+    for case in DECLARED_CASES:
+        yield bytes([6, 0, 0, 0, 0]) + case.value
     for at, text in (
         (1, b'[{"a":[1,2.5],"b":null}]'),
         (2, b'{"f29":1,"f3":2,"f3":3}'),
@@ -84,8 +91,9 @@ TARGETS = [
     Target(
         name="kernel json nodes",
         seeds=lambda: [
-            bytes([2, 13, 1, 1, 1, 0, 4, 0, 0]) + b'{"a": 1}',
-            bytes([4, 13, 1, 1, 1, 0, 12, 2, 2, 3, 0, 8, 0, 0, 6, 0, 0]) + b'{"a": {"b": 1.5}}',
+            bytes([2, 13, 0, 0, 1, 1, 1, 0, 4, 0, 0, 0, 0]) + b'{"a": 1}',
+            bytes([2, 13, 0, 0, 1, 1, 1, 0, 15, 2, 6, 0, 0]) + b'{"a": 1.25}',
+            bytes([4, 13, 0, 0, 1, 1, 1, 0, 12, 0, 0, 2, 2, 3, 0, 8, 0, 0, 0, 0, 6, 0, 0, 0, 0]) + b'{"a": {"b": 1.5}}',
         ],
         run=hostile_nodes,
         memory_bytes=1 << 20,

@@ -84,6 +84,7 @@ def take_many(data: bytes) -> object:
         shift=shift,
         appends=appends,
         seen=shift - 3,
+        bound=(None, "topic-0" if version < 13 else bytes([1]) * 16)[shift & 1],
     )
     story = produces.agreed(native, fallback, reads)
     return story.taken, min(len(story.told), 30)

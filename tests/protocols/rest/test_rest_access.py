@@ -43,6 +43,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", TOPIC + "/records:read"): {"start": "earliest"},
     ("POST", "/v3/clusters/{cluster_id}/consumer-groups/{group}/offsets:reset"): {"topic_name": "t", "to": "earliest"},
     ("POST", "/v3/clusters/{cluster_id}/share-groups/{group}/offsets:reset"): {"topic_name": "t", "to": "earliest"},
+    ("POST", TOPIC + "/subscriptions/{subscription}/offsets:reset"): {"to": "earliest"},
 }
 
 

@@ -1,5 +1,7 @@
 """The v3 API shows Pulsar subscriptions: those of all topics, and where one of them is, without what was acknowledged out of order."""
 
+from urllib.parse import quote
+
 from bearlake.metadata.subscriptions import CursorSave, CursorUpdate, dispatch_lease, pack_ranges
 from fixtures.rest_server import RestNode
 from fixtures.share_groups import begin_share_group
@@ -57,3 +59,48 @@ async def test_the_lag_leaves_out_what_was_acknowledged_above_the_position(rest:
     shown = [(row["partition_id"], row["current_offset"], row["log_end_offset"], row["lag"]) for row in found]
     assert shown == [(0, 1, 6, 3), (1, 0, 2, 2)]
     assert (await rest.get(f"{path}/other/lags")).status == 404
+
+
+async def test_a_reset_moves_the_named_partitions_after_a_preview(rest: RestNode) -> None:
+    await rest.create("t", 2)
+    await write(rest, "t", 0, 6)
+    await write(rest, "t", 1, 3)
+    await subscribe(rest, "t", "sub", 1)
+    base = f"/v3/clusters/{rest.member.cluster_id}/topics/t/subscriptions"
+
+    async def reset(**asked: object) -> list[tuple[int, int, int, int]]:
+        answer = await rest.post(f"{base}/sub/offsets:reset", asked, headers=JSON)
+        assert answer.status == 200, answer.body
+        return [
+            (row["partition_id"], row["current_offset"], row["new_offset"], row["new_lag"])
+            for row in answer.body["data"]
+        ]
+
+    async def positions() -> list[int]:
+        return [row["current_offset"] for row in (await rest.get(f"{base}/sub/lags")).body["data"]]
+
+    assert await reset(to="offset", offset=4, validate_only=True) == [(0, 1, 4, 2), (1, 1, 3, 0)]
+    assert await positions() == [1, 1]
+    assert await reset(to="offset", offset=4, partition_ids=[0]) == [(0, 1, 4, 2)]
+    assert await positions() == [4, 1]
+    assert await reset(to="latest") == [(0, 4, 6, 0), (1, 1, 3, 0)]
+    assert await reset(to="timestamp", timestamp_ms=0, partition_ids=[1]) == [(1, 3, 0, 3)]
+    assert await reset(to="earliest") == [(0, 6, 0, 6), (1, 0, 0, 3)]
+    assert await positions() == [0, 0]
+    for path, asked, status in (
+        (f"{base}/absent/offsets:reset", {"to": "latest"}, 404),
+        (f"{base}/sub/offsets:reset", {"to": "latest", "partition_ids": [7]}, 404),
+        (f"{base}/sub/offsets:reset", {"to": "offset"}, 400),
+        (f"{base}/sub/offsets:reset", {"to": "shift", "shift": 1}, 400),
+    ):
+        assert (await rest.post(path, asked, headers=JSON)).status == status, path
+
+
+async def test_a_share_group_is_no_subscription_that_can_be_reset(rest: RestNode) -> None:
+    await rest.create("t", 1)
+    await begin_share_group(rest.streams, "s", "t", 0)
+    partition = (await rest.streams.catalog.resolve("t")).partition(0)
+    (cursor,) = await rest.streams.metadata.cursors.load(partition)
+    path = f"/v3/clusters/{rest.member.cluster_id}/topics/t/subscriptions/{quote(cursor.name, safe='')}/offsets:reset"
+
+    assert (await rest.post(path, {"to": "latest"}, headers=JSON)).status == 404

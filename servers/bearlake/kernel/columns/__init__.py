@@ -2,7 +2,8 @@
 
 builder   decode many batches into one set of columns (C: builder, decode, memory)
 encode    encode columns into batches (C: encode, source)
-pages     values in the pages of a Parquet column, which `encode` takes in place of a column
+encode_pages   the same with values in pages, one page after the other
+pages     values in the pages of a Parquet column
 """
 
 from enum import IntEnum
@@ -78,7 +79,7 @@ class Columns(NamedTuple):
 
 
 class EncodedBatch(NamedTuple):
-    """A batch that `encode_columns` made: offsets [base_offset, end_offset), stored in bytes [position, position + length).
+    """A batch that `encode_columns` or `encode_pages` made: offsets [base_offset, end_offset), bytes [position, position + length).
 
     `attributes` are as produced, codec bits included, although the batch's own header says uncompressed; `max_timestamp` is in ms.
     """

@@ -44,6 +44,7 @@ typedef struct {
 /* memory.c; none of these needs the GIL */
 bool column_grow(Column *column, size_t used, size_t size); /* false: no memory */
 void column_free(Column *column);
+void column_trim(Column *column, size_t size); /* gives back memory behind `size` bytes; the capacity stays */
 /* Takes the column and returns a read-only memoryview of its `size` bytes; needs the GIL. An unused column reads as zeros. */
 PyObject *column_take(KernelState *state, Column *column, size_t size);
 
@@ -58,6 +59,7 @@ DecodeStatus decode_batch(
     ColumnSet *set, int64_t column_bytes_max, int32_t partition_id, int64_t base_offset, const uint8_t *header, const Cursor *section);
 
 KERNEL_FUNCTION(kernel_encode_columns);
+KERNEL_FUNCTION(kernel_encode_pages);
 
 /* The types of the module, or NULL with an exception set. */
 PyObject *make_column_memory_type(PyObject *module);  /* memory.c */

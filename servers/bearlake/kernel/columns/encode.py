@@ -6,16 +6,15 @@ for byte, except for the codec bits, the leader epoch (-1) and the base offset (
 lose.
 """
 
-from collections.abc import Sequence
+from enum import Enum
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from bearlake.errors import Corrupt
 from bearlake.kernel.batch import HEADER_BYTES
 from bearlake.kernel.batch.checksum import crc32c
 from bearlake.kernel.buffers import view_of
 from bearlake.kernel.columns import Columns, EncodedBatch
-from bearlake.kernel.columns.pages import ValuePage, check_pages, read_values
 
 _PREFIX = Struct(">qiibI")
 _FIELDS = Struct(">hiqqqhii")
@@ -33,30 +32,20 @@ _HEADER_OFFSETS = frozenset({"header_key_offsets", "header_value_offsets"})
 _ROW_BITMAPS = frozenset({"key_validity", "value_validity"})
 
 
-def encode_columns(
-    columns: Columns, row_start: int, row_end: int, value_pages: Sequence[ValuePage] | None = None, /
-) -> tuple[bytearray, list[EncodedBatch]]:
+def encode_columns(columns: Columns, row_start: int, row_end: int, /) -> tuple[bytearray, list[EncodedBatch]]:
     """Encode the rows [row_start, row_end): consecutive rows with the same partition id and base offset become one batch.
-
-    `value_pages` (a list) has the values of all rows of the columns, in place of the three columns of values, which are then ignored.
-    `pages.py` describes the pages.
 
     A batch takes its header fields from its first row. The buffers may be longer than `row_count` requires; None stands for an empty
     buffer. If the range cuts through a batch, the result has only the rows in the range. The native kernel releases the GIL while it
     encodes large inputs.
 
     Raises:
-        ValueError: the range is not inside the columns, a buffer is shorter than `row_count` requires, or the pages have another number
-            of rows.
-        Corrupt: the columns are inconsistent, or a batch would have 2 GiB; names the first such row. A page is malformed; names the page.
+        ValueError: the range is not inside the columns, or a buffer is shorter than `row_count` requires.
+        Corrupt: the columns are inconsistent, or a batch would have 2 GiB; names the first such row.
     """
-    source = _Source(Columns(*columns), has_values=value_pages is None)
-    if value_pages is not None:
-        check_pages(value_pages, columns.row_count)
+    source = Source(Columns(*columns), has_values=True)
     if not 0 <= row_start <= row_end <= columns.row_count:
         raise ValueError(f"rows [{row_start}, {row_end}) are not inside columns of {columns.row_count} rows")
-    if value_pages is not None:
-        source.paged = read_values(value_pages, columns.row_count)
     out = bytearray()
     encoded: list[EncodedBatch] = []
     start = row_start
@@ -77,14 +66,21 @@ def encode_columns(
     return out, encoded
 
 
-class _Source:
+class Missing(Enum):
+    """No value is given, which is not a null value."""
+
+    MISSING = 0
+
+
+MISSING: Final = Missing.MISSING
+
+
+class Source:
     """The columns, each a memoryview of its numbers."""
 
     def __init__(self, columns: Columns, *, has_values: bool) -> None:
         if not has_values:
             columns = columns._replace(value_offsets=b"", value_data=b"", value_validity=None)
-        self.paged: list[memoryview | None] | None = None
-        """The values, if they are not in the columns."""
         rows = columns.row_count
         if rows < 0:
             raise ValueError(f"row count {rows} is negative")
@@ -108,6 +104,7 @@ class _Source:
         self.header_count = max(min(counts), 0)
 
     def batch_of(self, row: int) -> tuple[int, int]:
+        """Return what names the batch of a row: its partition and base offset."""
         return self.partition_id[row], self.base_offset[row]
 
     def check_header(self, row: int) -> None:
@@ -115,8 +112,13 @@ class _Source:
         if self.base_offset[row] < 0 or self.attributes[row] not in _INT16 or self.producer_epoch[row] not in _INT16:
             raise _impossible(row)
 
-    def append_record(self, out: bytearray, first: int, row: int, last_delta: int) -> int:
-        """Append the record of `row`, whose batch begins at row `first`; return its offset delta, which exceeds `last_delta`."""
+    def append_record(
+        self, out: bytearray, first: int, row: int, last_delta: int, value: "memoryview | Missing | None" = MISSING
+    ) -> int:
+        """Append the record of `row`, whose batch begins at row `first`; return its offset delta, which exceeds `last_delta`.
+
+        `value`: that of the record, if the columns have no values.
+        """
         delta = self.offset[row] - self.base_offset[row]
         if not last_delta < delta <= _INT32_MAX or self.offset[row] == _INT64_MAX:
             raise _impossible(row)
@@ -124,10 +126,10 @@ class _Source:
         _write_zigzag(inner, self.timestamp[row] // _MICROSECONDS - self.timestamp[first] // _MICROSECONDS)
         _write_zigzag(inner, delta)
         _write_text(inner, self.keys, row, row)
-        if self.paged is None:
+        if isinstance(value, Missing):
             _write_text(inner, self.values, row, row)
         else:
-            _write_value(inner, self.paged[row])
+            _write_value(inner, value)
         start, end = self.header_lists[row], self.header_lists[row + 1]
         if not 0 <= start <= end <= self.header_count:
             raise _impossible(row)

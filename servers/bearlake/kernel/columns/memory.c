@@ -91,6 +91,17 @@ bool column_grow(Column *column, size_t used, size_t size)
     return true;
 }
 
+void column_trim(Column *column, size_t size)
+{
+#ifdef MADV_HUGEPAGE
+    const size_t used = (size + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if (column->capacity > used && column->capacity >= HUGE_PAGE_BYTES)
+        (void)madvise(column->bytes + used, column->capacity - used, MADV_DONTNEED);
+#else
+    (void)column, (void)size;
+#endif
+}
+
 void column_free(Column *column)
 {
     release_block(column->bytes, column->capacity);

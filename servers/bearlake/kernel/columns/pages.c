@@ -1,8 +1,6 @@
 /* Finds the values in the pages of a Parquet column, without a copy. Contract: pages.py. */
 #include "columns/pages.h"
 
-#include <stdlib.h>
-
 #define SIZE_BYTES 4
 
 static inline bool take_u32(Cursor *cursor, uint32_t *out)
@@ -41,92 +39,87 @@ static inline bool take_value(Cursor *content, Field *value)
     return true;
 }
 
-static bool read_page(const Page *page, Field *values)
+bool page_begin(Pages *pages)
 {
-    const uint8_t *start = page->view.buf;
-    Cursor levels = {start, start + page->view.len};
-    uint32_t size, run;
-    if (!take_u32(&levels, &size) || size > levels.end - levels.at)
+    const uint8_t *start = pages->view.buf;
+    uint32_t size;
+    pages->levels = (Cursor){start, start + pages->view.len};
+    pages->run_at = pages->run_end = 0;
+    if (!take_u32(&pages->levels, &size) || size > pages->levels.end - pages->levels.at)
         return false;
-    Cursor content = {levels.at + size, levels.end};
-    levels.end = content.at;
-    Field *const end = values + page->value_count;
-    while (values < end) {
-        if (!take_run(&levels, &run))
-            return false;
-        const bool is_packed = run & 1;
-        const int64_t bytes = is_packed ? run >> 1 : 1, count = is_packed ? 8 * bytes : run >> 1;
-        if (count == 0 || bytes > levels.end - levels.at)
-            return false;
-        const uint8_t *bits = levels.at;
-        levels.at += bytes;
-        if (!is_packed && *bits > 1)
-            return false;
-        for (int64_t at = 0; at < count && values < end; at++, values++) {
-            const bool is_present = is_packed ? bits[at >> 3] >> (at & 7) & 1 : *bits;
-            if (!is_present)
-                *values = (Field){NULL, -1};
-            else if (!take_value(&content, values))
-                return false;
-        }
-    }
+    pages->values = (Cursor){pages->levels.at + size, pages->levels.end};
+    pages->levels.end = pages->values.at;
     return true;
 }
 
-Py_ssize_t pages_read(Pages *pages)
+static bool begin_run(Pages *pages)
 {
-    Field *values = pages->values;
-    for (Py_ssize_t at = 0; at < pages->count; at++) {
-        if (!read_page(&pages->pages[at], values))
-            return at;
-        values += pages->pages[at].value_count;
-    }
-    return -1;
+    uint32_t run;
+    if (!take_run(&pages->levels, &run))
+        return false;
+    pages->is_packed = run & 1;
+    const int64_t bytes = pages->is_packed ? run >> 1 : 1;
+    pages->run_at = 0;
+    pages->run_end = pages->is_packed ? 8 * bytes : run >> 1;
+    if (pages->run_end == 0 || bytes > pages->levels.end - pages->levels.at)
+        return false;
+    pages->bits = pages->levels.at;
+    pages->levels.at += bytes;
+    return pages->is_packed || *pages->bits <= 1;
 }
 
-static int open_pages(Pages *pages, PyObject *list, int64_t row_count)
+PageStatus page_take(Pages *pages, Field *value)
 {
-    int64_t left = row_count;
-    const Py_ssize_t count = PyList_GET_SIZE(list);
-    if ((pages->pages = calloc((size_t)count + 1, sizeof *pages->pages)) == NULL
-        || (pages->values = malloc(((size_t)row_count + 1) * sizeof *pages->values)) == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t at = 0; at < count; at++) {
-        Page *page = &pages->pages[at];
-        PyObject *pair = PyList_GET_ITEM(list, at);
-        if (check_tuple(pair, 2, "a page") < 0 || to_int64(PyTuple_GET_ITEM(pair, 1), &page->value_count) < 0)
-            return -1;
-        if (page->value_count < 0 || page->value_count > left)
-            break;
-        if (PyObject_GetBuffer(PyTuple_GET_ITEM(pair, 0), &page->view, PyBUF_SIMPLE) < 0)
-            return -1;
-        pages->count++;
-        left -= page->value_count;
-    }
-    if (pages->count == count && left == 0)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "the pages do not have %lld values", (long long)row_count);
-    return -1;
+    if (pages->page_left == 0)
+        return PAGE_END;
+    if (pages->run_at == pages->run_end && !begin_run(pages))
+        return PAGE_BAD;
+    const int64_t at = pages->run_at++;
+    pages->page_left--;
+    if (pages->is_packed ? pages->bits[at >> 3] >> (at & 7) & 1 : *pages->bits)
+        return take_value(&pages->values, value) ? PAGE_VALUE : PAGE_BAD;
+    *value = (Field){NULL, -1};
+    return PAGE_VALUE;
 }
 
-int pages_open(Pages *pages, PyObject *list, int64_t row_count)
+static int open_page(Pages *pages, PyObject *pair)
 {
-    *pages = (Pages){NULL};
-    if (check_list(list, "pages") < 0)
+    int64_t value_count;
+    if (check_tuple(pair, 2, "a page") < 0 || to_int64(PyTuple_GET_ITEM(pair, 1), &value_count) < 0)
         return -1;
-    const int outcome = open_pages(pages, list, row_count);
-    if (outcome < 0)
-        pages_close(pages);
-    return outcome;
+    if (value_count < 0 || value_count > pages->rows_left) {
+        PyErr_SetString(PyExc_ValueError, "the pages do not have as many values as the columns have rows");
+        return -1;
+    }
+    if (PyObject_GetBuffer(PyTuple_GET_ITEM(pair, 0), &pages->view, PyBUF_SIMPLE) < 0) {
+        pages->view.obj = NULL;
+        return -1;
+    }
+    pages->page_left = value_count;
+    pages->rows_left -= value_count;
+    pages->number++;
+    return 1;
+}
+
+int pages_next(Pages *pages)
+{
+    PyBuffer_Release(&pages->view); /* before the next page is made, so that it can have this memory */
+    PyObject *pair = PyIter_Next(pages->iterator);
+    if (pair == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    const int found = open_page(pages, pair);
+    Py_DECREF(pair);
+    return found;
+}
+
+int pages_open(Pages *pages, PyObject *iterable, int64_t row_count)
+{
+    *pages = (Pages){.iterator = PyObject_GetIter(iterable), .rows_left = row_count, .number = -1};
+    return pages->iterator == NULL ? -1 : 0;
 }
 
 void pages_close(Pages *pages)
 {
-    for (Py_ssize_t at = 0; at < pages->count; at++)
-        PyBuffer_Release(&pages->pages[at].view);
-    free(pages->pages);
-    free(pages->values);
-    *pages = (Pages){NULL};
+    PyBuffer_Release(&pages->view);
+    Py_CLEAR(pages->iterator);
 }

@@ -1,25 +1,34 @@
-/* Values in the pages of a Parquet column. Contract: pages.py. */
+/* Values in the pages of a Parquet column, one page after the other. Contract: pages.py. */
 #ifndef BEARLAKE_PAGES_H
 #define BEARLAKE_PAGES_H
 
 #include "batch/records.h"
 
 typedef struct {
-    Py_buffer view;
-    int64_t value_count;
-} Page;
-
-typedef struct {
-    Page *pages;
-    Py_ssize_t count;
-    Field *values; /* one per row; they point into the pages */
+    PyObject *iterator;
+    Py_buffer view;       /* of the current page; `obj` is NULL for none */
+    Cursor levels, values;
+    const uint8_t *bits;  /* of the current run of levels */
+    int64_t run_at, run_end;
+    bool is_packed;
+    int64_t page_left;    /* rows of the current page that were not taken */
+    int64_t rows_left;    /* rows of the pages after the current one */
+    int64_t number;       /* of the current page; -1: none yet */
 } Pages;
 
-/* Each returns -1 with an exception set. `list` has (page, value count), with `row_count` values in all. */
-int pages_open(Pages *pages, PyObject *list, int64_t row_count);
+typedef enum { PAGE_VALUE, PAGE_END, PAGE_BAD } PageStatus;
+
+/* -1 with an exception set. `iterable` is an iterable of (page, value count), which have `row_count` values in all. */
+int pages_open(Pages *pages, PyObject *iterable, int64_t row_count);
 void pages_close(Pages *pages);
 
-/* Finds all values; does not need the GIL. Returns the number of the first malformed page, or -1. */
-Py_ssize_t pages_read(Pages *pages);
+/* Goes on to the next page; needs the GIL, and runs Python code. -1 with an exception set, 0 if there is none, else 1. */
+int pages_next(Pages *pages);
+
+/* Whether the current page can have values; does not need the GIL. */
+bool page_begin(Pages *pages);
+
+/* The value of the next row; PAGE_END if it is not on this page. Does not need the GIL. */
+PageStatus page_take(Pages *pages, Field *value);
 
 #endif

@@ -1,4 +1,4 @@
-"""Values in the pages of a Parquet column: what `encode_columns` takes in place of a decoded column.
+"""Values in the pages of a Parquet column: what `encode_pages` takes in place of a decoded column.
 
 A page is the uncompressed content of a data page, version 1, of an optional column of byte arrays in the encoding PLAIN:
 
@@ -13,7 +13,7 @@ and the last value are ignored, as Arrow does.
 Source: Apache Parquet format, "Data Pages", "Encodings" (PLAIN, RLE / bit-packing hybrid).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from bearlake.errors import Corrupt
 from bearlake.kernel.buffers import Buffer, view_of
@@ -21,81 +21,64 @@ from bearlake.kernel.buffers import Buffer, view_of
 ValuePage = tuple[Buffer, int]
 """The content of a page, and its number of rows."""
 
+_BAD = memoryview(b"")
+_OTHER_COUNT = "the pages do not have as many values as the columns have rows"
 _SIZE_BYTES = 4
 _RUN_BITS = 32
 _RUN_MAX = 2**_RUN_BITS - 1
 
 
-def read_values(pages: Sequence[ValuePage], row_count: int) -> list[memoryview | None]:
-    """Return the value of each row.
+def values_of(pages: Iterable[ValuePage], row_count: int) -> Iterator[memoryview | None]:
+    """Yield the value of each row. Asks for a page when the values of the one before have been used.
 
     Raises:
         ValueError: the pages do not have `row_count` rows.
         Corrupt: a page is malformed; names its number.
     """
-    views = _views(pages, row_count)
-    values: list[memoryview | None] = []
-    for number, (view, count) in enumerate(views):
-        found = _read_page(view, count)
-        if found is None:
-            raise Corrupt(f"page {number} of the values is malformed")
-        values += found
-    return values
-
-
-def check_pages(pages: Sequence[ValuePage], row_count: int) -> None:
-    """Raise `ValueError` unless the pages have `row_count` rows."""
-    _views(pages, row_count)
-
-
-def _views(pages: Sequence[ValuePage], row_count: int) -> list[tuple[memoryview, int]]:
-    if not isinstance(pages, list):
-        raise ValueError("pages is not a list")  # noqa: TRY004 - as the native kernel
     left = row_count
-    views = []
-    for pair in pages:
+    for number, pair in enumerate(pages):
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ValueError("a page is not a tuple of 2")
         page, count = pair
         if not 0 <= count <= left:
-            break
-        views.append((view_of(page), count))
+            raise ValueError(_OTHER_COUNT)
         left -= count
-    if len(views) < len(pages) or left:
-        raise ValueError(f"the pages do not have {row_count} values")
-    return views
+        for value in _values(view_of(page), count):
+            if value is _BAD:
+                raise Corrupt(f"page {number} of the values is malformed")
+            yield value
+    if left:
+        raise ValueError(_OTHER_COUNT)
 
 
-def _read_page(view: memoryview, count: int) -> list[memoryview | None] | None:
-    """Return the values of a page, or None if it is malformed."""
+def _values(view: memoryview, count: int) -> Iterator[memoryview | None]:
+    """Yield the values of a page, or `_BAD` where it is malformed."""
     at = _SIZE_BYTES
-    if len(view) < at:
-        return None
     end = at + int.from_bytes(view[:at], "little")
-    if end > len(view):
-        return None
+    if len(view) < at or end > len(view):
+        yield _BAD
+        return
     content = end
-    values: list[memoryview | None] = []
-    while len(values) < count:
+    while count:
         run, at = _read_run(view, at, end)
         size = run >> 1 if run & 1 else 1
         rows = 8 * size if run & 1 else run >> 1
-        if rows <= 0 or at + size > end:
-            return None
         bits = int.from_bytes(view[at : at + size], "little")
+        if rows <= 0 or at + size > end or (not run & 1 and bits > 1):
+            yield _BAD
+            return
         at += size
-        if not run & 1 and bits > 1:
-            return None
-        for row in range(min(rows, count - len(values))):
+        for row in range(min(rows, count)):
+            count -= 1
             if not (bits >> row & 1 if run & 1 else bits):
-                values.append(None)
+                yield None
                 continue
             start = content + _SIZE_BYTES
             content = start + int.from_bytes(view[content:start], "little")
             if start > len(view) or content > len(view):
-                return None
-            values.append(view[start:content])
-    return values
+                yield _BAD
+                return
+            yield view[start:content]
 
 
 def _read_run(view: memoryview, at: int, end: int) -> tuple[int, int]:

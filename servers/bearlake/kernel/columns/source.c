@@ -85,7 +85,7 @@ int source_open(ColumnSource *source, PyObject *columns, bool has_values)
     static const uint8_t nothing[8];
     memset(source, 0, sizeof *source);
     if (!PyTuple_Check(columns) || PyTuple_GET_SIZE(columns) != COLUMN_COUNT + 1) {
-        PyErr_SetString(PyExc_TypeError, "encode_columns() takes Columns");
+        PyErr_SetString(PyExc_TypeError, "not Columns");
         return -1;
     }
     PyObject *rows = PyTuple_GET_ITEM(columns, 0);

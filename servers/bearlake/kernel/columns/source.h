@@ -20,19 +20,9 @@ typedef struct {
     const uint8_t *partition_id, *offset, *timestamp, *header_lists;
     const uint8_t *base_offset, *attributes, *producer_id, *producer_epoch, *base_sequence;
     TextSource key, value, header_key, header_value;
-    const Field *values; /* the values of the rows, in place of `value`; NULL: none */
     int64_t row_count;
     int64_t header_count;
 } ColumnSource;
-
-/* A record as it will be written. */
-typedef struct {
-    int64_t time_delta;
-    int64_t offset_delta;
-    int64_t header_start, header_end;
-    int64_t size; /* bytes after its length */
-    Field key, value;
-} RecordPlan;
 
 /* source.c. `source_open` returns -1 with an exception set. `has_values`: the columns hold the values too. */
 int source_open(ColumnSource *source, PyObject *columns, bool has_values);
@@ -68,14 +58,6 @@ static inline bool text_at(const TextSource *text, int64_t index, Field *field)
     const bool is_null = text->validity != NULL && !(text->validity[index >> 3] >> (index & 7) & 1);
     field->bytes = is_null ? NULL : text->content + start;
     field->size = is_null ? -1 : end - start;
-    return true;
-}
-
-static inline bool value_at(const ColumnSource *source, int64_t row, Field *field)
-{
-    if (source->values == NULL)
-        return text_at(&source->value, row, field);
-    *field = source->values[row];
     return true;
 }
 

@@ -2,7 +2,8 @@
 
     produce     parse the body of a request
     admission   admit entries that need no further checks
-    intake      take many consecutive requests at once, and encode their responses
+    intake      take many consecutive requests at once
+    binding     the same for one client and one topic, whose rights and rules were asked before
     respond     encode the frame of a response
     fetch       ordinary Fetch requests and their responses
 

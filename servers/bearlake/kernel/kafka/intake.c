@@ -1,6 +1,6 @@
 /* Takes Produce requests from a receive buffer into the write buffer, without a Python object per request or batch. Contract: intake.py. */
 #include "batch/compressed.h"
-#include "kafka/produce_results.h"
+#include "kafka/intake.h"
 #include "kafka/reader.h"
 
 #define SIZE_BYTES 4
@@ -18,23 +18,6 @@ typedef struct {
     PyObject *topics;
     int64_t size;
 } Taken;
-
-/* The common properties of the requests, and limits. */
-typedef struct {
-    KernelState *state;
-    const uint8_t *frames;
-    const uint8_t *lead;
-    Py_ssize_t lead_size;
-    int version;
-    int64_t size_max, count_max;
-    int64_t check_left; /* bytes of compressed records that may still be checked */
-    PyObject *admission;
-    ProduceResults *call;
-    bool has_rules; /* of the newest topic */
-    Rules rules;
-    uint8_t stream_id[STREAM_ID_BYTES];
-    bool has_failed; /* an exception of the admission is set, which the caller raises */
-} Intake;
 
 /* -- parse ----------------------------------------------------------------------------------------------------------------------------- */
 
@@ -62,19 +45,18 @@ static int make_room(Taken *taken, Py_ssize_t batch_count)
    its batches need special handling; -1 with an exception set. */
 static int take_topic(Intake *intake, Reader *reader, Taken *taken, int64_t *partitions)
 {
+    const Py_ssize_t topics = PyList_GET_SIZE(taken->topics);
+    if (topics && skip_topic(reader, PyList_GET_ITEM(taken->topics, topics - 1))) {
+        const int length = read_length(reader, 4, "partition count", false, partitions);
+        return length < 0 ? -1 : *partitions == 0 || intake->has_rules;
+    }
     PyObject *topic = read_topic(reader);
     if (topic == NULL)
         return -1;
     const int length = read_length(reader, 4, "partition count", false, partitions);
-    if (length < 0 || *partitions == 0) {
+    if (length < 0 || *partitions == 0 || intake->admission == NULL) {
         Py_DECREF(topic);
-        return length < 0 ? -1 : 1;
-    }
-    const Py_ssize_t topics = PyList_GET_SIZE(taken->topics);
-    const int is_same = topics ? PyObject_RichCompareBool(topic, PyList_GET_ITEM(taken->topics, topics - 1), Py_EQ) : 0;
-    if (is_same != 0) {
-        Py_DECREF(topic);
-        return is_same < 0 ? -1 : intake->has_rules;
+        return length < 0 ? -1 : *partitions == 0;
     }
     intake->has_rules = false;
     PyObject *rules = PyObject_CallMethod(intake->admission, "rules", "(O)", topic);
@@ -94,6 +76,8 @@ static int take_topic(Intake *intake, Reader *reader, Taken *taken, int64_t *par
 static int64_t ask_flags(Intake *intake, const Taken *taken, int32_t index, Py_ssize_t start, Py_ssize_t end, Status status,
                          const Header *header)
 {
+    if (intake->admission == NULL)
+        return -1;
     PyObject *topic = PyList_GET_ITEM(taken->topics, PyList_GET_SIZE(taken->topics) - 1);
     PyObject *entry = make_entry(topic, index, start, end, status, header);
     PyObject *answer = entry ? PyObject_CallMethod(intake->admission, "flags", "(O)", entry) : NULL;
@@ -298,31 +282,67 @@ static int hand_over(ProduceResults *call, WriteBuffer *buffer, Taken *taken, Py
     return 0;
 }
 
-static PyObject *take_requests(Intake *intake, WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t at, Py_ssize_t end,
-                               int64_t seen)
+/* Takes requests from [*at, end) of `view`. Returns 0, with `*at` behind the last one that was taken; -1 with an exception set. */
+static int take_requests(Intake *intake, WriteBuffer *buffer, Py_buffer *view, PyObject *hold, Py_ssize_t *at, Py_ssize_t end, int64_t seen,
+                         bool *is_full)
 {
     Taken taken = {.topics = PyList_New(0)};
-    const int64_t check_max = intake->check_left;
-    bool is_full = false;
-    int outcome = taken.topics == NULL ? -1 : 1;
+    int outcome = taken.topics == NULL || (intake->topic != NULL && PyList_Append(taken.topics, intake->topic) < 0) ? -1 : 1;
     while (outcome > 0 && taken.request_count < intake->count_max && taken.batch_count < ELEMENTS_MAX)
-        outcome = take_request(intake, buffer, &taken, &at, end, &is_full);
+        outcome = take_request(intake, buffer, &taken, at, end, is_full);
     if (outcome >= 0 && taken.request_count > 0)
         outcome = hand_over(intake->call, buffer, &taken, view, hold, intake->version, seen);
     PyMem_Free(taken.requests);
     PyMem_Free(taken.places);
     PyMem_Free(taken.batches);
     Py_XDECREF(taken.topics);
-    return outcome < 0 ? NULL : Py_BuildValue("nOL", at, is_full ? Py_True : Py_False, (long long)(check_max - intake->check_left));
+    return outcome < 0 ? -1 : 0;
+}
+
+/* The size of the request at `at`, with its length, if more of it is to come and its header is the common one; otherwise 0. */
+static int64_t incomplete_size(const Intake *intake, Py_ssize_t at, Py_ssize_t end)
+{
+    if (end - at < SIZE_BYTES + LEAD_AT + intake->lead_size)
+        return 0;
+    const uint8_t *request = intake->frames + at + SIZE_BYTES;
+    const int64_t size = load_i32(request - SIZE_BYTES);
+    return size > end - at - SIZE_BYTES && is_alike(intake, request, size) ? size + SIZE_BYTES : 0;
+}
+
+int intake_take(Intake *intake, PyObject *const *from, int64_t seen, IntakeEnd *found)
+{
+    enum { BUFFER, CALL, MEMORY, HOLD, FROM, TO };
+    Py_buffer frames;
+    Py_ssize_t end;
+    int outcome = -1;
+    WriteBuffer *buffer = to_write_buffer(intake->state, from[BUFFER]);
+    if (buffer == NULL)
+        return -1;
+    if (!PyObject_TypeCheck(from[CALL], (PyTypeObject *)intake->state->produce_results_type)) {
+        PyErr_SetString(PyExc_TypeError, "requests are taken into ProduceResults");
+        return -1;
+    }
+    intake->call = (ProduceResults *)from[CALL];
+    if (produce_results_check_unused(intake->call) < 0 || PyObject_GetBuffer(from[MEMORY], &frames, PyBUF_SIMPLE) < 0)
+        return -1;
+    intake->frames = frames.buf;
+    if (to_range(from[FROM], from[TO], frames.len, &found->at, &end) == 0) {
+        const int64_t check_max = intake->check_left;
+        found->is_full = false;
+        outcome = take_requests(intake, buffer, &frames, from[HOLD], &found->at, end, seen, &found->is_full);
+        found->checked = check_max - intake->check_left;
+        found->need = outcome < 0 ? 0 : incomplete_size(intake, found->at, end);
+    }
+    PyBuffer_Release(&frames); /* nothing, if the buffer keeps it */
+    return outcome;
 }
 
 KERNEL_FUNCTION(kernel_take_produces)
 {
-    enum { BUFFER, CALL, MEMORY, HOLD, FROM, TO, VERSION, LEAD, SIZE_MAX_, COUNT_MAX, CHECK_MAX, ADMISSION, SEEN, ARGUMENTS };
-    Py_buffer frames, lead;
-    Py_ssize_t at, end;
+    enum { VERSION = INTAKE_ARGUMENTS, LEAD, SIZE_MAX_, COUNT_MAX, CHECK_MAX, ADMISSION, SEEN, ARGUMENTS };
+    Py_buffer lead;
     int64_t version, seen;
-    PyObject *result = NULL;
+    IntakeEnd end;
     KernelState *state = state_of(module);
     Intake intake = {.state = state};
     if (check_arguments("take_produces", count, ARGUMENTS, ARGUMENTS) < 0 || to_int64(arguments[VERSION], &version) < 0
@@ -331,26 +351,13 @@ KERNEL_FUNCTION(kernel_take_produces)
         return NULL;
     if (version < 3 || version > 13)
         return PyErr_Format(state->unsupported, "Produce version %S; supported: 3-13", arguments[VERSION]);
-    WriteBuffer *buffer = to_write_buffer(state, arguments[BUFFER]);
-    if (buffer == NULL)
+    if (PyObject_GetBuffer(arguments[LEAD], &lead, PyBUF_SIMPLE) < 0)
         return NULL;
-    if (!PyObject_TypeCheck(arguments[CALL], (PyTypeObject *)state->produce_results_type))
-        return PyErr_Format(PyExc_TypeError, "take_produces() takes ProduceResults");
-    intake.call = (ProduceResults *)arguments[CALL];
-    if (produce_results_check_unused(intake.call) < 0)
-        return NULL;
-    if (PyObject_GetBuffer(arguments[MEMORY], &frames, PyBUF_SIMPLE) < 0)
-        return NULL;
-    if (PyObject_GetBuffer(arguments[LEAD], &lead, PyBUF_SIMPLE) == 0) {
-        intake.frames = frames.buf;
-        intake.lead = lead.buf;
-        intake.lead_size = lead.len;
-        intake.version = (int)version;
-        intake.admission = arguments[ADMISSION];
-        if (to_range(arguments[FROM], arguments[TO], frames.len, &at, &end) == 0)
-            result = take_requests(&intake, buffer, &frames, arguments[HOLD], at, end, seen);
-        PyBuffer_Release(&lead);
-    }
-    PyBuffer_Release(&frames); /* nothing, if the buffer keeps it */
-    return result;
+    intake.lead = lead.buf;
+    intake.lead_size = lead.len;
+    intake.version = (int)version;
+    intake.admission = arguments[ADMISSION];
+    const int outcome = intake_take(&intake, arguments, seen, &end);
+    PyBuffer_Release(&lead);
+    return outcome < 0 ? NULL : Py_BuildValue("nOL", end.at, end.is_full ? Py_True : Py_False, (long long)end.checked);
 }

@@ -68,6 +68,9 @@ int responses_add(ResponseWriter *writer, int version, int32_t correlation_id, c
 PyObject *responses_bytes(ResponseWriter *writer); /* NULL with an exception set */
 void responses_free(ResponseWriter *writer);
 
+/* binding.c */
+PyObject *make_produce_binding_type(PyObject *module);
+
 /* produce_results.c */
 PyObject *make_produce_results_type(PyObject *module);
 

@@ -141,4 +141,30 @@ static inline PyObject *read_topic(Reader *reader)
     return at < 0 ? NULL : PyBytes_FromStringAndSize((const char *)reader->bytes + at, 16);
 }
 
+/* Skips the topic and returns true if read_topic would return an equal one; otherwise stays where it is. Sets no exception. */
+static inline bool skip_topic(Reader *reader, PyObject *topic)
+{
+    const Py_ssize_t at = reader->position;
+    const char *name = NULL;
+    Py_ssize_t size = 0;
+    int64_t length = 16;
+    if (reader->version >= TOPIC_IDS) {
+        if (PyBytes_Check(topic)) {
+            name = PyBytes_AS_STRING(topic);
+            size = PyBytes_GET_SIZE(topic);
+        }
+    } else if (PyUnicode_Check(topic) && (name = PyUnicode_AsUTF8AndSize(topic, &size)) != NULL
+               && read_length(reader, 2, "topic name", false, &length) < 0) {
+        name = NULL;
+    }
+    if (name != NULL && length == size && length <= reader->end - reader->position
+        && memcmp(name, reader->bytes + reader->position, (size_t)length) == 0) {
+        reader->position += (Py_ssize_t)length;
+        return true;
+    }
+    PyErr_Clear();
+    reader->position = at;
+    return false;
+}
+
 #endif

@@ -10,6 +10,7 @@
     protobuf_check   whether bytes are messages, without columns
     json_values   JSON values to columns; there is no way back
     json_text, json_cells   tokens of JSON; numbers, dates and times that are written as text
+    json_declared   cells of the types that only declared columns have: decimals, bytes, times without an offset
     slots         the growing columns of a decoder (C: also nodes, which reads the schema)
 
 `decode` is the call of all formats (C: also encode). In C, `map_keys` finds keys that a map has twice, and `symbols` those of enums.
@@ -57,15 +58,15 @@ class TypedKind(IntEnum):
     BOOLEAN = 2
     """0 or 1: a bitmap"""
     INT = 3
-    """zigzag varint: int32"""
+    """zigzag varint: int32. JSON: a number, as LONG"""
     LONG = 4
     """zigzag varint: int64"""
     FLOAT = 5
-    """4 bytes, little-endian: the same"""
+    """4 bytes, little-endian: the same. JSON: a number, as DOUBLE"""
     DOUBLE = 6
     """8 bytes, little-endian: the same"""
     BYTES = 7
-    """length and bytes: int32 offsets and bytes"""
+    """length and bytes: int32 offsets and bytes. JSON: a text in base64"""
     STRING = 8
     """length and UTF-8: int32 offsets and bytes"""
     FIXED = 9
@@ -81,7 +82,8 @@ class TypedKind(IntEnum):
     UNION = 14
     """the index of a child and its value: only validity; the slots of all other children are null. NULL chosen: the slot is null"""
     DECIMAL = 15
-    """length and big-endian two's complement: int128. DOMAIN: more than `precision` digits"""
+    """length and big-endian two's complement: int128. DOMAIN: more than `precision` digits. JSON: a number, or a text with
+    one, of at most `size` digits after the point"""
     DECIMAL_FIXED = 16
     """`size` bytes, big-endian two's complement: int128. DOMAIN: more than `precision` digits"""
     UUID = 17
@@ -102,6 +104,8 @@ class TypedKind(IntEnum):
     """JSON: a text like 2026-11-28T09:30:00.5+01:00 (RFC 3339): int64 in microseconds"""
     JSON = 25
     """JSON: a value of any type: int32 offsets and its text, as it is written"""
+    LOCAL_TIMESTAMP = 26
+    """JSON: a text like 2026-11-28T09:30:00.5, without an offset: int64 in microseconds"""
 
 
 class TypedOutcome(IntEnum):
@@ -130,7 +134,7 @@ class TypedOutcome(IntEnum):
     BOOLEAN = 22
     """A boolean is neither 0 nor 1."""
     RANGE = 23
-    """An int has more than 32 bits. JSON: a number that an int64 or a double does not hold, a time outside of the years 1 to 9999."""
+    """An int has more than 32 bits. JSON: a number that its column does not hold, a time outside of the years 1 to 9999."""
     DEPTH = 24
     """A value below an OPAQUE node is nested deeper than `LEVELS_MAX`; JSON: deeper than `json_text.LEVELS_MAX`."""
     SIZE = 25
@@ -142,7 +146,7 @@ class TypedOutcome(IntEnum):
     TYPE = 28
     """A value is of another type than its column; a number with a fraction in a column of integers (JSON)."""
     FORMAT = 29
-    """A text is no date, time or UUID (JSON)."""
+    """A text is no date, time or UUID, no number for a decimal, or not base64 (JSON)."""
     REPEATED = 30
     """An object has a key twice (JSON)."""
 
@@ -155,7 +159,7 @@ class TypedNode(NamedTuple):
     null_branch: int = -1
     """The index of null in a union of null and this type; -1: no such union. 0 for a NULL: a union of null alone."""
     size: int = 0
-    """Bytes of a FIXED or DECIMAL_FIXED."""
+    """Bytes of a FIXED or DECIMAL_FIXED; digits after the point of a DECIMAL of JSON."""
     precision: int = 0
     """Digits of a decimal, 1 to 38."""
     children: tuple[int, ...] = ()
@@ -215,18 +219,28 @@ WIDTHS = {
     TypedKind.UINT32: 8,
     TypedKind.DATE: 4,
     TypedKind.TIMESTAMP: 8,
+    TypedKind.LOCAL_TIMESTAMP: 8,
 }
 """Bytes of a slot of the kinds with a fixed width; a FIXED has its `size`."""
 
-BINARY_KINDS = frozenset(TypedKind) - {TypedKind.DATE, TypedKind.TIMESTAMP, TypedKind.JSON}
+BINARY_KINDS = frozenset(TypedKind) - {
+    TypedKind.DATE,
+    TypedKind.TIMESTAMP,
+    TypedKind.JSON,
+    TypedKind.LOCAL_TIMESTAMP,
+}
 """Kinds of Avro and Protobuf."""
 
 JSON_KINDS = frozenset(
     {
         TypedKind.BOOLEAN,
+        TypedKind.INT,
         TypedKind.LONG,
+        TypedKind.FLOAT,
         TypedKind.DOUBLE,
+        TypedKind.BYTES,
         TypedKind.STRING,
+        TypedKind.DECIMAL,
         TypedKind.UUID,
         TypedKind.ARRAY,
         TypedKind.MAP,
@@ -234,6 +248,7 @@ JSON_KINDS = frozenset(
         TypedKind.DATE,
         TypedKind.TIMESTAMP,
         TypedKind.JSON,
+        TypedKind.LOCAL_TIMESTAMP,
     }
 )
 """Kinds of JSON."""

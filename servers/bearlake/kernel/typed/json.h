@@ -28,9 +28,19 @@ bool json_unescape(Decoder *decoder, JsonString *string, Step *step);
 TypedOutcome json_integer(const uint8_t *text, const uint8_t *end, int64_t *value);
 TypedOutcome json_double(Decoder *decoder, const uint8_t *text, const uint8_t *end, double *value, Step *step);
 TypedOutcome json_date(const uint8_t *text, int64_t size, int32_t *days);
+/* The date and time at the beginning of a text; `*at`: where they end. */
+TypedOutcome json_date_time(const uint8_t *text, int64_t size, int64_t *seconds, int64_t *fraction, const uint8_t **at);
 TypedOutcome json_timestamp(const uint8_t *text, int64_t size, int64_t *micros);
 TypedOutcome json_uuid(const uint8_t *text, int64_t size, uint8_t *cell);
+int64_t json_exponent(const uint8_t *at, const uint8_t *end); /* at most a billion in size */
 bool json_cells_open(void); /* before the first call; needs the GIL; false: no memory */
+
+/* json_declared.c: the same, of the types that only declared columns have. */
+TypedOutcome json_decimal(const uint8_t *text, const uint8_t *end, const Node *node, uint8_t *cell);
+bool json_is_number(const uint8_t *text, int64_t size); /* whether a text is a number of JSON's grammar */
+TypedOutcome json_local_timestamp(const uint8_t *text, int64_t size, int64_t *micros);
+/* Decodes base64 in the decoder's own memory, and makes it the string. */
+TypedOutcome json_base64(Decoder *decoder, JsonString *string, Step *step);
 
 static inline bool is_digit(uint8_t octet) { return octet >= '0' && octet <= '9'; }
 

@@ -36,7 +36,7 @@ typedef struct {
     int64_t power;
 } Parsed;
 
-static int64_t read_exponent(const uint8_t *at, const uint8_t *end)
+int64_t json_exponent(const uint8_t *at, const uint8_t *end)
 {
     const bool is_negative = *at == '-';
     int64_t exponent = 0;
@@ -69,7 +69,7 @@ static Parsed read_parts(const uint8_t *at, const uint8_t *end)
     }
     parsed.power += zeros;
     if (at < end)
-        parsed.power += read_exponent(at + 1, end);
+        parsed.power += json_exponent(at + 1, end);
     return parsed;
 }
 
@@ -152,24 +152,37 @@ static bool read_pair(const uint8_t *at, uint8_t before, int most, int *number)
     return at[0] == before && read_digits(at + 1, 2, number) && *number <= most;
 }
 
-TypedOutcome json_timestamp(const uint8_t *text, int64_t size, int64_t *micros)
+TypedOutcome json_date_time(const uint8_t *text, int64_t size, int64_t *seconds, int64_t *fraction, const uint8_t **at)
 {
     int32_t days;
-    int hour, minute, second, zone_hour = 0, zone_minute = 0;
-    const uint8_t *at = text + 19, *end = text + size;
-    if (size < 20 || json_date(text, DATE_BYTES, &days) != OUTCOME_EXACT || ((text[10] | 0x20) != 't' && text[10] != ' ')
+    int hour, minute, second;
+    const uint8_t *end = text + size;
+    *at = text + 19;
+    if (size < 19 || json_date(text, DATE_BYTES, &days) != OUTCOME_EXACT || ((text[10] | 0x20) != 't' && text[10] != ' ')
         || !read_pair(text + 10, text[10], 23, &hour) || !read_pair(text + 13, ':', 59, &minute) || !read_pair(text + 16, ':', 59, &second))
         return OUTCOME_FORMAT;
-    int64_t fraction = 0, unit = SECOND_MICROS;
-    if (*at == '.') {
-        const uint8_t *first = ++at;
-        for (; at < end && is_digit(*at); at++) {
+    *fraction = 0;
+    if (*at < end && **at == '.') {
+        int64_t unit = SECOND_MICROS;
+        const uint8_t *first = ++*at;
+        for (; *at < end && is_digit(**at); ++*at) {
             unit /= 10;
-            fraction += unit * (*at - '0');
+            *fraction += unit * (**at - '0');
         }
-        if (at == first || at == end)
+        if (*at == first)
             return OUTCOME_FORMAT;
     }
+    *seconds = days * DAY_SECONDS + 60 * (60 * (int64_t)hour + minute) + second;
+    return OUTCOME_EXACT;
+}
+
+TypedOutcome json_timestamp(const uint8_t *text, int64_t size, int64_t *micros)
+{
+    int zone_hour = 0, zone_minute = 0;
+    int64_t seconds, fraction;
+    const uint8_t *at, *end = text + size;
+    if (json_date_time(text, size, &seconds, &fraction, &at) != OUTCOME_EXACT || at == end)
+        return OUTCOME_FORMAT;
     const bool is_west = *at == '-';
     if ((*at | 0x20) == 'z') {
         if (at + 1 != end)
@@ -178,7 +191,7 @@ TypedOutcome json_timestamp(const uint8_t *text, int64_t size, int64_t *micros)
         return OUTCOME_FORMAT;
     }
     const int64_t zone = 60 * (60 * (int64_t)zone_hour + zone_minute);
-    const int64_t seconds = days * DAY_SECONDS + 60 * (60 * (int64_t)hour + minute) + second + (is_west ? zone : -zone);
+    seconds += is_west ? zone : -zone;
     if (seconds < SECONDS_MIN || seconds >= SECONDS_END)
         return OUTCOME_RANGE;
     *micros = seconds * SECOND_MICROS + fraction;

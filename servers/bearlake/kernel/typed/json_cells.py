@@ -34,7 +34,7 @@ def integer(token: bytes) -> int | TypedOutcome:
     significant = digits.rstrip(b"0")
     if not significant:
         return 0
-    zeros = len(digits) - len(significant) - len(fraction) + _exponent(power)
+    zeros = len(digits) - len(significant) - len(fraction) + exponent(power)
     if zeros < 0:
         return TypedOutcome.TYPE
     if len(significant) + zeros > INTEGER_DIGITS_MAX:
@@ -45,7 +45,7 @@ def integer(token: bytes) -> int | TypedOutcome:
     return -size if is_negative else size
 
 
-def _exponent(digits: bytes) -> int:
+def exponent(digits: bytes) -> int:
     """Return an exponent, at most `_EXPONENT_MAX` in size."""
     size = digits.lstrip(b"+-").lstrip(b"0")
     number = _EXPONENT_MAX if len(size) > 10 else min(int(size or b"0"), _EXPONENT_MAX)

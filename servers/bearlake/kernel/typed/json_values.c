@@ -1,6 +1,10 @@
 /* JSON values to typed columns. Contract: json_values.py. */
 #include "typed/json.h"
 
+#include <math.h>
+
+#define FLOAT_END 0x1.ffffffp+127 /* numbers from here on are rounded to infinity */
+
 static Step decode_value(Decoder *decoder, Node *node, int level);
 
 /* Stops at a value whose type is not that of the column. */
@@ -23,22 +27,58 @@ static Step make_slot(Node *node)
     return STEP_OK;
 }
 
+/* Appends the cell of a number of an integer kind. */
+static TypedOutcome add_integer(Node *node, const uint8_t *start, const uint8_t *end)
+{
+    int64_t value;
+    const TypedOutcome outcome = json_integer(start, end, &value);
+    if (outcome != OUTCOME_EXACT)
+        return outcome;
+    if (node->kind == KIND_LONG) {
+        add_int64(node, value);
+        return OUTCOME_EXACT;
+    }
+    const int32_t narrow = (int32_t)value;
+    if (narrow != value)
+        return OUTCOME_RANGE;
+    add_cell(node, (const uint8_t *)&narrow);
+    return OUTCOME_EXACT;
+}
+
+/* Appends the cell of a number of a kind with floating point. */
+static TypedOutcome add_real(Decoder *decoder, Node *node, const uint8_t *start, Step *step)
+{
+    double value;
+    const TypedOutcome outcome = json_double(decoder, start, decoder->at, &value, step);
+    if (*step != STEP_OK || outcome != OUTCOME_EXACT)
+        return outcome;
+    if (node->kind == KIND_DOUBLE) {
+        add_cell(node, (const uint8_t *)&value);
+        return OUTCOME_EXACT;
+    }
+    if (fabs(value) >= FLOAT_END)
+        return OUTCOME_RANGE;
+    const float narrow = (float)value;
+    add_cell(node, (const uint8_t *)&narrow);
+    return OUTCOME_EXACT;
+}
+
 static Step decode_number(Decoder *decoder, Node *node)
 {
     const uint8_t *start = decoder->at;
+    uint8_t cell[16];
     Step step = json_number(decoder, node);
     if (step != STEP_OK)
         return step;
     TypedOutcome outcome;
-    if (node->kind == KIND_LONG) {
-        int64_t value;
-        if ((outcome = json_integer(start, decoder->at, &value)) == OUTCOME_EXACT)
-            add_int64(node, value);
-    } else {
-        double value;
-        outcome = json_double(decoder, start, decoder->at, &value, &step);
-        if (step == STEP_OK && outcome == OUTCOME_EXACT)
-            add_cell(node, (const uint8_t *)&value);
+    switch ((TypedKind)node->kind) {
+    case KIND_INT:
+    case KIND_LONG: outcome = add_integer(node, start, decoder->at); break;
+    case KIND_DECIMAL:
+        if ((outcome = json_decimal(start, decoder->at, node, cell)) == OUTCOME_EXACT)
+            add_cell(node, cell);
+        break;
+    default: outcome = add_real(decoder, node, start, &step);
     }
     return outcome == OUTCOME_EXACT ? step : stop(decoder, node, outcome);
 }
@@ -62,6 +102,19 @@ static Step read_text(Decoder *decoder, const Node *node, JsonString *string)
     return step;
 }
 
+/* A text in base64. */
+static Step decode_bytes(Decoder *decoder, Node *node)
+{
+    JsonString string;
+    Step step = read_text(decoder, node, &string);
+    if (step != STEP_OK)
+        return step;
+    const TypedOutcome outcome = json_base64(decoder, &string, &step);
+    if (step != STEP_OK)
+        return step;
+    return outcome == OUTCOME_EXACT ? add_text(decoder, node, string.text, string.size, false) : stop(decoder, node, outcome);
+}
+
 static Step decode_string(Decoder *decoder, Node *node)
 {
     JsonString string;
@@ -80,6 +133,16 @@ static Step decode_string(Decoder *decoder, Node *node)
     case KIND_TIMESTAMP:
         if ((outcome = json_timestamp(string.text, string.size, &micros)) == OUTCOME_EXACT)
             add_int64(node, micros);
+        break;
+    case KIND_LOCAL_TIMESTAMP:
+        if ((outcome = json_local_timestamp(string.text, string.size, &micros)) == OUTCOME_EXACT)
+            add_int64(node, micros);
+        break;
+    case KIND_DECIMAL:
+        outcome = OUTCOME_FORMAT;
+        if (json_is_number(string.text, string.size)
+            && (outcome = json_decimal(string.text, string.text + string.size, node, cell)) == OUTCOME_EXACT)
+            add_cell(node, cell);
         break;
     case KIND_UUID:
         if ((outcome = json_uuid(string.text, string.size, cell)) == OUTCOME_EXACT)
@@ -230,9 +293,16 @@ static Step decode_value(Decoder *decoder, Node *node, int level)
     switch ((TypedKind)node->kind) {
     case KIND_JSON: return decode_any(decoder, node, level);
     case KIND_BOOLEAN: return octet == 't' || octet == 'f' ? decode_boolean(decoder, node, octet) : mismatch(decoder, node, octet);
+    case KIND_INT:
     case KIND_LONG:
+    case KIND_FLOAT:
     case KIND_DOUBLE:
         return octet == '-' || is_digit(octet) ? decode_number(decoder, node) : mismatch(decoder, node, octet);
+    case KIND_DECIMAL:
+        if (octet == '-' || is_digit(octet))
+            return decode_number(decoder, node);
+        return octet == '"' ? decode_string(decoder, node) : mismatch(decoder, node, octet);
+    case KIND_BYTES: return octet == '"' ? decode_bytes(decoder, node) : mismatch(decoder, node, octet);
     case KIND_ARRAY: return octet == '[' ? decode_array(decoder, node, level) : mismatch(decoder, node, octet);
     case KIND_MAP: return octet == '{' ? decode_map(decoder, node, level) : mismatch(decoder, node, octet);
     case KIND_RECORD: return octet == '{' ? decode_object(decoder, node, level) : mismatch(decoder, node, octet);
@@ -262,16 +332,21 @@ static bool is_kind_of_json(const Node *node)
 {
     switch ((TypedKind)node->kind) {
     case KIND_BOOLEAN:
+    case KIND_INT:
     case KIND_LONG:
+    case KIND_FLOAT:
     case KIND_DOUBLE:
+    case KIND_BYTES:
     case KIND_STRING:
+    case KIND_DECIMAL:
     case KIND_UUID:
     case KIND_ARRAY:
     case KIND_MAP:
     case KIND_RECORD:
     case KIND_DATE:
     case KIND_TIMESTAMP:
-    case KIND_JSON: return true;
+    case KIND_JSON:
+    case KIND_LOCAL_TIMESTAMP: return true;
     default: return false;
     }
 }

@@ -12,7 +12,7 @@ Source: RFC 8259 (I-JSON's rule of unique keys: RFC 7493).
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from typing_extensions import override
 
@@ -28,14 +28,18 @@ from bearlake.kernel.typed import (
     TypedSource,
 )
 from bearlake.kernel.typed import json_cells as cells
+from bearlake.kernel.typed import json_declared as declared
 from bearlake.kernel.typed.decode import RowDecoder, Stop, decode_values
 from bearlake.kernel.typed.json_text import DIGITS, JsonReader, unescaped
 from bearlake.kernel.typed.slots import Column, check_node
 
 _OPENINGS: Final = {
     TypedKind.BOOLEAN: b"tf",
+    TypedKind.INT: b"-" + DIGITS,
     TypedKind.LONG: b"-" + DIGITS,
+    TypedKind.FLOAT: b"-" + DIGITS,
     TypedKind.DOUBLE: b"-" + DIGITS,
+    TypedKind.DECIMAL: b'"-' + DIGITS,
     TypedKind.ARRAY: b"[",
     TypedKind.MAP: b"{",
     TypedKind.RECORD: b"{",
@@ -73,6 +77,16 @@ def decode_json(
     root = _column(schema, 0, set(), 0)
     values = validity, offsets, content, start, end
     return decode_values(root, partial(JsonDecoder, root), _never, values, skip, 0, bytes_max)
+
+
+T = TypeVar("T")
+
+
+def _made(index: int, found: T | TypedOutcome) -> T:
+    """Return a cell. Raises `Stop`: there is none."""
+    if isinstance(found, TypedOutcome):
+        raise Stop(index, found)
+    return found
 
 
 def _never(_columns: list[TypedSource]) -> Callable[[int, bytes], bool]:
@@ -135,6 +149,10 @@ class JsonDecoder(JsonReader, RowDecoder):
             self._array(column, level)
         elif kind == TypedKind.STRING:
             self._add_text(column, self._text(column.index))
+        elif kind == TypedKind.BYTES:
+            self._add_text(column, _made(column.index, declared.octets(self._text(column.index))))
+        elif kind == TypedKind.DECIMAL:
+            column.add(self._decimal(column, is_text=octet == ord('"')))
         else:
             column.add(self._cell(column.index, kind))
 
@@ -151,19 +169,29 @@ class JsonDecoder(JsonReader, RowDecoder):
     def _cell(self, index: int, kind: TypedKind) -> bytes:
         """Move past a number, or a text that stands for one; return its cell."""
         found: int | float | bytes | TypedOutcome
-        if kind == TypedKind.LONG:
-            found, form = cells.integer(self._number(index)), "<q"
-        elif kind == TypedKind.DOUBLE:
-            found, form = cells.double(self._number(index)), "<d"
+        if kind in (TypedKind.INT, TypedKind.LONG):
+            found, form = cells.integer(self._number(index)), "<q" if kind == TypedKind.LONG else "<i"
+        elif kind in (TypedKind.FLOAT, TypedKind.DOUBLE):
+            found, form = cells.double(self._number(index)), "<d" if kind == TypedKind.DOUBLE else "<f"
         elif kind == TypedKind.DATE:
             found, form = cells.days(self._text(index)), "<i"
         elif kind == TypedKind.TIMESTAMP:
             found, form = cells.micros(self._text(index)), "<q"
+        elif kind == TypedKind.LOCAL_TIMESTAMP:
+            found, form = declared.local_micros(self._text(index)), "<q"
         else:
             found, form = cells.uuid(self._text(index)), "16s"
-        if isinstance(found, TypedOutcome):
-            raise Stop(index, found)
-        return struct.pack(form, found)
+        try:
+            return struct.pack(form, _made(index, found))
+        except (struct.error, OverflowError):  # an int32 or a float that does not hold the number
+            raise Stop(index, TypedOutcome.RANGE) from None
+
+    def _decimal(self, column: Column, *, is_text: bool) -> bytes:
+        """Move past a decimal; return its cell."""
+        node = column.node
+        if is_text:
+            return _made(column.index, declared.decimal_text(self._text(column.index), node.precision, node.size))
+        return _made(column.index, declared.decimal(self._number(column.index), node.precision, node.size))
 
     def _is_open(self, index: int, closing: bytes) -> bool:
         """Move past a comma, or past the end of an object or array; return whether a value follows."""

@@ -33,12 +33,13 @@ static const struct {
     [KIND_DATE] = {LAYOUT_WIDTH, 4, false, 0},
     [KIND_TIMESTAMP] = {LAYOUT_WIDTH, 8, false, 0},
     [KIND_JSON] = {LAYOUT_TEXT, 0, false, 0},
+    [KIND_LOCAL_TIMESTAMP] = {LAYOUT_WIDTH, 8, false, 0},
 };
 
 static const char *const names[KIND_COUNT] = {
     "NULL", "PRESENT", "BOOLEAN", "INT", "LONG", "FLOAT", "DOUBLE", "BYTES", "STRING", "FIXED", "ENUM", "ARRAY", "MAP", "RECORD", "UNION",
     "DECIMAL", "DECIMAL_FIXED", "UUID", "TIME_MILLIS", "TIME_MICROS", "TIMESTAMP_MILLIS", "UINT32", "OPAQUE", "DATE",
-    "TIMESTAMP", "JSON",
+    "TIMESTAMP", "JSON", "LOCAL_TIMESTAMP",
 };
 
 enum { FIELD_KIND, FIELD_NULL_BRANCH, FIELD_SIZE, FIELD_PRECISION, FIELD_CHILDREN, FIELD_SYMBOLS, FIELD_COUNT };
@@ -82,12 +83,13 @@ static int read_node(Node *node, PyObject *item, int opaque_children, int kind_c
     if (numbers[FIELD_NULL_BRANCH] < -1 || numbers[FIELD_NULL_BRANCH] > 1
         || (is_sized && (numbers[FIELD_SIZE] <= 0 || numbers[FIELD_SIZE] > FIXED_BYTES_MAX))
         || (is_decimal && (numbers[FIELD_PRECISION] <= 0 || numbers[FIELD_PRECISION] > DECIMAL_DIGITS_MAX))
+        || (kind == KIND_DECIMAL && (numbers[FIELD_SIZE] < 0 || numbers[FIELD_SIZE] > DECIMAL_DIGITS_MAX))
         || (least < 0 ? child_count == 0 : child_count != least) || child_count > NODES_MAX)
         return malformed(kind);
     node->kind = (uint8_t)kind;
     node->layout = kinds[kind].layout;
     node->null_branch = (int8_t)numbers[FIELD_NULL_BRANCH];
-    node->size = (int32_t)(is_sized ? numbers[FIELD_SIZE] : 0);
+    node->size = (int32_t)(is_sized || is_decimal ? numbers[FIELD_SIZE] : 0);
     node->precision = (int32_t)(is_decimal ? numbers[FIELD_PRECISION] : 0);
     node->width = kind == KIND_FIXED ? node->size : kinds[kind].width;
     node->limit = 1;

@@ -131,6 +131,7 @@ def check_node(
         not -1 <= node.null_branch <= 1
         or (is_sized and not 0 < node.size <= FIXED_BYTES_MAX)
         or (is_decimal and not 0 < node.precision <= DECIMAL_DIGITS_MAX)
+        or (kind == TypedKind.DECIMAL and not 0 <= node.size <= DECIMAL_DIGITS_MAX)
         or (kind not in STRUCTS and len(node.children) != children.get(kind, 0))
         or (kind in STRUCTS and not node.children)
         or any(not 0 <= child < node_count for child in node.children)

@@ -15,7 +15,8 @@
 typedef enum {
     KIND_NULL, KIND_PRESENT, KIND_BOOLEAN, KIND_INT, KIND_LONG, KIND_FLOAT, KIND_DOUBLE, KIND_BYTES, KIND_STRING, KIND_FIXED, KIND_ENUM,
     KIND_ARRAY, KIND_MAP, KIND_RECORD, KIND_UNION, KIND_DECIMAL, KIND_DECIMAL_FIXED, KIND_UUID, KIND_TIME_MILLIS, KIND_TIME_MICROS,
-    KIND_TIMESTAMP_MILLIS, KIND_UINT32, KIND_OPAQUE, KIND_DATE, KIND_TIMESTAMP, KIND_JSON, KIND_COUNT,
+    KIND_TIMESTAMP_MILLIS, KIND_UINT32, KIND_OPAQUE, KIND_DATE, KIND_TIMESTAMP, KIND_JSON,
+    KIND_LOCAL_TIMESTAMP, KIND_COUNT,
 } TypedKind;
 
 #define BINARY_KIND_COUNT KIND_DATE /* kinds of Avro and Protobuf; the others are of JSON only */
@@ -67,7 +68,7 @@ struct Node {
     bool has_column;
     bool is_nullable; /* the column has a validity */
     int32_t index;
-    int32_t size, precision;
+    int32_t size, precision; /* of a decimal of JSON, `size` is its scale */
     int32_t width; /* bytes of a slot; LAYOUT_WIDTH only */
     int32_t child_count;
     Node **children;

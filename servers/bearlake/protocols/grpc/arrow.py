@@ -6,11 +6,11 @@ from functools import cache
 
 from bearlake.errors import Unsupported
 
-_MODULES = ("bearlake.table.ipc_decode", "bearlake.table.ipc_encode")
+_MODULES = ("bearlake.table.ipc_decode", "bearlake.table.ipc_encode", "bearlake.table.ipc_rows")
 
 
 async def load() -> None:
-    """Import `table.ipc_decode` and `table.ipc_encode` off the event loop. Raises `Unsupported` if pyarrow is not installed."""
+    """Import the modules of `table` that need pyarrow off the event loop. Raises `Unsupported` if pyarrow is not installed."""
     if _import.cache_info().currsize:
         return
     try:

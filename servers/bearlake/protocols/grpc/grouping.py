@@ -25,6 +25,8 @@ _CODES: dict[Problem, tuple[grpc.StatusCode, bool]] = {
     Problem.STALE_MEMBER_EPOCH: (_Code.ABORTED, True),
     Problem.INVALID_PATTERN: (_Code.INVALID_ARGUMENT, False),
     Problem.UNSUPPORTED_VERSION: (_Code.UNIMPLEMENTED, False),
+    Problem.INVALID_REQUEST: (_Code.INVALID_ARGUMENT, False),
+    Problem.INVALID_TOPOLOGY: (_Code.INVALID_ARGUMENT, False),
     Problem.NOT_COORDINATOR: (_Code.UNAVAILABLE, True),
     Problem.COORDINATOR_UNAVAILABLE: (_Code.UNAVAILABLE, True),
 }

@@ -25,6 +25,7 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import Checked
 from bearlake.streams.principal import Operation, Principal, Resource
 from bearlake.streams.reservations import Reservation
+from bearlake.streams.value_rules import declared
 
 _STORED = (Verdict.ACCEPTED, Verdict.DUPLICATE)
 
@@ -43,7 +44,8 @@ async def produce(
     request = message.request
     view = await writable(node, who, request.stream)
     await room.read(message.size_bytes)
-    batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
+    reader = PayloadReader(node.streams.checks.off_loop, node.streams.checks.uncompressed_bytes_max)
+    batch = await reader.batch(message, node.streams.clock.now_ms(), declared(view.stream.configs))
     append = await _append(node, view, request.partition, batch, _expected(request))
     node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)  # other calls may have used it up meanwhile
     node.streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, len(append.batch))
@@ -122,7 +124,7 @@ class _Call:
         self._who = who
         self._writer = writer
         self._seen = node.streams.seen.position
-        self._payloads = PayloadReader(node.streams.checks.off_loop)
+        self._payloads = PayloadReader(node.streams.checks.off_loop, node.streams.checks.uncompressed_bytes_max)
         self._entries: deque[_Entry] = deque()
         self._bytes = 0
         self._acknowledged_count = 0
@@ -153,7 +155,8 @@ class _Call:
                         if view is None or view.name != name or streams.catalog.peek(name) is not view:
                             view = await writable(self._node, self._who, name)
                         self._check_right(name)
-                        batch = await self._payloads.batch(message, streams.clock.now_ms())
+                        columns = declared(view.stream.configs)
+                        batch = await self._payloads.batch(message, streams.clock.now_ms(), columns)
                         append = await _append(self._node, view, partition, batch, _expected(request))
                         await self._wait_for_quota()  # other calls may have used it up meanwhile
                         self._check_right(name)

@@ -47,6 +47,12 @@ SHARE_GROUPS: tuple[Api, ...] = (
     Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0),
 )
 
+STREAMS_GROUPS: tuple[Api, ...] = (
+    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0),
+    Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0),
+)
+"""Streams groups (decision 293), in the versions of Kafka 4.3."""
+
 APIS: tuple[Api, ...] = (
     Api(ApiKey.PRODUCE, 0, 13),
     Api(ApiKey.FETCH, 4, 18),
@@ -91,6 +97,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     *(TRANSACTIONS if SERVES_TRANSACTIONS else ()),
     *(SHARE_GROUPS if SERVES_SHARE_GROUPS else ()),
+    *STREAMS_GROUPS,
 )
 
 
@@ -106,11 +113,12 @@ class Feature(NamedTuple):
 FEATURES: tuple[Feature, ...] = (
     Feature("group.version", 0, 1, 1),
     *((Feature("share.version", 0, 1, 1),) if SERVES_SHARE_GROUPS else ()),
+    Feature("streams.version", 0, 1, 1),
     *((Feature("transaction.version", 0, TRANSACTION_VERSION, TRANSACTION_VERSION),) if SERVES_TRANSACTIONS else ()),
 )
 """Version 1 of `group.version`: groups of the consumer protocol (KIP-848).
 
-`share.version`: share groups (KIP-932). `transaction.version`: see `TRANSACTION_VERSION`.
+`share.version`: share groups (KIP-932). `streams.version`: streams groups (KIP-1071). `transaction.version`: see `TRANSACTION_VERSION`.
 """
 
 FEATURES_EPOCH = 0

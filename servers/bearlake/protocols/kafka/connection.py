@@ -18,7 +18,6 @@ import asyncio
 import logging
 import struct
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -35,9 +34,10 @@ from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITING
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
-from bearlake.protocols.kafka.slot import Slot
+from bearlake.protocols.kafka.slot import Place, Slot
 from bearlake.protocols.kafka.throttling import Throttling
-from bearlake.serving.pacing import UNREAD_BYTES_MIN, PacedConnection, Register
+from bearlake.protocols.kafka.turn import TurnConnection
+from bearlake.serving.pacing import UNREAD_BYTES_MIN, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS, at_host, with_client_id
 from bearlake.telemetry.containment import fault
@@ -52,7 +52,7 @@ QUIET_MS = 5_000
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
 
 
-class Connection(PacedConnection):
+class Connection(TurnConnection):
     """Protocol object of one accepted socket."""
 
     def __init__(
@@ -64,26 +64,19 @@ class Connection(PacedConnection):
         login: KafkaListenerLogin | None = None,
     ) -> None:
         """`login`: how clients log in; None: they need not."""
-        super().__init__(register, context.streams, listener, context.settings.stall_ms)
-        self.context = context
+        super().__init__(register, context, apis, listener)
         self.who = ANONYMOUS
-        self.produce_tail: asyncio.Task[None] | None = None  # the last Produce request that is not submitted yet
-        self._apis = apis
         self._login = login
         self._refusal_s = login.refusal_s if login is not None else 0.0
-        self.session: SaslSession | None = None  # the logins; None if clients do not log in by SASL
         self._login_timer: asyncio.TimerHandle | None = None
         self._is_logging_in = False  # a request of the login runs, and the next request waits for it
         self._is_ending = False  # no more requests are read, and the connection closes after its last answer
         self._quotas = context.streams.quotas
         self._throttling = Throttling(self._quotas, self)
         self._caller = Caller(-1, ANONYMOUS, None, listener, "")
-        self._slots: deque[Slot] = deque()
-        self._request_count = 0  # requests in `_slots`
-        self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that `_request` took
         self._fetches = FetchLane(self, self._throttling, lambda: self._is_write_paused)
         self._others = Lane(self, self._throttling, lambda: self._ready_bytes < context.settings.response_bytes_max)
-        self._is_pumping = self._is_finishing = False
+        self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
         self._has_spoken = False  # whether the client has sent a request
 
@@ -153,14 +146,6 @@ class Connection(PacedConnection):
 
     # -- receive -------------------------------------------------------------------------------------------------
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Called by the event loop; what is answered at once leaves at the end of this turn, without a turn of its own."""
-        is_pumping, self._is_pumping = self._is_pumping, True
-        super().buffer_updated(nbytes)
-        self._is_pumping = is_pumping
-        if not is_pumping and self._slots and self._slots[0].is_ready:
-            self._pump()
-
     def _process(self) -> None:
         """Take complete frames from the slab while the connection may run more requests."""
         self._take_frames() if self._quotas.usage is None else self._throttling.run(self._take_frames)
@@ -176,10 +161,12 @@ class Connection(PacedConnection):
         is_over_budget, session, first = self._budget.is_over_budget, self.session, self._low
         usage = self._quotas.usage
         if session is not None and not session.is_logged_in:
-            usage = self._produce_lead = None
+            usage = None
+            self._set_lead(None)
         self._is_frugal = usage is not None and self._throttling.limits_produce(usage, self.who)
         if (lead := self._produce_lead) and usage is not None and self._throttling.limits_produce(usage, lead[0].who):
-            lead = self._produce_lead = None  # it is of the last Produce request, whose client need not be `who`
+            lead = None  # it is of the last Produce request, whose client need not be `who`
+            self._set_lead(None)
         try:
             if lead is not None and not is_over_budget and self.produce_tail is None:
                 begin(self._apis[ApiKey.PRODUCE].what)
@@ -266,12 +253,6 @@ class Connection(PacedConnection):
         if not self._slots and self._transport is not None:
             self._transport.close()
 
-    def add(self, slot: Slot) -> None:
-        """Queue the requests of `slot` for their answer, and count them."""
-        self._slots.append(slot)
-        self._request_count += slot.count
-        self._apis[slot.api].requests.inc(slot.count)
-
     def _request(self, frame: memoryview, slab: Slab) -> None:
         key, version = _API_AND_VERSION.unpack_from(frame)
         api = self._apis.get(key)
@@ -294,7 +275,7 @@ class Connection(PacedConnection):
             self._is_logging_in = True
         if key == ApiKey.PRODUCE:
             if version >= produce.VERSION_MIN:
-                self._produce_lead = (caller, bytes(frame[8:position]))
+                self._set_lead((caller, bytes(frame[8:position])))
             take = produce.receive if self._quotas.usage is None else self._throttling.receive
             take(self, slot, caller, header.correlation_id, frame, position, slab)
             return
@@ -347,19 +328,19 @@ class Connection(PacedConnection):
         self._is_logging_in = False
         if session.principal is not None and session.principal is not self.who:
             self.who = session.principal
-            self._produce_lead = None
+            self._set_lead(None)
         if session.is_refused:
             self._is_ending = self._is_finishing = True
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
-        """Complete a slot; without chunks its requests get no response. Responses leave in order, in one write per loop iteration."""
-        slot.chunks = chunks
-        slot.is_ready = True
+    def answer(self, place: Place, chunks: Sequence[codec.Buffer]) -> None:
+        """Complete a place; without chunks its requests get no response. Responses leave in order, in one write per loop iteration."""
+        place.chunks = chunks
+        place.is_ready = True
         for chunk in chunks:
             self._ready_bytes += len(chunk)
-        self._apis[slot.api].seconds.observe(time.perf_counter() - slot.started, slot.count)
+        self._apis[place.api].seconds.observe(time.perf_counter() - place.started, place.count)
         is_next = bool(self._slots) and self._slots[0].is_ready
         if self._ready_bytes > UNREAD_BYTES_MIN and (self._is_write_paused or not is_next):
             self._record_unread(self.unread_bytes)
@@ -385,16 +366,17 @@ class Connection(PacedConnection):
             ready: list[codec.Buffer] = []
             size = 0
             while slots and slots[0].is_ready and size < _WRITE_BYTES:
-                slot = slots.popleft()
-                self._request_count -= slot.count
-                if slot.api == ApiKey.FETCH:
+                place = slots.popleft()
+                self._request_count -= place.count
+                if place.api == ApiKey.FETCH:
                     self._fetches.sent()
-                ready += slot.chunks
-                size += sum(map(len, slot.chunks))
+                ready += place.chunks
+                for chunk in place.chunks:
+                    size += len(chunk)
             self._ready_bytes -= size
             self._write(transport, ready, size)
-        self._fetches.start_next()
         if self._is_ending and not slots:
             self._loop.call_later(self._refusal_s if self.session and self.session.is_refused else 0, transport.close)
             return
-        self._resume()
+        if self._is_reading_paused or self._fetches.waiting or self._others.waiting:
+            self._resume()

@@ -19,6 +19,7 @@ from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.groups.consumer.patterns import Patterns
 from bearlake.streams.groups.shares import ShareCoordinator
+from bearlake.streams.groups.streams_groups import StreamsCoordinator
 from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
@@ -45,14 +46,15 @@ class KafkaContext:
         self.groups = streams.coordinator
         self.share_groups = ShareCoordinator(streams.metadata, streams.coordinator.ownership)
         """The share groups that this server coordinates."""
+        self.streams_groups = StreamsCoordinator(streams.coordinator.ownership)
+        """The streams groups that this server coordinates."""
         self.shares = Shares(streams.local_shares, streams.metadata.cursors, streams, share_reach or NoReach())
         """The records of all share groups."""
         self.share_sessions = ShareSessions(streams.settings.groups.share)
         self.patterns = Patterns(self.topics, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop)
         """The topics that match the patterns of consumer groups' members."""
         self.settings = settings
-        self.is_redirecting = False
-        """Draining: Produce and Fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients switch to other servers."""
+        self._is_redirecting = False
         self.producer_ids = ProducerIds(streams.metadata.producers)
         self.renderings = Renderings()
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
@@ -75,6 +77,16 @@ class KafkaContext:
         if request_bytes <= _AT_ONCE_BYTES:
             return encoder.frame(correlation_id, response)
         return await asyncio.get_running_loop().run_in_executor(self.workers, encoder.frame, correlation_id, response)
+
+    @property
+    def is_redirecting(self) -> bool:
+        """Draining: Produce and Fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients switch to other servers."""
+        return self._is_redirecting
+
+    def redirect(self) -> None:
+        """Send clients to other servers from now on."""
+        self._is_redirecting = True
+        self.streams.generation.advance()
 
     @property
     def node_id(self) -> int:

@@ -25,14 +25,15 @@ class Owner(Fetcher, Protocol):
 class FetchLane:
     """Undecoded requests that wait behind the running request."""
 
-    __slots__ = ("_is_held", "_is_running", "_owner", "_running", "_throttling", "_waiting", "waiting_bytes")
+    __slots__ = ("_is_held", "_is_running", "_owner", "_running", "_throttling", "waiting", "waiting_bytes")
 
     def __init__(self, owner: Owner, throttling: Throttling, is_held: Callable[[], bool]) -> None:
         """`is_held`: whether the client does not read the responses."""
         self._owner = owner
         self._throttling = throttling
         self._is_held = is_held
-        self._waiting: deque[tuple[TailFetch, bytes]] = deque()
+        self.waiting: deque[tuple[TailFetch, bytes]] = deque()
+        """Requests that are not begun."""
         self._is_running = False
         self._running: TailFetch | None = None
         self.waiting_bytes = 0
@@ -47,18 +48,18 @@ class FetchLane:
         work: Callable[[], Coroutine[None, None, None]],
     ) -> None:
         """Run a request after those before it; `work` decodes and answers it if it is not at the end of the log."""
-        self._waiting.append((TailFetch(self._owner, slot, caller, correlation_id, work), body))
+        self.waiting.append((TailFetch(self._owner, slot, caller, correlation_id, work), body))
         self.waiting_bytes += len(body)
         self.start_next()
 
     def start_next(self) -> None:
         """Begin the next request, if none runs and nothing holds it."""
         owner = self._owner
-        if not self._waiting or owner.close_if_login_ended() or self._is_running or self._is_held():
+        if not self.waiting or owner.close_if_login_ended() or self._is_running or self._is_held():
             return
         if not self._throttling.holds_read(ApiKey.FETCH):
             self._is_running = True
-            self._running, body = self._waiting.popleft()
+            self._running, body = self.waiting.popleft()
             self.waiting_bytes -= len(body)
             self._running.begin(body)
 
@@ -69,7 +70,7 @@ class FetchLane:
 
     def close(self) -> None:
         """The connection is closed: drop all requests."""
-        self._waiting.clear()
+        self.waiting.clear()
         self.waiting_bytes = 0
         if self._running is not None:
             self._running.cancel()

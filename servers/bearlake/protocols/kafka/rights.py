@@ -93,6 +93,8 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
     ApiKey.SHARE_FETCH: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.READ),
     ApiKey.SHARE_ACKNOWLEDGE: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.READ),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.DESCRIBE, Operation.CREATE),
+    ApiKey.STREAMS_GROUP_DESCRIBE: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.READ),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: on(_GROUP, Operation.DELETE) + on(_TOPIC, Operation.READ),

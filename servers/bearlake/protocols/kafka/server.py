@@ -111,7 +111,7 @@ class KafkaServer:
             await self.context.groups.ownership.drain()
         while self.connections and self._has_others() and self.connections.loop.time() < until:
             if not self.context.is_redirecting and self.connections.loop.time() >= redirect_at:
-                self.context.is_redirecting = True
+                self.context.redirect()
                 self.connections.stop_accepting()
                 log.info("draining: redirecting clients to other servers", extra={"connections": len(self.connections)})
             if self.context.is_redirecting:

@@ -5,8 +5,29 @@ Source: Kafka protocol guide, "Network".
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from bearlake.protocols.kafka import codec
+
+
+class Place(Protocol):
+    """What a connection knows of a place in its order: a `Slot`, or Produce requests that were taken together."""
+
+    is_ready: bool
+    """Whether `chunks` has the responses."""
+    chunks: Sequence[codec.Buffer]
+
+    @property
+    def api(self) -> int:
+        """The API of the requests."""
+
+    @property
+    def count(self) -> int:
+        """The number of requests."""
+
+    @property
+    def started(self) -> float:
+        """When they were taken (s, `time.perf_counter`)."""
 
 
 class Slot:

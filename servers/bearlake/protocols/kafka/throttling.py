@@ -62,6 +62,7 @@ _OF_MEMBERS = frozenset(
     {
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
         ApiKey.FIND_COORDINATOR,
         ApiKey.HEARTBEAT,
         ApiKey.JOIN_GROUP,
@@ -77,6 +78,7 @@ _JOINED = frozenset(
     {
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
         ApiKey.HEARTBEAT,
         ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP,

@@ -112,6 +112,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", f"{_TOPIC}/records:read"): Operation((200,), (*_WRITE, 410), (JSON,), {JSON: v3.Reading}, False),
     ("POST", f"{_GROUP}/offsets:reset"): Operation((200,), _WRITE, (JSON,), {JSON: v3.Reset}),
     ("POST", f"{_SHARE_GROUP}/offsets:reset"): Operation((200,), _WRITE, (JSON,), {JSON: v3.ShareReset}),
+    ("POST", f"{_TOPIC}/subscriptions/{{subscription}}/offsets:reset"): Operation(
+        (200,), _WRITE, (JSON,), {JSON: v3.SubscriptionReset}
+    ),
     ("PUT", "/v1/stream/{name}"): Operation(
         (200, 201),
         _WRITE,

@@ -89,5 +89,6 @@ NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("GET", _CLUSTER + "/subscriptions"): DESCRIBE_STREAM,
     ("GET", _TOPIC + "/subscriptions/{subscription}/lags"): DESCRIBE_STREAM,
     ("POST", _SHARE_GROUPS + "/{group}/offsets:reset"): _READ_GROUP + READ_STREAM,
+    ("POST", _TOPIC + "/subscriptions/{subscription}/offsets:reset"): READ_STREAM,
 }
 """All of these rights, for the topics and the group that the request names. ALTER serves as ALTER_CONFIGS too."""

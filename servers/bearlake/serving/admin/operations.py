@@ -66,7 +66,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     },
     **{
         ("POST", f"/v1/shares/{name}"): _between_servers()
-        for name in ("acquire", "acknowledge", "release", "give_back", "reset", "forget")
+        for name in ("acquire", "acknowledge", "release", "give_back", "reset", "forget", "seek")
     },
     ("GET", "/openapi.json"): _get(),
     ("GET", "/docs"): Operation((200,), _FAILED, ("text/html",)),

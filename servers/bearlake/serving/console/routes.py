@@ -34,7 +34,6 @@ _PASSED: Mapping[str, Sequence[tuple[str, re.Pattern[str]]]] = {
     "pulsar": [
         ("GET", re.compile(r"/admin/v2/(tenants|namespaces/[^/?#]+)")),
         ("GET", re.compile(rf"{_TOPIC}/(subscriptions|partitions|(partitioned-)?(stats|internalStats))")),
-        ("POST", re.compile(rf"{_TOPIC}/subscription/{_NAME}/(skip_all|resetcursor(/[0-9]+)?)")),
     ],
     "catalog": [
         ("GET", re.compile(rf"/v1/(live/)?namespaces(/{_NAME}/tables(/{_NAME})?)?")),

@@ -95,6 +95,10 @@ class RemoteShares(ShareDispatch):
     async def forget(self, group: str, partition: PartitionKey) -> None:
         await self._ask("forget", {"group": group, "partition": partition})
 
+    @override
+    async def seek(self, subscription: str, partition: PartitionKey, offset: int) -> None:
+        await self._ask("seek", {"group": subscription, "partition": partition, "offset": offset})
+
     async def _ask(self, verb: str, document: Mapping[str, Any], *, waits: bool = False) -> Document:
         """Send a request. Raises the dispatcher's error, or `Unavailable`."""
         url = f"{self._server}/v1/shares/{verb}"

@@ -8,6 +8,7 @@
     POST /v1/shares/give_back    {"group", "partition", "member", "ranges": [[start, end]]}         → {}
     POST /v1/shares/reset        {"group", "partition", "offset"}                                   → {}
     POST /v1/shares/forget       {"group", "partition"}                                             → {}
+    POST /v1/shares/seek         {"group", "partition", "offset"}: a Pulsar subscription            → {}
 
 A Problem is {"kind", "detail", "holder": null | [node id, epoch]}; a refusal is status 409 with a Problem. Fields are added, never changed:
 servers of two versions run side by side.
@@ -113,6 +114,12 @@ class Reset(_OfGroup):
     offset: _Offset
 
 
+class Seek(_OfGroup):
+    """A subscription, which is named like a group here, continues at an offset."""
+
+    offset: _Offset
+
+
 class Forget(_OfGroup):
     """The group's state is deleted."""
 
@@ -123,6 +130,7 @@ RELEASE = Reader[Release](Release)
 GIVE_BACK = Reader[GiveBack](GiveBack)
 RESET = Reader[Reset](Reset)
 FORGET = Reader[Forget](Forget)
+SEEK = Reader[Seek](Seek)
 
 
 def pack_ask(ask: ShareAsk) -> Document:

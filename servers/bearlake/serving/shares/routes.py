@@ -35,6 +35,7 @@ class ShareRoutes:
         self._add(router, packing.GIVE_BACK, self.give_back)
         self._add(router, packing.RESET, self.reset)
         self._add(router, packing.FORGET, self.forget)
+        self._add(router, packing.SEEK, self.seek)
 
     def _add(
         self,
@@ -80,6 +81,11 @@ class ShareRoutes:
     async def forget(self, asked: packing.Forget) -> Document:
         """Delete a group's state."""
         await self._dispatch.forget(asked.group, asked.key())
+        return {}
+
+    async def seek(self, asked: packing.Seek) -> Document:
+        """Let a subscription continue at an offset."""
+        await self._dispatch.seek(asked.group, asked.key(), asked.offset)
         return {}
 
     def _guarded(

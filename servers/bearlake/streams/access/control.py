@@ -99,6 +99,8 @@ class AccessControl(Authorizer):
         self._settings = settings or AccessSettings()
         self._snapshot = Snapshot((), -1, super_users=self._settings.super_users, allows_by_default=False)
         self._known = _KnownCallers(CALLERS_MAX)
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change of the rules that this server applies."""
 
     @property
     def revision(self) -> int:
@@ -279,6 +281,7 @@ class AccessControl(Authorizer):
         snapshot = await _worked(len(found.rules) + len(found.unknown), partial(_compiled, found, self._settings))
         if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already
             self._snapshot = snapshot
+            self.on_change()
             _report(found)
 
 

@@ -1,4 +1,4 @@
-"""Configs of single groups, which replace the settings for them: those of consumer groups and those of share groups.
+"""Configs of single groups, which replace the settings for them: those of consumer groups, share groups and streams groups.
 
 All groups' configs are one entry of the metadata store, so that one read tells a server all of them. A server reads it every
 `REFRESH_MS`, and after its own changes; a group may have configs before it exists.
@@ -15,6 +15,8 @@ from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.share import configs as share_configs
 from bearlake.streams.groups.share.settings import ShareGroupSettings
+from bearlake.streams.groups.tasks import configs as streams_configs
+from bearlake.streams.groups.tasks.settings import StreamsGroupSettings
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +44,11 @@ class GroupConfigs:
         self.settings = settings
         """The settings of groups without configs."""
         self._known: Mapping[str, Mapping[str, str]] = {}
+        self._version = 0
+        """Of the entry that is known. A read that began before this server's own change may end after it."""
         self._settings: dict[str, ConsumerGroupSettings] = {}
         self._share_settings: dict[str, ShareGroupSettings] = {}
+        self._streams_settings: dict[str, StreamsGroupSettings] = {}
 
     async def run(self) -> None:
         """Read the configs again and again; runs until cancelled."""
@@ -61,6 +66,10 @@ class GroupConfigs:
     def share_of(self, group: str) -> ShareGroupSettings:
         """Return the settings of a share group."""
         return self._share_settings.get(group, self.settings.share)
+
+    def streams_of(self, group: str) -> StreamsGroupSettings:
+        """Return the settings of a streams group."""
+        return self._streams_settings.get(group, self.settings.streams)
 
     def groups(self) -> list[str]:
         """Return the names of the groups that have configs, sorted."""
@@ -97,6 +106,9 @@ class GroupConfigs:
         raise Overloaded("the configs of groups change all the time")
 
     def _learn(self, entry: Defaults) -> None:
+        if entry.version < self._version:
+            return
+        self._version = entry.version
         found: dict[str, dict[str, str]] = {}
         for key, value in entry.configs.items():
             name, _, group = key.partition(_SEPARATOR)
@@ -106,11 +118,15 @@ class GroupConfigs:
             consumer, share = self.settings.consumer, self.settings.share
             self._settings = {name: consumer_configs.applied(configs, consumer) for name, configs in found.items()}
             self._share_settings = {name: share_configs.applied(configs, share) for name, configs in found.items()}
+            streams = self.settings.streams
+            self._streams_settings = {
+                name: streams_configs.applied(configs, streams) for name, configs in found.items()
+            }
 
 
 def is_config(name: str) -> bool:
     """Return whether groups have a config of this name."""
-    return name in consumer_configs.BY_NAME or name in share_configs.BY_NAME
+    return any(name in configs.BY_NAME for configs in (consumer_configs, share_configs, streams_configs))
 
 
 def check(configs: Mapping[str, str], settings: GroupSettings) -> None:
@@ -119,6 +135,8 @@ def check(configs: Mapping[str, str], settings: GroupSettings) -> None:
         if not is_config(name):
             raise Invalid(f"Unknown group config name: {name}")
     for_shares = {name: value for name, value in configs.items() if name in share_configs.BY_NAME}
-    for_consumers = {name: value for name, value in configs.items() if name not in for_shares}
+    for_streams = {name: value for name, value in configs.items() if name in streams_configs.BY_NAME}
+    for_consumers = {name: value for name, value in configs.items() if name in consumer_configs.BY_NAME}
     consumer_configs.check(for_consumers, settings.consumer)
     share_configs.check(for_shares, settings.share)
+    streams_configs.check(for_streams, settings.streams)

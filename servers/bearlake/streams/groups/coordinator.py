@@ -26,6 +26,7 @@ from bearlake.streams.groups.owned import Owned, lease_name
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.revisions import member_subject
+from bearlake.streams.groups.tasks.machine import StreamsMachine
 from bearlake.telemetry import metrics
 
 PAGE_SIZE = 1000
@@ -153,7 +154,7 @@ class Coordinator:
                 return
             raise
         await self.ownership.confirm(name, owned)
-        if isinstance(owned.machine, ConsumerMachine):
+        if isinstance(owned.machine, ConsumerMachine | StreamsMachine):
             owned.machine.check_fetch(member_id, epoch)
 
     async def _open_for(self, member: MemberRef) -> Owned:

@@ -27,16 +27,20 @@ class GroupKind(Enum):
     """The coordinator assigns the partitions (KIP-848, `streams/groups/consumer`)."""
     SHARE = "share"
     """Members may have the same partitions, and acquire single records (KIP-932, `streams/groups/share`)."""
+    STREAMS = "streams"
+    """The coordinator assigns tasks of a topology (KIP-1071, `streams/groups/tasks`)."""
 
 
 class GroupState(Enum):
     """States of a group; clients see the values."""
 
     EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    """Only streams groups: topics that the topology needs are missing, or do not fit."""
     ASSIGNING = "Assigning"
-    """Only consumer groups: the target assignment is older than the group's last change."""
+    """Only consumer groups and streams groups: the target assignment is older than the group's last change."""
     RECONCILING = "Reconciling"
-    """Only consumer groups: members are on the way to the target assignment."""
+    """Only consumer groups and streams groups: members are on the way to the target assignment."""
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"

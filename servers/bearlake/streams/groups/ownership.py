@@ -20,11 +20,10 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.model import GroupSnapshot, Lease, ServerRef
 from bearlake.streams.groups import departures
 from bearlake.streams.groups.abandoned_writes import AbandonedWrites
-from bearlake.streams.groups.consumer.model import ConsumerGroup
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.machines import GroupMachine
 from bearlake.streams.groups.model import Group, GroupKind, GroupState
-from bearlake.streams.groups.owned import Owned, lease_name, restore
+from bearlake.streams.groups.owned import AnyGroup, Owned, lease_name, restore
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.protocols import Protocols
 from bearlake.streams.groups.revisions import Revisions
@@ -220,7 +219,7 @@ class Ownership:
         try:
             held = await HeldLease.take(self._tenure, self._metadata.leases, lease_name(name))
             group = await self._load(name, held.lease)
-            if isinstance(group, ConsumerGroup):
+            if not isinstance(group, Group):
                 # After the load: the former coordinator may have known newer topics.
                 await self.protocols.topics.catch_up()
         except (Conflict, Fenced) as error:
@@ -238,7 +237,7 @@ class Ownership:
         self.owned[name] = owned
         return owned
 
-    async def _load(self, name: str, lease: Lease) -> Group | ConsumerGroup:
+    async def _load(self, name: str, lease: Lease) -> AnyGroup:
         """Load the last snapshot. If this version cannot read it, give the lease back: a server of a newer version may."""
         try:
             return restore(name, await self._metadata.groups.load(name))

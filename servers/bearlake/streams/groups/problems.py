@@ -27,6 +27,8 @@ class Problem(Enum):
     STALE_MEMBER_EPOCH = auto()
     INVALID_PATTERN = auto()
     UNSUPPORTED_VERSION = auto()
+    INVALID_REQUEST = auto()
+    INVALID_TOPOLOGY = auto()
     NOT_COORDINATOR = auto()
     COORDINATOR_UNAVAILABLE = auto()
 

@@ -1,5 +1,7 @@
 """The protocols of groups: makes a group's state machine, and turns a classic group into a consumer group and back (KIP-848).
 
+A streams group and a classic group turn into each other only while they have no members (KIP-1071).
+
 The owner of a group goes on with its lease and its order of writes; only the machine is replaced. The former machine refuses its waiting
 members with REBALANCE_IN_PROGRESS, so that they ask the next one.
 """
@@ -13,14 +15,17 @@ from bearlake.streams.groups.consumer.machine import ConsumerMachine
 from bearlake.streams.groups.consumer.model import ConsumerGroup
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.consumer.subscriptions import NoTopics, Topics
-from bearlake.streams.groups.model import Group, GroupState, JoinRequest
-from bearlake.streams.groups.owned import Owned
+from bearlake.streams.groups.model import Group, GroupKind, GroupState, JoinRequest
+from bearlake.streams.groups.owned import AnyGroup, Owned
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.rebalance import Rebalancer
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.share.machine import ShareMachine
 from bearlake.streams.groups.share.model import ShareGroup
 from bearlake.streams.groups.share.settings import ShareGroupSettings
+from bearlake.streams.groups.tasks.machine import StreamsMachine
+from bearlake.streams.groups.tasks.model import StreamsGroup
+from bearlake.streams.groups.tasks.settings import StreamsGroupSettings
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +50,17 @@ class Protocols:
         """Returns the settings of a consumer group, with its own configs."""
         self.configured_share: Callable[[str], ShareGroupSettings] = lambda name: settings.share
         """Returns the settings of a share group, with its own configs."""
+        self.configured_streams: Callable[[str], StreamsGroupSettings] = lambda name: settings.streams
+        """Returns the settings of a streams group, with its own configs."""
         self._save = save
         self._may_expire = may_expire
 
     def machine(
-        self, name: str, owned: Owned, group: Group | ConsumerGroup
-    ) -> Rebalancer | ConsumerMachine | ShareMachine:
+        self, name: str, owned: Owned, group: AnyGroup
+    ) -> Rebalancer | ConsumerMachine | ShareMachine | StreamsMachine:
         """Return the machine of a group."""
+        if isinstance(group, StreamsGroup):
+            return self.streams(name, owned, group)
         if isinstance(group, ShareGroup):
             return self.share(name, owned, group)
         if isinstance(group, ConsumerGroup):
@@ -103,6 +112,33 @@ class Protocols:
         owned.machine = changed = self.share(name, owned, ShareGroup(name=name))
         return changed
 
+    def streams(self, name: str, owned: Owned, group: StreamsGroup) -> StreamsMachine:
+        """Return the machine of a streams group."""
+        return StreamsMachine(
+            group,
+            topics=self.topics,
+            settings=lambda: self.configured_streams(name),
+            on_save=lambda ticket: self._save(name, owned, ticket),
+            may_expire=self._may_expire,
+        )
+
+    def as_streams(self, name: str, owned: Owned, *, may_create: bool) -> StreamsMachine:
+        """Return the machine of a streams group. With `may_create`, an empty classic group becomes one first, and keeps its offsets.
+
+        Raises `GroupRefusal` (NOT_FOUND).
+        """
+        machine = owned.machine
+        if isinstance(machine, StreamsMachine):
+            return machine
+        found = machine.summary()
+        is_empty = found.kind is GroupKind.CLASSIC and found.state is GroupState.EMPTY and not found.pending_count
+        if not may_create or not is_empty:
+            raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} is not a streams group.")
+        machine.close(Problem.REBALANCE_IN_PROGRESS)
+        group = StreamsGroup(name=name, epoch=found.generation, assignment_epoch=found.generation)
+        owned.machine = changed = self.streams(name, owned, group)
+        return changed
+
     async def before_beat(self, owned: Owned) -> None:
         """Catch up with the catalog if the request could turn a classic group with members into a consumer group.
 
@@ -123,7 +159,7 @@ class Protocols:
         if isinstance(machine, ConsumerMachine):
             return machine
         group, settings = machine.view(), self.configured(name)
-        if not may_create or isinstance(machine, ShareMachine):
+        if not may_create or isinstance(machine, ShareMachine | StreamsMachine):
             raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} is not a consumer group.")
         is_empty = group.state is GroupState.EMPTY and not group.pending
         obstacle = None if is_empty else _obstacle(group, settings)
@@ -159,9 +195,17 @@ class Protocols:
         if group.members:
             changed.rounds.prepare()
 
+    def _from_streams(self, name: str, owned: Owned, group: StreamsGroup) -> None:
+        """Turn a streams group without members into a classic group, which keeps its offsets."""
+        owned.machine.close(Problem.REBALANCE_IN_PROGRESS)
+        owned.machine = changed = self.classic(name, owned, Group(name=name, generation=group.epoch))
+        changed.rounds.save()
+
     def before_join(self, name: str, owned: Owned, request: JoinRequest) -> None:
         """Turn a consumer group into a classic group if the member that joins would leave only members of the classic protocol in it."""
         machine = owned.machine
+        if isinstance(machine, StreamsMachine) and not machine.group.members:
+            self._from_streams(name, owned, machine.group)
         if not isinstance(machine, ConsumerMachine):
             return
         group = machine.group

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.share.settings import ShareGroupSettings
+from bearlake.streams.groups.tasks.settings import StreamsGroupSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +40,5 @@ class GroupSettings:
     """Groups whose coordinator assigns the partitions (KIP-848)."""
     share: ShareGroupSettings = field(default_factory=ShareGroupSettings)
     """Share groups, whose members acquire single records (KIP-932)."""
+    streams: StreamsGroupSettings = field(default_factory=StreamsGroupSettings)
+    """Streams groups, whose members get tasks of a topology (KIP-1071)."""

@@ -49,6 +49,8 @@ class QuotaControl:
         """What clients use of their quotas; None while there is no quota."""
         self.lines = Lines(lambda: self.usage, call_later)
         """Who waits for a quota."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change of `usage`."""
         metrics.QUOTA_BUCKETS.set_function(lambda: len(self._buckets))
         metrics.QUOTA_BUCKETS_MAX.set((settings or QuotaSettings()).bucket_count_max)
 
@@ -123,6 +125,7 @@ class QuotaControl:
             return
         self._revision = found.revision
         self.usage = Usage(Limits(found.quotas), self._buckets, self._server_count) if found.quotas else None
+        self.on_change()
         self.lines.look()
 
 

@@ -4,7 +4,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from bearlake.errors import Invalid
+from bearlake.streams.schemas.budget import Budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,4 +87,26 @@ class SchemaCompiler(Protocol):
             InvalidSchema: the text or a reference is invalid.
             SchemaTooLarge: it needs more time or memory than allowed.
             Unavailable: nothing was compiled; try again.
+        """
+
+
+class CheckedValues(NamedTuple):
+    """What is wrong with which of the first `checked_count` values, by their places. If there are more, the last one exceeded a limit."""
+
+    unfit: Mapping[int, Invalid]
+    checked_count: int
+
+
+class ValueChecker(Protocol):
+    """Checks values outside of this process; `confined/pool.py` is one."""
+
+    def budget(self) -> Budget:
+        """Return the processor time that the values of one batch may need."""
+
+    async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
+        """Check serialized values, up to the first one that exceeds a limit.
+
+        Raises:
+            InvalidSchema, SchemaTooLarge: no value of the schema can be checked, or the budget is used up.
+            Overloaded, Unavailable: nothing was checked; try again.
         """

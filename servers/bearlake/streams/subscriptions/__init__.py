@@ -191,6 +191,22 @@ class Subscriptions(Protocol):
     ) -> None:
         """Create a durable subscription without consumers. Raises `AlreadyExists`."""
 
+    async def merge(
+        self,
+        partition: PartitionKey,
+        subscription: str,
+        mark_delete: int,
+        acknowledged: Sequence[tuple[int, int]],
+        properties: Mapping[str, str],
+    ) -> None:
+        """Acknowledge all offsets below `mark_delete`, and the ranges `[start, end)`, in addition to what is acknowledged already.
+
+        Creates the subscription, with these properties, if there is none. Raises `Busy` if it has consumers; as `Attachment.flushed`.
+        """
+
+    async def release(self, partition: PartitionKey) -> None:
+        """Let other servers dispatch the partition, if this one does and has no consumers there; all cursors are saved before."""
+
     async def delete(self, partition: PartitionKey, subscription: str, *, is_forced: bool = False) -> None:
         """Delete a durable subscription. With consumers: raises `Busy`, or closes them (`UNSUBSCRIBED`) if `is_forced`."""
 

@@ -5,7 +5,7 @@ Durable subscriptions belong to held partitions (`holding.py`), non-durable ones
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,7 @@ class SubscriptionService(Subscriptions):
         )
         self._isolation = FaultIsolation(log, "subscriptions", metadata.log.head)
         self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._isolation)
-        self.shares = LocalShares(self._holdings, self._saver, records, clock, share_terms or NoTerms())
+        self.shares = LocalShares(self._holdings, self._saver, records, clock, share_terms or NoTerms(), self.seek)
         self._local = NonDurable(around)
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._group: asyncio.TaskGroup | None = None
@@ -281,6 +281,30 @@ class SubscriptionService(Subscriptions):
         if await self._holdings.find(held, subscription) is not None:
             raise AlreadyExists(f"the subscription {subscription!r} exists")
         await self._create(held, subscription, position, properties or {})
+
+    @override
+    async def merge(
+        self,
+        partition: PartitionKey,
+        subscription: str,
+        mark_delete: int,
+        acknowledged: Sequence[tuple[int, int]],
+        properties: Mapping[str, str],
+    ) -> None:
+        held = await self._holdings.open(partition)
+        found = await self._holdings.find(held, subscription)
+        if found is None:
+            found = await self._create(held, subscription, EARLIEST, properties)
+        if found.consumer_count:
+            raise Busy(f"the subscription {subscription!r} has {found.consumer_count} consumers here")
+        found.merge(mark_delete, acknowledged)
+        await self.flush(found)
+
+    @override
+    async def release(self, partition: PartitionKey) -> None:
+        held = self._holdings.get(partition)
+        if held is not None and not held.is_used:
+            await self._holdings.leave(held, Closed.MOVED)
 
     @override
     async def delete(self, partition: PartitionKey, subscription: str, *, is_forced: bool = False) -> None:

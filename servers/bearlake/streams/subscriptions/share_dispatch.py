@@ -67,6 +67,9 @@ class ShareDispatch(Protocol):
     async def forget(self, group: str, partition: PartitionKey) -> None:
         """Delete the group's state in the partition, if there is any. Earlier requests cannot create it any more."""
 
+    async def seek(self, subscription: str, partition: PartitionKey, offset: int) -> None:
+        """Move a subscription of the partition, as `Subscriptions.seek`: the server that dispatches share groups dispatches it, too."""
+
 
 class _Position(NamedTuple):
     """Where to read: a partition, and the offset in it. A reset of the group makes it void."""
@@ -74,6 +77,10 @@ class _Position(NamedTuple):
     item: SharePartition
     offset: int
     reset_count: int
+
+
+async def _no_seek(partition: PartitionKey, subscription: str, offset: int) -> None:
+    raise NotFound(f"partition {partition} has no subscription {subscription!r}")
 
 
 class LocalShares(ShareDispatch):
@@ -86,7 +93,10 @@ class LocalShares(ShareDispatch):
         records: Records,
         clock: Clock,
         terms: TermsSource,
+        seek: Callable[[PartitionKey, str, int], Awaitable[None]] = _no_seek,
     ) -> None:
+        """`seek`: that of the subscriptions."""
+        self._seek = seek
         self._holdings = holdings
         self._saver = saver
         self._records = records
@@ -277,6 +287,10 @@ class LocalShares(ShareDispatch):
         found = await self._states.create(held, group, offset)
         found.reset(offset)
         await self._saver.flushed(found.saved)
+
+    @override
+    async def seek(self, subscription: str, partition: PartitionKey, offset: int) -> None:
+        await self._seek(partition, subscription, offset)
 
     @override
     async def forget(self, group: str, partition: PartitionKey) -> None:

@@ -277,6 +277,16 @@ class Subscription:
             self.moved()
             self._poke(is_forced=True)
 
+    def merge(self, mark_delete: int, acknowledged: Sequence[tuple[int, int]]) -> None:
+        """Also acknowledge all offsets below `mark_delete`, and the ranges `[start, end)`; there are no consumers."""
+        before = self.cursor.version
+        self.cursor.acknowledge_before(mark_delete)
+        for start, end in acknowledged:
+            self.cursor.acknowledge(start, end)
+        if self.cursor.version != before:
+            self._damaged_ranges = ()
+            self.moved()
+
     def moved(self) -> None:
         """Call this when the cursor may have moved."""
         self._on_moved(self)

@@ -1,7 +1,7 @@
 """Examines the keys and values of one batch, by what a server knows of their schemas. Pure; runs in any thread.
 
 Records are added in parts, so that a batch of a million records needs no object for each at the same time. Values that have one schema are
-decoded together.
+decoded together. Values of JSON Schema are held until `outside` has them checked.
 
     0       1           5
     ┌───────┬───────────┬───────
@@ -10,12 +10,14 @@ decoded together.
     └───────┴───────────┴───────
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bearlake.errors import Invalid
 from bearlake.streams.schema_rules import PartRules, SchemaRules, Validation
-from bearlake.streams.validation.known import Found, SchemaView
+from bearlake.streams.schemas.compiled import Compiled
+from bearlake.streams.validation.known import Found, OutsideSchema, SchemaView
 
 HEAD_BYTES = 5
 _GATHERED_BYTES_MAX = 4 * 1024 * 1024
@@ -44,6 +46,20 @@ class Missing(Exception):
         self.value_ids = value_ids
 
 
+class NeedsOutside(Exception):
+    """Values must be checked outside of this process, and the examination did not hold them."""
+
+
+class Held(NamedTuple):
+    """Values of one schema that must be checked outside of this process, and the indexes of their records."""
+
+    name: str
+    """`key` or `value`."""
+    schema: Compiled
+    places: Sequence[int]
+    values: Sequence[bytes]
+
+
 class TooManySchemas(Invalid):
     """The records of one batch name too many schemas."""
 
@@ -61,15 +77,29 @@ class Examination:
         schema_count_max: int,
         problem_count_max: int,
         *,
-        has_reasons: bool = True,
+        is_at_once: bool = False,
+        holds: bool = True,
     ) -> None:
-        """At most `problem_count_max` records are reported. Without `has_reasons`, values are looked at only once."""
-        self._found = _Problems(problem_count_max, REASON_COUNT_MAX if has_reasons else 0)
+        """At most `problem_count_max` records are reported.
+
+        `is_at_once`: on the event loop: values are looked at once, and schemas whose check may take long are `Missing`. Without `holds`,
+        `problems` raises `NeedsOutside` instead of holding values.
+        """
+        self._found = _Problems(problem_count_max, 0 if is_at_once else REASON_COUNT_MAX)
         parts = ("key", rules.key, views.key), ("value", rules.value, views.value)
         self._key, self._value = (
             None
             if part_rules is None or view is None
-            else _Part(name, part_rules, view, schema_count_max, self._found, is_final=views.is_final)
+            else _Part(
+                name,
+                part_rules,
+                view,
+                schema_count_max,
+                self._found,
+                is_final=views.is_final,
+                is_at_once=is_at_once,
+                holds=holds,
+            )
             for name, part_rules, view in parts
         )
 
@@ -88,8 +118,11 @@ class Examination:
     def problems(self) -> dict[int, str]:
         """Return what is wrong with which record, by its index, ascending.
 
+        Values that are `held` are not among them before `note` was called.
+
         Raises:
             Missing: not all schemas are known. The records may be good.
+            NeedsOutside: see the constructor.
         """
         parts = self._key, self._value
         if not self.is_over and any(part is not None and part.is_incomplete for part in parts):
@@ -98,7 +131,19 @@ class Examination:
         for part in parts:
             if part is not None:
                 part.decode()
+        if any(part is not None and part.lacks_values for part in parts):
+            raise NeedsOutside
         return dict(sorted(self._found.by_place.items()))
+
+    def held(self) -> Iterator[Held]:
+        """Yield the values that must be checked outside of this process."""
+        for part in (self._key, self._value):
+            if part is not None:
+                yield from part.held()
+
+    def note(self, held: Held, at: int, reason: str) -> None:
+        """Note what is wrong with one of the held values."""
+        self._found.note(held.places[at], f"{held.name}: {reason}")
 
 
 class _Problems:
@@ -145,7 +190,13 @@ class _Part:
         problems: _Problems,
         *,
         is_final: bool,
+        is_at_once: bool,
+        holds: bool,
     ) -> None:
+        self._is_at_once = is_at_once
+        self._holds = holds
+        self.lacks_values = False
+        """Whether there were values to hold, which it does not."""
         self._name = name
         self._rules = rules
         self._view = view
@@ -176,6 +227,11 @@ class _Part:
         if group.refusal is not None:
             for place in places:
                 self._problems.note(place, group.refusal)
+        elif isinstance(group.found, OutsideSchema) and not self.is_incomplete:
+            self.lacks_values = self.lacks_values or not self._holds
+            if self._holds:
+                group.places += places
+                group.values += [value[self._skip :] for value in values if value is not None]
         elif group.found is not None and not self.is_incomplete:
             group.places += places
             group.values += values  # type: ignore[arg-type]  # there is no null among them
@@ -210,15 +266,24 @@ class _Part:
         if self._rules.validation is Validation.ID:
             return _Group(None)
         found = self._view.found(schema_id)
-        self.is_incomplete = self.is_incomplete or found is None
         if isinstance(found, str):
             return _Group(f"{self._name}: schema {schema_id} cannot be checked: {found}")
+        is_known = found is not None and (found.is_light or not self._is_at_once)
+        self.is_incomplete = self.is_incomplete or not is_known
         return _Group(None, found)
+
+    def held(self) -> Iterator[Held]:
+        """Yield the values that were held."""
+        for group in self._groups.values():
+            if isinstance(group.found, OutsideSchema) and group.values:
+                yield Held(self._name, group.found.compiled, group.places, group.values)
 
     def decode(self) -> None:
         """Decode what was held back."""
         for group in self._groups.values():
             validator = group.found
+            if isinstance(validator, OutsideSchema):
+                continue
             if group.values and validator is not None and not isinstance(validator, str):
                 for at in validator.failures(group.values, self._skip):
                     has_reason = self._problems.has_reasons

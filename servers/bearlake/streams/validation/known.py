@@ -10,24 +10,30 @@ Look-ups of the same subjects come one after another, with a pause, whatever cli
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.streams.schema_rules import PartRules, Validation
 from bearlake.streams.schemas import names
-from bearlake.streams.schemas.compiled import SchemaCompiler
+from bearlake.streams.schemas.compiled import Compiled, SchemaCompiler
 from bearlake.streams.schemas.library import schema_of
 from bearlake.streams.schemas.model import Schema, SchemaType
 from bearlake.streams.schemas.references import named_texts, referenced_texts
 from bearlake.streams.validation.settings import ValidationSettings
+from bearlake.table.declared import DECLARED_ID
 from bearlake.telemetry import metrics
 
 
 class Validator(Protocol):
     """Checks values of one schema, in any thread."""
+
+    @property
+    def is_light(self) -> bool:
+        """Whether 256 KiB of values, however small each is, take few milliseconds: so little that the event loop may check them."""
 
     def failures(self, values: Sequence[bytes], skip: int) -> list[int]:
         """Return the places of the values that cannot be decoded, ascending; without the first `skip` bytes of each."""
@@ -39,7 +45,16 @@ class Validator(Protocol):
 REASON_LENGTH_MAX = 256
 """Characters of a reason why values of a schema cannot be checked."""
 
-Found: TypeAlias = Validator | str
+
+@dataclass(frozen=True, slots=True)
+class OutsideSchema:
+    """A schema whose values are checked outside of this process: their check may take any time."""
+
+    compiled: Compiled
+    is_light: ClassVar[bool] = False
+
+
+Found: TypeAlias = Validator | OutsideSchema | str
 """How values of a schema are checked; a text says why they cannot be."""
 
 OffLoop: TypeAlias = Callable[[Callable[[], Found]], Awaitable[Found]]
@@ -81,9 +96,16 @@ class KnownSchemas:
     """The schemas that one server knows. Use it from the event loop's thread only."""
 
     def __init__(
-        self, store: SchemaStore, settings: ValidationSettings, off_loop: OffLoop, compiler: SchemaCompiler | None
+        self,
+        store: SchemaStore,
+        settings: ValidationSettings,
+        off_loop: OffLoop,
+        compiler: SchemaCompiler | None,
+        *,
+        has_outside: bool = False,
     ) -> None:
-        """`compiler`: for Protobuf; None: values of Protobuf schemas cannot be checked."""
+        """`compiler`: for Protobuf; None: values of Protobuf schemas cannot be checked. `has_outside`: values of JSON Schema can."""
+        self._has_outside = has_outside
         self._store = store
         self._compiler = compiler
         self._making: dict[_Key, asyncio.Task[Found]] = {}
@@ -132,7 +154,18 @@ class KnownSchemas:
         async with self._locks.setdefault(part, asyncio.Lock()):
             known = await self._known(part, ids, since)
         wanted = known.ids.intersection(ids) if part.validation is Validation.VALUE else ()
+        if part.columns:
+            return self._view(part, known.ids, {DECLARED_ID: await self._declared(part.columns)})
         return self._view(part, known.ids, await self._validators(_context(part), wanted))
+
+    async def _declared(self, columns: str) -> Found:
+        """Return how values with declared columns are checked."""
+        if (kept := self._kept.get((columns, DECLARED_ID))) is not None:
+            return kept.found
+        found = await self._off_loop(partial(_made_of_columns, columns))
+        expires = self._now() + self._settings.cached_ms / 1000
+        self._keep((columns, DECLARED_ID), _Kept(found, len(columns), expires))
+        return found
 
     def _view(self, part: PartRules, ids: frozenset[int], found: Mapping[int, Found]) -> SchemaView:
         context, kept = _context(part), self._kept
@@ -207,7 +240,13 @@ class KnownSchemas:
         size_bytes = len(schema.text)
         made: Found
         try:
-            if compiler is not None:
+            if schema.type is SchemaType.JSON and self._has_outside:
+                texts = await named_texts(self._store, schema)
+                size_bytes += sum(map(len, texts.values()))
+                made = OutsideSchema(
+                    Compiled(type=schema.type.value, text=schema.text, canonical="", normalized="", references=texts)
+                )
+            elif compiler is not None:
                 texts = await named_texts(self._store, schema)
                 files = (await compiler.compiled(schema.type.value, schema.text, texts)).files
                 size_bytes += sum(map(len, files))
@@ -243,7 +282,12 @@ class KnownSchemas:
 
 
 def _context(part: PartRules) -> str:
-    """Return the context that the ids of the subjects belong to; all subjects have the same (`check_subjects`)."""
+    """Return the context that the ids of the subjects belong to; all subjects have the same (`check_subjects`).
+
+    Of declared columns: their text.
+    """
+    if part.columns:
+        return part.columns
     return names.parse(part.subjects[0]).context
 
 
@@ -254,6 +298,13 @@ def _made(schema: Schema, references: Sequence[str]) -> Found:
     from bearlake.table.typed.validity import AvroValidity
 
     return AvroValidity(schema.text, references)
+
+
+def _made_of_columns(columns: str) -> Found:
+    """Make the validator of declared columns; in a thread."""
+    from bearlake.table.typed.validity import ColumnsValidity
+
+    return ColumnsValidity(columns)
 
 
 def _protobuf(files: Sequence[bytes]) -> Found:

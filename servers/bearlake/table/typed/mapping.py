@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bearlake.table.typed import avro, descriptors, json_schema, protobuf
+from bearlake.table.typed import avro, declared, descriptors, json_schema, protobuf
 from bearlake.table.typed.model import COLUMNS_MAX, LEVELS_MAX, SchemaError, SchemaType, TypedColumns
 
 
@@ -18,7 +18,8 @@ def columns_of(
 
     `references` are the texts of the schemas that it refers to, each after those that it refers to itself. The text of a Protobuf schema is
     that of one message's compiled descriptors (`descriptors.of_message`), which has all references; the references of a JSON schema are
-    those of `json_documents.reference_texts`. Structs, lists and maps below `levels_max` levels are binary columns, of a JSON schema texts;
+    those of `json_documents.reference_texts`. Declared columns have the text of `table/declared.py`, and limits of their own. Structs,
+    lists and maps below `levels_max` levels are binary columns, of a JSON schema texts;
     if there are more than `columns_max` columns, fewer levels are columns. The result depends only on the arguments.
 
     Raises:
@@ -31,4 +32,6 @@ def columns_of(
         if message is None:
             raise SchemaError("the descriptors are those of no message")
         return protobuf.columns_of(files, message, levels_max=levels_max, columns_max=columns_max)
+    if schema_type == SchemaType.COLUMNS:
+        return declared.columns_of(text)
     return json_schema.columns_of(text, references, levels_max=levels_max, columns_max=columns_max)

@@ -22,6 +22,8 @@ class SchemaType(StrEnum):
     AVRO = "AVRO"
     PROTOBUF = "PROTOBUF"
     JSON = "JSON"
+    COLUMNS = "COLUMNS"
+    """Not of the registry: the declared columns of a stream (`table/declared.py`)."""
 
 
 class SchemaError(Unsupported):

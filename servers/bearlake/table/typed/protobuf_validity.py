@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, repeat
 from operator import add
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from bearlake import kernel
 from bearlake.kernel import OUTCOME_BITS, TypedOutcome
@@ -39,6 +39,8 @@ class _Places(NamedTuple):
 
 class ProtobufValidity:
     """Checks values of one Protobuf schema. Threads may share it."""
+
+    is_light: ClassVar[bool] = True
 
     def __init__(self, files: Sequence[bytes]) -> None:
         """`files` are the schema's compiled descriptors, imports first. Raises `SchemaError`."""

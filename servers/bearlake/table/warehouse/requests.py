@@ -5,11 +5,12 @@ from typing import Any, Literal, NamedTuple
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableRequest
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, ValidatableTableRequirement
 
-from bearlake.table.warehouse.model import Body, invalid
+from bearlake.table.warehouse.model import Body, Name, invalid
 
 
 class NewTable(NamedTuple):
@@ -43,6 +44,11 @@ class Verified(ValidatableTableRequirement):
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # PyIceberg's own name
         """See PyIceberg."""
         self.verify(base_metadata)
+
+
+def request_of(name: Name, body: Body) -> CommitTableRequest:
+    """Parse a commit to a table."""
+    return CommitTableRequest.model_validate({**body, "identifier": {"namespace": list(name[:-1]), "name": name[-1]}})
 
 
 def is_done(updates: Sequence[Any], metadata: TableMetadata) -> bool:

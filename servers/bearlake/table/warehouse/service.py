@@ -53,7 +53,7 @@ from bearlake.table.warehouse.model import (
     invalid,
 )
 from bearlake.table.warehouse.places import Places
-from bearlake.table.warehouse.requests import NewTable, Verified, is_done, texts_of
+from bearlake.table.warehouse.requests import NewTable, Verified, is_done, request_of, texts_of
 from bearlake.table.warehouse.settings import WarehouseSettings
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Warehouse:
                 _require_namespace(catalog, parent)
             return sorted(tuple(found) for found in catalog.list_namespaces(parent))
 
-        return await self._run(listed)
+        return await self.run(listed)
 
     async def namespace(self, name: Namespace) -> Mapping[str, str]:
         """Return a namespace's properties."""
@@ -94,7 +94,7 @@ class Warehouse:
             _require_namespace(catalog, name)
             return {key: value for key, value in catalog.load_namespace_properties(name).items() if _is_shown(key)}
 
-        return await self._run(found)
+        return await self.run(found)
 
     async def create_namespace(self, name: Namespace, properties: Mapping[str, str]) -> None:
         """Create a namespace."""
@@ -110,7 +110,7 @@ class Warehouse:
             except IntegrityError as error:
                 raise NamespaceAlreadyExistsError(f"Namespace already exists: {'.'.join(name)}") from error
 
-        await self._run(create)
+        await self.run(create)
 
     async def change_namespace(
         self, name: Namespace, removals: list[str], updates: Mapping[str, str]
@@ -123,7 +123,7 @@ class Warehouse:
             done = catalog.update_namespace_properties(name, set(removals), dict(updates))
             return {"updated": done.updated, "removed": done.removed, "missing": done.missing}
 
-        return await self._run(change)
+        return await self.run(change)
 
     async def drop_namespace(self, name: Namespace) -> None:
         """Drop an empty namespace."""
@@ -132,7 +132,7 @@ class Warehouse:
             _require_namespace(catalog, name)
             catalog.drop_namespace(name)
 
-        await self._run(drop)
+        await self.run(drop)
 
     async def tables(self, namespace: Namespace) -> list[Listed]:
         """Return a namespace's tables. Reads no metadata files."""
@@ -146,22 +146,22 @@ class Warehouse:
                 found = connection.execute(rows.order_by(Rows.table_name)).all()
             return [Listed(name=(*namespace, name), folder=self._folder(location)) for name, location in found]
 
-        return await self._run(listed)
+        return await self.run(listed)
 
     async def owner(self, name: Name) -> Owner | None:
         """Return the owner of a table; None if there is no such table, or none whose metadata is in the object store."""
 
         def found(catalog: ConditionalCatalog) -> Owner | None:
             try:
-                return owner_of(_load(catalog, name).metadata)
+                return owner_of(load_table(catalog, name).metadata)
             except (NoSuchTableError, Invalid):
                 return None
 
-        return await self._run(found)
+        return await self.run(found)
 
     async def load(self, name: Name, snapshots: str) -> Answer:
         """Return a table; `snapshots`: one of `SNAPSHOTS_…`."""
-        return await self._run(lambda catalog: answer_of(_load(catalog, name), snapshots))
+        return await self.run(lambda catalog: answer_of(load_table(catalog, name), snapshots))
 
     async def create(self, namespace: Namespace, body: Body) -> Answer:
         """Create a table, or return what it would be (`stage-create`)."""
@@ -184,7 +184,7 @@ class Warehouse:
                 location=staged.location,
             )
 
-        return await self._run(create)
+        return await self.run(create)
 
     async def register(self, namespace: Namespace, body: Body) -> Answer:
         """Give a name to a table whose metadata file exists, in our folder of other engines' tables."""
@@ -206,7 +206,7 @@ class Warehouse:
             guard.check_properties(metadata.properties)
             return answer_of(catalog.register_table(name, location))
 
-        return await self._run(register)
+        return await self.run(register)
 
     async def commit(self, name: Name, body: Body, check: OwnerCheck) -> Answer:
         """Commit the updates of `body` if its requirements hold, or create the table (`assert-create`)."""
@@ -215,12 +215,10 @@ class Warehouse:
             check_summaries(
                 [change.get("snapshot") for change in body.get("updates") or () if isinstance(change, dict)]
             )
-            asked = CommitTableRequest.model_validate(
-                {**body, "identifier": {"namespace": list(name[:-1]), "name": name[-1]}}
-            )
+            asked = request_of(name, body)
             is_new = any(isinstance(requirement, AssertCreate) for requirement in asked.requirements)
             try:
-                table = _load(catalog, name)
+                table = load_table(catalog, name)
             except NoSuchTableError:
                 if not is_new:
                     raise
@@ -254,24 +252,24 @@ class Warehouse:
             done = catalog.commit_table(table, (*asked.requirements, verified), asked.updates)
             return answer_of(_load_version(catalog, name, done.metadata, done.metadata_location))
 
-        return await self._run(commit)
+        return await self.run(commit)
 
     async def drop(self, name: Name, check: OwnerCheck) -> None:
         """Drop a table that is no stream's from the catalog. Its files stay."""
 
         def drop(catalog: ConditionalCatalog) -> None:
-            table = _load(catalog, name)
+            table = load_table(catalog, name)
             check(owner_of(table.metadata))
             if not catalog.drop_version(table):
                 raise CommitFailedException("the table was changed concurrently")
 
-        await self._run(drop)
+        await self.run(drop)
 
     async def rename(self, source: Name, target: Name, check: OwnerCheck) -> None:
         """Rename a table."""
 
         def rename(catalog: ConditionalCatalog) -> None:
-            table = _load(catalog, source)
+            table = load_table(catalog, source)
             check(owner_of(table.metadata))
             _require_namespace(catalog, target[:-1])
             if catalog.table_exists(target):
@@ -279,7 +277,7 @@ class Warehouse:
             if not _renamed(catalog, table, target):
                 raise CommitFailedException("the table was changed concurrently")
 
-        await self._run(rename)
+        await self.run(rename)
 
     def _commit_new(
         self, catalog: ConditionalCatalog, name: Name, asked: CommitTableRequest, check: OwnerCheck
@@ -324,7 +322,9 @@ class Warehouse:
     def _folder(self, metadata_location: str | None) -> str | None:
         return (self._tables.locations.key_or_none(metadata_location or "") or "").rpartition("/metadata/")[0] or None
 
-    async def _run(self, call: Callable[[ConditionalCatalog], T]) -> T:
+    async def run(self, call: Callable[[ConditionalCatalog], T]) -> T:
+        """Run a blocking call on the SQL catalog, in a thread; its errors become those of the specification."""
+
         def run() -> T:
             catalog = self._tables.lookup().catalog
             if not isinstance(catalog, ConditionalCatalog):
@@ -335,7 +335,8 @@ class Warehouse:
         return await self._tables.run("the catalog", run)
 
 
-def _load(catalog: ConditionalCatalog, name: Name) -> Table:
+def load_table(catalog: ConditionalCatalog, name: Name) -> Table:
+    """Return a table. Raises `NoSuchTableError`."""
     try:
         return catalog.load_table(name)
     except NoSuchTableError as error:

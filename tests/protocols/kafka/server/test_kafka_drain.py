@@ -99,7 +99,7 @@ async def test_with_other_servers_a_draining_server_leaves_metadata_then_redirec
 async def test_redirected_fetches_and_produces_get_not_leader(kafka):
     await kafka.create("t")
     client = await kafka.client()
-    kafka.server.context.is_redirecting = True
+    kafka.server.context.redirect()
 
     assert (await client.produce("t", batch_of(b"v"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (await client.fetch("t", 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

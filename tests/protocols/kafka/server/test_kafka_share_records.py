@@ -77,6 +77,16 @@ async def test_a_fetch_waits_for_records(node, topic_id):
     assert await asyncio.wait_for(waiting, WAIT_S) == ([(6, 6, 1)], [b"6"])
 
 
+@pytest.mark.parametrize("limits", [{"max_bytes": 0}, {"max_records": 0}])
+async def test_a_fetch_of_no_bytes_or_no_records_is_answered_at_once_without_records(node, topic_id, limits):
+    a = await member_of(node, topic_id)
+
+    answer = await asyncio.wait_for(a.fetch(max_wait_ms=600_000, **limits), WAIT_S)
+
+    assert (answer.error_code, answer.responses) == (0, [])
+    assert (await a.take(records=2))[0] == [(0, 1, 1)]  # nothing was acquired
+
+
 async def test_a_fetch_that_waits_gets_records_that_another_member_releases(node, topic_id):
     a, b = await member_of(node, topic_id), await member_of(node, topic_id)
     await a.take()

@@ -16,7 +16,7 @@ Each API has one text file in `protocols/kafka/messages/`, named like the API (`
       struct Shared                                a struct that several fields use
         id     uuid
 
-Types: bool int8 int16 int32 int64 float64 uuid string bytes records, a struct, and arrays `[…]` of these types. A field without
+Types: bool int8 int16 uint16 int32 int64 float64 uuid string bytes records, a struct, and arrays `[…]` of these types. A field without
 versions exists in all versions of its enclosing struct. `flexible` versions use compact lengths and have tagged fields.
 
 Source: the field tables of the Kafka protocol guide; each file names its KIPs.
@@ -30,7 +30,16 @@ from pathlib import Path
 
 from bearlake.protocols.kafka.codec.keys import ApiKey
 
-FIXED = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "float64": "d", "uuid": "16s"}
+FIXED = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
 """Types of fixed size, with their `struct` format codes."""
 
 VARIABLE = frozenset({"string", "bytes", "records"})

@@ -1,4 +1,5 @@
-"""Fetch requests of consumers at the end of the log: one step of the event loop answers a request, or wakes it and answers it.
+"""Fetch requests that memory can answer, such as those at the end of the log: one step of the event loop answers a request, or wakes it
+and answers it.
 
 Such a request is decoded and encoded by the kernel, and needs neither a task nor an object per batch. `fetch.py` handles all other
 requests, and those that turn out to need the store, an error code or a quota.
@@ -14,7 +15,7 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.handlers.fetch import READ_COMMITTED, room
-from bearlake.protocols.kafka.slot import Slot
+from bearlake.protocols.kafka.slot import Place, Slot
 from bearlake.streams.fetched import Fetched, FetchRange, has_enough
 from bearlake.streams.principal import Operation
 from bearlake.streams.tail_reads import Poll
@@ -36,8 +37,8 @@ class Fetcher(Protocol):
     def context(self) -> KafkaContext:
         """State that the server's connections share."""
 
-    def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
-        """Complete a slot."""
+    def answer(self, place: Place, chunks: Sequence[codec.Buffer]) -> None:
+        """Complete a place."""
 
     def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run the work of a request."""
@@ -84,12 +85,13 @@ class TailFetch:
             return
         bytes_max = min(bytes_max, room(self._connection.context))
         bytes_min = streams.at_tail.bytes_min(bytes_min, bytes_max)
-        results = streams.at_tail.read(ranges, bytes_max, is_committed=is_committed)
-        if results is None or has_enough(results, bytes_min):
-            self._done(results)
+        is_immediate = wait_ms <= 0 or bytes_min <= 0
+        if is_immediate and streams.own_writes.are_hidden:
+            self._connection.start(self._work())
             return
-        if wait_ms <= 0:
-            self._done(None if streams.own_writes.are_hidden else results)
+        results = streams.at_tail.read(ranges, bytes_max, bytes_min=bytes_min, is_committed=is_committed)
+        if results is None or is_immediate or has_enough(results, bytes_min):
+            self._done(results)
             return
         self._poll = Poll(
             streams.at_tail,

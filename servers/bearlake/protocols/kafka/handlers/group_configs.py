@@ -17,6 +17,7 @@ from bearlake.streams.groups.consumer import configs as consumer_configs
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.share import configs as share_configs
 from bearlake.streams.groups.share.settings import ASSIGNOR
+from bearlake.streams.groups.tasks import configs as streams_configs
 from bearlake.streams.principal import Operation, Resource
 
 GROUP_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 8, 4, 5
@@ -85,6 +86,10 @@ def _all(settings: GroupSettings) -> list[tuple[str, str, ConfigType, str]]:
             (config.name, config.default(settings.share), ConfigType[config.kind], config.doc)
             for config in share_configs.ALL
         ]
+    found += [
+        (config.name, str(config.default(settings.streams)), ConfigType.INT, config.doc)
+        for config in streams_configs.ALL
+    ]
     return found
 
 
@@ -118,7 +123,7 @@ async def _changed(known: configs.GroupConfigs, group: str, decide: ConfigDecisi
 
 def broker_configs(groups: GroupSettings) -> Sequence[tuple[str, str, ConfigType]]:
     """The settings of consumer groups and share groups under Kafka's names."""
-    settings, share = groups.consumer, groups.share
+    settings, share, streams = groups.consumer, groups.share, groups.streams
     numbers = {
         "group.consumer.assignment.interval.ms": settings.assignment_interval_ms,
         "group.consumer.heartbeat.interval.ms": settings.heartbeat_interval_ms,
@@ -154,7 +159,22 @@ def broker_configs(groups: GroupSettings) -> Sequence[tuple[str, str, ConfigType
             "group.share.record.lock.duration.ms": share.record_lock_duration_ms,
             "group.share.session.timeout.ms": share.session_timeout_ms,
         }
-    protocols = "classic,consumer,share" if SERVES_SHARE_GROUPS else "classic,consumer"
+    numbers |= {
+        "group.streams.assignment.interval.ms": streams.assignment_interval_ms,
+        "group.streams.heartbeat.interval.ms": streams.heartbeat_interval_ms,
+        "group.streams.initial.rebalance.delay.ms": streams.initial_rebalance_delay_ms,
+        "group.streams.max.assignment.interval.ms": streams.assignment_interval_max_ms,
+        "group.streams.max.heartbeat.interval.ms": streams.heartbeat_interval_max_ms,
+        "group.streams.max.session.timeout.ms": streams.session_timeout_max_ms,
+        "group.streams.max.size": streams.size_max,
+        "group.streams.max.standby.replicas": streams.standby_replicas_max,
+        "group.streams.min.assignment.interval.ms": streams.assignment_interval_min_ms,
+        "group.streams.min.heartbeat.interval.ms": streams.heartbeat_interval_min_ms,
+        "group.streams.min.session.timeout.ms": streams.session_timeout_min_ms,
+        "group.streams.num.standby.replicas": streams.num_standby_replicas,
+        "group.streams.session.timeout.ms": streams.session_timeout_ms,
+    }
+    protocols = "classic,consumer,share,streams" if SERVES_SHARE_GROUPS else "classic,consumer,streams"
     return (
         ("group.consumer.assignors", ",".join(settings.assignors), ConfigType.LIST),
         ("group.consumer.migration.policy", settings.migration_policy, ConfigType.STRING),

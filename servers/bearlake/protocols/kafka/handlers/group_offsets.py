@@ -33,7 +33,7 @@ from bearlake.protocols.kafka.rights import on_group
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups import subscription
-from bearlake.streams.groups.model import GroupState, MemberRef
+from bearlake.streams.groups.model import GroupKind, GroupState, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.principal import Operation, Resource
 from bearlake.streams.turns import Turns, in_turns
@@ -366,7 +366,7 @@ async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteReq
         group = await context.groups.describe(request.group_id)
         is_active = group.state is not GroupState.EMPTY
         subscribed: Iterable[str] = subscription.topics(group) if is_active else ()
-        if is_active and group.protocol_type != "consumer":
+        if is_active and group.protocol_type != "consumer" and group.kind is not GroupKind.STREAMS:
             return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
         topics = []
         forget: list[PartitionKey] = []

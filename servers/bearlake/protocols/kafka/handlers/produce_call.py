@@ -11,7 +11,7 @@ from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import VERDICT_CODES, ErrorCode
 from bearlake.protocols.kafka.messages import ProduceResponse
-from bearlake.protocols.kafka.slot import Slot
+from bearlake.protocols.kafka.slot import Place, Slot
 from bearlake.streams.append import AppendCall, Result, Verdict
 from bearlake.streams.configs import StreamRules
 from bearlake.telemetry import metrics
@@ -35,11 +35,11 @@ class Requester(Protocol):
     def context(self) -> KafkaContext:
         """State that the server's connections share."""
 
-    def add(self, slot: Slot) -> None:
-        """Queue the requests of `slot` for their answer."""
+    def add(self, place: Place) -> None:
+        """Queue the requests of `place` for their answer."""
 
-    def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
-        """Complete a slot; without chunks its requests get no response."""
+    def answer(self, place: Place, chunks: Sequence[codec.Buffer]) -> None:
+        """Complete a place; without chunks its requests get no response."""
 
     def close(self, why: str, reason: str) -> None:
         """Close the connection at once; `reason` is a metric label."""

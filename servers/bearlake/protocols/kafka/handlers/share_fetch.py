@@ -71,7 +71,7 @@ async def fetch(context: KafkaContext, caller: Caller, request: ShareFetchReques
     if request.share_session_epoch == FINAL_EPOCH:
         context.share_sessions.close(key)
         await release(context, key, session)
-    elif not request.is_renew_ack and request.max_records > 0:
+    elif not request.is_renew_ack and request.max_records > 0 and request.max_bytes > 0:
         try:
             await _acquire(context, caller, request, key, session, answers)
         except SessionProblem as problem:

@@ -90,6 +90,11 @@ async def _by_name(topics: Sequence[T]) -> tuple[Collection[T], Collection[str]]
     return found.values(), repeated
 
 
+async def create_one(context: KafkaContext, caller: Caller, topic: CreateTopicsRequest.Topic) -> None:
+    """Create one topic. Raises `Refused`."""
+    await _create(context, caller, topic, False)
+
+
 async def _create(
     context: KafkaContext, caller: Caller, topic: CreateTopicsRequest.Topic, validate_only: bool
 ) -> CreateTopicsResponse.Topic:

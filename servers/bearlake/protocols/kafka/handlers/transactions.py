@@ -298,10 +298,7 @@ def _marked(topic: WriteTxnMarkersRequest.Topic, code: ErrorCode) -> WriteTxnMar
 
 async def _abort(context: KafkaContext, caller: Caller, producer_id: int, epoch: int) -> ErrorCode:
     try:
-        async for page in context.streams.transactions.pages(is_ongoing=True):
-            for row in page:
-                if row.producer_id == producer_id:
-                    await context.streams.transactions.abort(row.transactional_id, (producer_id, epoch))
+        await context.streams.transactions.abort_all((producer_id, epoch))
     except TransactionRefusal:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     except BearlakeError as error:

@@ -25,6 +25,7 @@ from bearlake.protocols.rest.iceberg.answers import (
     texts_in,
 )
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations, new_ids
+from bearlake.protocols.rest.iceberg.declared import DeclaredStreams, is_declared
 from bearlake.protocols.rest.iceberg.rights import CREDENTIALS, LIVE, NAMESPACE, NAMESPACES, PLANNED, TABLE, TABLES
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.iceberg.tables import Tables
@@ -74,12 +75,16 @@ class CatalogRoutes:
         warehouse: str,
         limits: CatalogSettings,
         vending: Vending | None = None,
+        declared: DeclaredStreams | None = None,
     ) -> None:
-        """`tables`: loads and opens them once; raises `Unavailable`.
+        """`declared`: creates streams for engines, and adds columns; None: engines do neither.
+
+        `tables`: loads and opens them once; raises `Unavailable`.
 
         `warehouse`: the name of the warehouse that engines may write. `limits`: those of bodies. `vending`: gives keys for
         files; None: nobody gets any.
         """
+        self._declared = declared
         self._vending = vending
         self._columns = columns
         self._tables = tables
@@ -172,11 +177,28 @@ class CatalogRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a table, or stage its creation."""
-        return await self._created(request, (await self._tables()).create)
+        tables = await self._tables()
+        who = principal_of(request)
+
+        async def create(namespace: Namespace, body: Body) -> Answer:
+            properties = texts_in(body.get("properties"))
+            if self._declared is not None and is_declared(properties):
+                return await self._declared.create(who, (*namespace, str(body["name"])), body, properties)
+            self._access.require_new(who, table_in(namespace, body.get("name")))
+            return await tables.create(namespace, body)
+
+        return await self._created(request, create)
 
     async def register(self, request: web.Request) -> web.Response:
         """Register a table by its metadata file."""
-        return await self._created(request, (await self._tables()).register)
+        tables = await self._tables()
+        who = principal_of(request)
+
+        async def register(namespace: Namespace, body: Body) -> Answer:
+            self._access.require_new(who, table_in(namespace, body.get("name")))
+            return await tables.register(namespace, body)
+
+        return await self._created(request, register)
 
     async def load(self, request: web.Request) -> web.Response:
         """Get a table; 304 if the client has its current version."""
@@ -217,6 +239,13 @@ class CatalogRoutes:
             await self._require(request, name, owner, *operations_of(updates))
             if owner.is_current:
                 raise forbidden(READ_ONLY)
+            stream = self._access.stream(owner)
+            if (
+                self._declared is not None
+                and stream is not None
+                and (answer := await self._declared.altered(principal_of(request), stream, name, owner, body))
+            ):
+                return table_answer(answer)
             if (number := self._access.stream_number(owner)) is not None:
                 await self._columns.take(number, new_ids(updates, owner.last_column_id))
         elif {"type": "assert-create"} in requirements:
@@ -253,9 +282,8 @@ class CatalogRoutes:
 
     async def _created(self, request: web.Request, create: Callable[[Namespace, Body], Any]) -> web.Response:
         namespace, body = namespace_of(request), await self._body(request)
-        self._access.require_new(principal_of(request), table_in(namespace, body.get("name")))
-        answer = await create(namespace, body)
         name = table_in(namespace, body.get("name"))
+        answer = await create(namespace, body)
         return await self._vended(request, name, answer) or table_answer(answer)
 
     async def _vended(self, request: web.Request, name: Name, answer: Answer) -> web.Response | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from bearlake.metadata.model import Stream
+from bearlake.table.column_tree import Column
 from bearlake.table.warehouse.model import Answer, Body, Listed, Name, Namespace, Owner, OwnerCheck
 
 
@@ -50,6 +51,19 @@ class Tables(Protocol):
 
     async def rename(self, source: Name, target: Name, check: OwnerCheck) -> None:
         """Rename a table."""
+
+
+class DeclaredTables(Protocol):
+    """The operations of `live.declared.DeclaredTables`."""
+
+    async def ensure(self, stream: Stream) -> Name:
+        """Give the stream a table with its declared columns; return the table's name."""
+
+    async def columns_of(self, body: Body) -> tuple[Column, ...]:
+        """Return the columns of a new table that shall be that of a stream."""
+
+    async def changes(self, name: Name, body: Body, owner: Owner, sources: Mapping[int, str]) -> tuple[Column, ...]:
+        """Return the columns that a commit declares."""
 
 
 class LiveTables(Protocol):

@@ -30,6 +30,7 @@ _GROUPS = CLUSTER + "/consumer-groups"
 _GROUP = _GROUPS + "/{group}"
 _STATES = {
     GroupState.EMPTY: "EMPTY",
+    GroupState.NOT_READY: "NOT_READY",
     GroupState.ASSIGNING: "ASSIGNING",
     GroupState.RECONCILING: "RECONCILING",
     GroupState.PREPARING: "PREPARING_REBALANCE",

@@ -153,6 +153,16 @@ class ShareReset(OpenModel):
     validate_only: bool | None = None
 
 
+class SubscriptionReset(OpenModel):
+    """Where to move a subscription in its topic, in some partitions (default: all)."""
+
+    to: Literal["earliest", "latest", "offset", "timestamp"]
+    partition_ids: Indexes | None = None
+    offset: Offset | None = None
+    timestamp_ms: Milliseconds | None = None
+    validate_only: bool | None = None
+
+
 # -- readers -----------------------------------------------------------------------------------------------------
 
 NEW_TOPIC = Reader[NewTopic](NewTopic)
@@ -163,3 +173,4 @@ RECORD = Reader[Record](Record)
 READING = Reader[Reading](Reading)
 RESET = Reader[Reset](Reset)
 SHARE_RESET = Reader[ShareReset](ShareReset)
+SUBSCRIPTION_RESET = Reader[SubscriptionReset](SubscriptionReset)

@@ -13,6 +13,7 @@ from bearlake.protocols.rest.v3.read_routes import ReadRoutes
 from bearlake.protocols.rest.v3.record_routes import RecordRoutes
 from bearlake.protocols.rest.v3.reset_routes import ResetRoutes
 from bearlake.protocols.rest.v3.share_routes import ShareGroupRoutes
+from bearlake.protocols.rest.v3.subscription_reset import SubscriptionResetRoutes
 from bearlake.protocols.rest.v3.subscription_routes import SubscriptionRoutes
 from bearlake.protocols.rest.v3.topic_routes import TopicRoutes
 from bearlake.serving.live_servers import LiveServers
@@ -43,6 +44,7 @@ class V3Routes:
             ResetRoutes(streams, servers, settings),
             ShareGroupRoutes(streams, servers, settings, share_reach),
             SubscriptionRoutes(streams, servers),
+            SubscriptionResetRoutes(streams, servers, settings, share_reach),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:

@@ -1,7 +1,7 @@
 """Routes …/subscriptions: Pulsar subscriptions of all topics, and where one of them is in its partitions.
 
 Positions are those that the dispatchers have saved, up to a moment after the consumers' acknowledgements. The lag counts records that
-nobody has acknowledged. Consumers, and a reset, are in Pulsar's HTTP API, whose servers dispatch the partitions.
+nobody has acknowledged. Consumers are in Pulsar's HTTP API, whose servers dispatch the partitions; a reset is in `subscription_reset.py`.
 """
 
 import asyncio
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from bearlake.metadata.model import PartitionBounds, PartitionKey, partition_index
-from bearlake.metadata.subscriptions import Cursor, CursorId, unpack_ranges
+from bearlake.metadata.subscriptions import Cursor, CursorId
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, find, items, long_answer
+from bearlake.protocols.rest.v3.subscription_reset import lag_of
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
@@ -100,16 +101,14 @@ def _subscription(site: Site, view: StreamView, name: str) -> dict[str, object]:
 
 
 def _lag(site: Site, view: StreamView, cursor: Cursor, bounds: PartitionBounds) -> dict[str, object]:
-    index, start = partition_index(cursor.partition), max(cursor.mark_delete, bounds.start)
-    ranges = unpack_ranges(cursor.mark_delete, cursor.acknowledged)
-    acknowledged = sum(max(0, stop - max(first, start)) for first, stop in ranges)
+    index, (start, lag) = partition_index(cursor.partition), lag_of(cursor, bounds)
     fields = {
         "topic_name": view.name,
         "subscription_name": cursor.name,
         "partition_id": index,
         "current_offset": start,
         "log_end_offset": bounds.end,
-        "lag": max(0, bounds.end - start - acknowledged),
+        "lag": lag,
     }
     path = f"/topics/{view.name}/subscriptions/{cursor.name}/lags/{index}"
     crn = f"/topic={view.name}/subscription={cursor.name}/lag={index}"

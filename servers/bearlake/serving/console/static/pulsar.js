@@ -1,6 +1,5 @@
 // Pulsar's HTTP API: the topics of streams, and what it says about their subscriptions.
-import { call, facts } from "./api.js";
-import { shell } from "./format.js";
+import { call } from "./api.js";
 
 const TOKEN = /(\.\.)(?=\.{3}[0-9a-f]|[^.])|\.{3}([0-9a-f]{2})|([A-Za-z0-9_.-])/gy;
 
@@ -23,14 +22,9 @@ export function topicOf(stream) {
   }
 }
 
-/** The path of a stream's topic, or of one of its partitions. */
-export function pathOf(stream, partition = null) {
-  const [tenant, namespace, topic] = topicOf(stream);
-  const local = partition === null ? topic : `${topic}-partition-${partition}`;
-  return `/admin/v2/persistent/${[tenant, namespace, local].map(encodeURIComponent).join("/")}`;
-}
+const pathOf = (stream) => `/admin/v2/persistent/${topicOf(stream).map(encodeURIComponent).join("/")}`;
 
-export const pulsar = (method, path, body, signal) => call("pulsar", method, path, body, signal);
+const pulsar = (method, path, body, signal) => call("pulsar", method, path, body, signal);
 
 /** The names of a stream's subscriptions. */
 export const subscriptionsOf = (stream, signal) => pulsar("GET", `${pathOf(stream)}/subscriptions`, undefined, signal);
@@ -49,10 +43,4 @@ export async function statisticsOf(stream, signal) {
   const [allStats, allInternal] = [byIndex(stats.partitions), byIndex(internal.partitions)];
   const partitions = Array.from({ length: count }, (_, index) => ({ stats: allStats.get(index), internal: allInternal.get(index) }));
   return { isPartitioned: true, stats, partitions };
-}
-
-/** The command of one request to Pulsar's HTTP API. */
-export function curlOf(method, path, body) {
-  const sent = body === undefined ? "" : ` -H 'Content-Type: application/json' -d ${shell(body)}`;
-  return `curl -X ${method}${sent} ${shell(`${facts.urls.pulsar || ""}${path}`)}`;
 }

@@ -1,13 +1,9 @@
-"""What changes a consumer group, whichever protocol a member uses: members, epochs, the target assignment, sessions, and saves.
+"""What changes a consumer group, whichever protocol a member uses: members, epochs, the target assignment, and sessions.
 
-Each change is in memory at once. An answer waits for the save that contains all changes until then (`answered`). One save runs at a time,
-and the next one takes what has changed meanwhile, so that many members share few saves. If a save fails, its changes stay in memory: the
-members that waited get COORDINATOR_UNAVAILABLE and repeat all they know, and the next request tries to save again.
+Each change is in memory at once; answers wait for saves (`saving.py`).
 """
 
-import asyncio
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
 
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.groups.consumer import assignors
@@ -17,12 +13,11 @@ from bearlake.streams.groups.consumer.reconciling import reconcile
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.consumer.subscriptions import Subscriptions, Topics
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.saving import Saving
 from bearlake.telemetry import metrics
 
-T = TypeVar("T")
 
-
-class Engine:
+class Engine(Saving):
     """The state of one group, with its timers."""
 
     def __init__(
@@ -35,13 +30,12 @@ class Engine:
         may_expire: Callable[[], bool],
         on_expired: Callable[[ConsumerMember], None],
     ) -> None:
-        """`settings` returns those of this group now. `on_save(ticket)` saves the group as it is; the caller then calls `saved` or
-        `save_failed`. `on_expired` gets a member whose session or rebalance timeout has passed, and removes it."""
+        """`settings` returns those of this group now. `on_save`: see `Saving`. `on_expired` gets a member whose session or rebalance
+        timeout has passed, and removes it."""
+        super().__init__(on_save)
         self.group = group
         self._settings = settings
-        self._on_save = on_save
         self._on_expired = on_expired
-        self._loop = asyncio.get_running_loop()
         self.subscriptions = Subscriptions(group, topics)
         self.sessions = Deadlines(self._expired, may_expire)
         self.rebalances = Deadlines(self._expired, may_expire)
@@ -49,13 +43,6 @@ class Engine:
         self._assigned_at: float | None = None
         self._is_due = False
         """A member or a subscription has changed, and the group's epoch has not yet."""
-        self._changed = 0
-        self._saved = 0
-        self._saving = 0
-        """Number of the last change; the number of changes that are saved; the ticket of the save that runs, 0 if none does."""
-        self._waiting: list[tuple[int, asyncio.Future[Any], Any]] = []
-        """Answers that wait for a save: the change, the future, its result (Any: of each request's type)."""
-        self.is_closed = False
         for member in group.members.values():
             self.renew(member)
             if member.state is MemberState.UNREVOKED:
@@ -71,7 +58,7 @@ class Engine:
         self.is_closed = True
         self.sessions.close()
         self.rebalances.close()
-        self._refuse(self._changed, problem)
+        self.refuse_all(problem)
 
     # -- members and subscriptions -------------------------------------------------------------------------------
 
@@ -143,7 +130,7 @@ class Engine:
         """Record a change of the group, or of the member."""
         if member is not None:
             member.encoded = None
-        self._changed += 1
+        self.count_change()
 
     # -- assignment ----------------------------------------------------------------------------------------------
 
@@ -219,55 +206,6 @@ class Engine:
         if member is not None:
             self._on_expired(member)
             self.save()
-
-    # -- saves ---------------------------------------------------------------------------------------------------
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether the store has everything."""
-        return self._saved == self._changed
-
-    def answered(self, answer: T) -> asyncio.Future[T]:
-        """Return a future that is done with the answer when all changes until now are saved."""
-        future: asyncio.Future[T] = self._loop.create_future()
-        if self.is_saved:
-            future.set_result(answer)
-        else:
-            self._waiting.append((self._changed, future, answer))
-            self.save()
-        return future
-
-    def save(self) -> None:
-        """Save what is not saved, now or when the save that runs is done."""
-        if not self._saving and not self.is_saved and not self.is_closed:
-            self._saving = self._changed
-            self._on_save(self._saving)
-
-    def saved(self, ticket: int) -> None:
-        """The save with this ticket succeeded: give the answers that waited for it."""
-        self._saving = 0
-        self._saved = max(self._saved, ticket)
-        done = [item for item in self._waiting if item[0] <= ticket]
-        self._waiting = [item for item in self._waiting if item[0] > ticket]
-        for _, future, answer in done:
-            if not future.done():
-                future.set_result(answer)
-        self.save()
-
-    def save_failed(self, ticket: int) -> None:
-        """The save with this ticket failed: refuse the members that waited for it."""
-        self._saving = 0
-        self._refuse(ticket, Problem.COORDINATOR_UNAVAILABLE)
-        if self._waiting:
-            self.save()
-
-    def _refuse(self, ticket: int, problem: Problem) -> None:
-        refused = [item for item in self._waiting if item[0] <= ticket]
-        self._waiting = [item for item in self._waiting if item[0] > ticket]
-        for _, future, _ in refused:
-            if not future.done():
-                future.set_exception(GroupRefusal(problem))
-                future.exception()
 
 
 def _place(member: ConsumerMember) -> str:

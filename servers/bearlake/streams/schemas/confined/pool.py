@@ -13,7 +13,7 @@ from typing import Any
 
 from bearlake.errors import Unavailable
 from bearlake.streams.schemas.budget import Allowance, Budget
-from bearlake.streams.schemas.compiled import Compiled
+from bearlake.streams.schemas.compiled import CheckedValues, Compiled
 from bearlake.streams.schemas.confined import frames
 from bearlake.streams.schemas.confined.frames import Answer
 from bearlake.streams.schemas.confined.lane import Call, Lane, Room
@@ -125,6 +125,23 @@ class Pool:
             before = values[: answer.done_count]
             unfit = Unfit(str(error))
         return [*(await self.read(schema, before, budget) if before else []), unfit]
+
+    def budget(self) -> Budget:
+        """Return what the values of one batch may need."""
+        return Budget(self._settings)
+
+    async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
+        """Check values, up to the first one that exceeds a limit."""
+        answer, allowance = await self._evaluate("check", schema, values, budget)
+        try:
+            head, _ = self._head_and_parts(answer, "work on the values", allowance)
+        except SchemaTooLarge as error:
+            if answer.status == 0:  # the schema itself is too large
+                raise
+            before = values[: answer.done_count]
+            found = dict((await self.checked_values(schema, before, budget)).unfit) if before else {}
+            return CheckedValues(found | {answer.done_count: Unfit(str(error))}, answer.done_count + 1)
+        return CheckedValues({int(at): Unfit(*failure) for at, failure in head["unfit"].items()}, len(values))
 
     # -- calls of children ---------------------------------------------------------------------------------------
 

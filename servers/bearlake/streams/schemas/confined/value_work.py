@@ -1,13 +1,14 @@
 """Requests to the child that reads and writes values with the schemas that it keeps.
 
-    head    {"work": "write" | "read", "schema": digest, "answer_bytes_max": …, "depth_max": …,
+    head    {"work": "write" | "read" | "check", "schema": digest, "answer_bytes_max": …, "depth_max": …,
              "processor_ms": …, "compiled": head of the schema or null}
-    parts   those of the compiled schema, if it is there; then a JSON text (write) or the bytes after the schema's id (read) per value
+    parts   those of the compiled schema, if it is there; then a JSON text (write) or the bytes after the schema's id per value
 
 The answer has one of these keys in its head:
 
     results   per value: the reason and place of an `Unfit`, or null; each null has a part. A list that is too short says that the next
               value would have made the answer too large; at least one value is read
+    unfit     of a check: the reason and place of an `Unfit`, by the place of the value among the values
     needs     the child does not know the schema: the server sends the request again, with the schema
     refused   the name of an error of `problems`, and its message
     error     an unexpected error of a schema
@@ -17,6 +18,7 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from bearlake.streams.schemas.compiled import Compiled
@@ -83,6 +85,8 @@ def _answer(request: bytes, known: Known, restart: Callable[[int], None], done: 
             return frames.NEEDS_SCHEMA
         values = known.put(head["schema"], Compiled.from_parts(compiled, parts[:count]))
         restart(head["processor_ms"])
+    if head["work"] == "check":
+        return frames.packed({"unfit": _unfit(values, parts[count:], done)})
     convert = _written if head["work"] == "write" else _read
     results: list[list[str] | None] = []
     found: list[bytes] = []
@@ -101,6 +105,25 @@ def _answer(request: bytes, known: Known, restart: Callable[[int], None], done: 
             results.append(None)
         done(len(results))
     return frames.packed({"results": results}, found)
+
+
+def _unfit(values: Values, parts: Sequence[bytes], done: Callable[[int], None]) -> dict[int, list[str]]:
+    """Return what is wrong with which value."""
+    found: dict[int, list[str]] = {}
+    reason_bytes = 0
+    for at, octets in enumerate(parts):
+        try:
+            _evaluated(partial(_check, values, octets))
+        except Unfit as error:
+            reason_bytes += len(error.reason) + len(error.place)
+            found[at] = [error.reason, error.place] if reason_bytes <= REASON_BYTES_MAX else _NO_ROOM
+        done(at + 1)
+    return found
+
+
+def _check(values: Values, octets: bytes) -> bytes:
+    values.check(octets)
+    return b""
 
 
 def _too_large(head: dict[str, Any], results: list[list[str] | None], found: Sequence[bytes]) -> bytes:

@@ -36,9 +36,24 @@ class JsonValues(Values):
 
     @override
     def write(self, value: Any) -> bytes:
+        self._validate(value)
+        try:
+            return _compact(value).encode()
+        except (ValueError, RecursionError) as error:
+            raise Unfit(f"not valid JSON: {error}") from error
+
+    @override
+    def check(self, octets: bytes) -> None:
+        """Check bytes that another program wrote: JSON in UTF-8, without a byte order mark, that the schema allows."""
+        try:
+            value = json.loads(octets.decode(), parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise Unfit(f"not valid JSON: {error}"[:500]) from error
+        self._validate(value)
+
+    def _validate(self, value: Any) -> None:
         try:
             self._validator.validate(value)
-            return _compact(value).encode()
         except jsonschema_rs.ValidationError as error:
             place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
             raise Unfit(error.message[:500], place[:500]) from error

@@ -26,3 +26,7 @@ class Values(Protocol):
 
     def read(self, octets: bytes) -> Any:
         """Deserialize the bytes after the schema's id to a JSON value. Raises `Unfit`."""
+
+    def check(self, octets: bytes) -> None:
+        """Check that the bytes after the schema's id are a value of the schema. Raises `Unfit`."""
+        self.read(octets)

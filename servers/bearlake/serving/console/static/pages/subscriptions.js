@@ -3,7 +3,8 @@ import { html, useState } from "../lib.js";
 import { facts, pauseOf, rest, useData } from "../api.js";
 import { count, plural } from "../format.js";
 import { Badge, CommandLine, Figure, Heading, Loaded, Table, Text, href, useSettled } from "../parts.js";
-import { curlOf, pathOf, pulsar, statisticsOf, subscriptionsOf, topicOf } from "../pulsar.js";
+import { describeCommand, listCommand, resetCommand } from "../groupcommands.js";
+import { statisticsOf, subscriptionsOf, topicOf } from "../pulsar.js";
 import { GroupTabs } from "./groups.js";
 import { LagFigures, Lags, ages, keyed } from "./lag.js";
 import { Reset, TARGETS } from "./reset.js";
@@ -11,7 +12,7 @@ import { Reset, TARGETS } from "./reset.js";
 const STREAM_COUNT_MAX = 40;
 const EVERY_MS = 10_000;
 const AT_ONCE = 6;
-const PULSAR_TARGETS = TARGETS.filter(([to]) => to !== "shift" && to !== "offset");
+const PULSAR_TARGETS = TARGETS.filter(([to]) => to !== "shift");
 const TONES = { None: "" };
 
 const ABSENT = html`<p class="empty">This console knows no HTTP API of Pulsar (<code>console.pulsar_url</code>).</p>`;
@@ -59,7 +60,7 @@ export function Subscriptions() {
           />`}
         <//>`
       : ABSENT}
-    <${CommandLine} text=${curlOf("GET", `${pathOf("STREAM")}/subscriptions`)} />
+    <${CommandLine} text=${listCommand()} />
   `;
 }
 
@@ -88,50 +89,12 @@ const CONSUMER_COLUMNS = [
   { title: "Not acknowledged", isNumber: true, show: (row) => count(row.unackedMessages) },
 ];
 
-/** The rows whose partitions a reset moves. */
-const wantedOf = (body, rows) =>
-  rows.filter((row) => body.partition_ids === undefined || body.partition_ids.includes(row.partition_id));
-
-/** Where each partition would go: the offset and how many records lie behind it. */
-async function targets(stream, body, rows) {
-  const wanted = wantedOf(body, rows);
-  const answer = await rest("POST", `/topics/${encodeURIComponent(stream)}/records:read`, {
-    start: body.to, partition_ids: wanted.map((row) => row.partition_id), record_count_max: 1, bytes_max: 1,
-    ...(body.to === "timestamp" ? { timestamp_ms: body.timestamp_ms } : {}),
-  });
-  const read = new Map(answer.data.map((record) => [record.partition_id, record.offset]));
-  return wanted.map((row) => {
-    const place = answer.positions.find((position) => position.partition_id === row.partition_id);
-    const offset = read.get(row.partition_id) ?? place.offset;
-    return {
-      partition_id: row.partition_id, current_offset: row.current_offset, current_lag: row.lag,
-      new_offset: offset, new_lag: Math.max(0, place.end_offset - offset),
-    };
-  });
-}
-
-/** The requests that a reset consists of: [path, body]. */
-function requestsOf({ stream, name, isPartitioned, body, rows }) {
-  const below = `/subscription/${encodeURIComponent(name)}/resetcursor`;
-  if (body.to === "timestamp" && body.partition_ids === undefined) return [[`${pathOf(stream)}${below}/${body.timestamp_ms}`, undefined]];
-  return wantedOf(body, rows).map((row) => {
-    const path = `${pathOf(stream, isPartitioned ? row.partition_id : null)}${below}`;
-    return body.to === "timestamp" ? [`${path}/${body.timestamp_ms}`, undefined] : [path, JSON.stringify(body.to)];
-  });
-}
-
 export function Subscription({ stream, name }) {
   const state = useData((signal) => loadOne(stream, name, signal), [stream, name], 5_000);
   const [isResetting, setResetting] = useState(false);
-  const reset = (data) => async (body, isReal) => {
-    const moved = await targets(stream, body, data.rows);
-    if (isReal) {
-      for (const [path, sent] of requestsOf({ stream, name, isPartitioned: data.isPartitioned, body, rows: data.rows })) {
-        await pulsar("POST", path, sent);
-      }
-    }
-    return moved;
-  };
+  const path = `/topics/${encodeURIComponent(stream)}/subscriptions/${encodeURIComponent(name)}`;
+  const ask = async (body, isReal) =>
+    (await rest("POST", `${path}/offsets:reset`, { ...body, validate_only: !isReal })).data;
   return html`
     <${Heading} title=${name} lead=${html`<a href=${href("subscriptions")}>Pulsar subscriptions</a> · of <a href=${href("streams", stream)}>${stream}</a>`}>
       <button type="button" onClick=${() => setResetting(true)}>Reset the position …</button>
@@ -151,16 +114,13 @@ export function Subscription({ stream, name }) {
         </section>
         ${isResetting &&
         html`<${Reset}
-          name=${name} rows=${data.rows} targets=${PULSAR_TARGETS} ask=${reset(data)}
-          commandOf=${(body) =>
-            requestsOf({ stream, name, isPartitioned: data.isPartitioned, body, rows: data.rows })
-              .map(([path, sent]) => curlOf("POST", path, sent))
-              .join(" && ") || "–"}
+          name=${name} rows=${data.rows} targets=${PULSAR_TARGETS} ask=${ask}
+          commandOf=${(body, isReal) => resetCommand(`${stream}/${name}`, body, isReal)}
           warning=${data.subscription.consumers.length > 0 && "Its consumers go on at the new position, and get messages again that lie behind it."}
           done=${state.again} close=${() => setResetting(false)}
         />`}
       `}
     <//>
-    <${CommandLine} text=${topicOf(stream) ? curlOf("GET", `${pathOf(stream)}/${state.data?.isPartitioned ? "partitioned-stats" : "stats"}`) : "–"} />
+    <${CommandLine} text=${describeCommand(`${stream}/${name}`)} />
   `;
 }

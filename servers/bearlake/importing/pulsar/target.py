@@ -1,0 +1,29 @@
+"""The target of an import from Pulsar: streams whose mark `import.source` names the cluster and the topic."""
+
+from typing_extensions import override
+
+from bearlake.importing.cluster import SourceTopic
+from bearlake.importing.pulsar.cluster import PulsarTopic
+from bearlake.importing.target import Target
+from bearlake.protocols.pulsar.topics import PARTITIONED
+
+
+class PulsarTarget(Target):
+    """The streams of one import."""
+
+    @override
+    def _source(self, topic: SourceTopic) -> str:
+        name = topic.topic if isinstance(topic, PulsarTopic) else topic.name
+        return f"pulsar:{self._cluster_id}/{name}"
+
+
+def configs_of(topic: PulsarTopic) -> dict[str, str]:
+    """Return the configs of a topic's new stream.
+
+    Pulsar keeps what a subscription has not acknowledged, however old it is. Here retention goes by age and size, so it is off until
+    somebody sets it.
+    """
+    configs = {"retention.ms": "-1"}
+    if topic.is_partitioned:
+        configs[PARTITIONED] = "true"
+    return configs

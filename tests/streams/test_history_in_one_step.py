@@ -1,0 +1,187 @@
+"""Reads of history that need no stores are answered in one step, with what the long way answers (decision 284)."""
+
+import asyncio
+import random
+
+import pytest
+
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.fetched import FetchRange
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.service import Streams
+from fixtures.deployment import Deployment, append, batch_of, create, deployment, fetch, values_of
+from fixtures.history import COLD, PlanningWorker
+from simulator.loop import virtual_time
+
+COUNT = 30
+"""Batches of two records in a partition."""
+
+
+async def compacted(stores: Deployment, *, end: int | None = None) -> tuple[Streams, StreamView]:
+    """Serve a stream of one partition, whose records up to `end` are in small row groups."""
+    streams = await stores.serve(COLD)
+    view = await create(streams)
+    for number in range(COUNT):
+        await append(streams, view, batch_of(b"%d" % number, b"x" * 100))
+    await PlanningWorker(stores).compact(view, end=end)
+    await asyncio.sleep(1)
+    return streams, view
+
+
+async def warm(streams: Streams, view: StreamView) -> None:
+    """Read everything once, so that the row groups are in memory."""
+    offset = 0
+    while offset < 2 * COUNT:
+        found = values_of(await fetch(streams, view, offset, bytes_max=3_000))
+        offset = found[-1][0] + 1
+
+
+def at_once(
+    streams: Streams,
+    key: PartitionKey,
+    offset: int,
+    bytes_max: int,
+    *,
+    bytes_min: int = 0,
+    is_committed: bool = False,
+) -> bytes | None:
+    """The bytes of a read that does not wait."""
+    ranges = [FetchRange(key, offset, bytes_max)]
+    found = streams.at_tail.read(ranges, bytes_max, bytes_min=bytes_min, is_committed=is_committed)
+    return None if found is None else b"".join(map(bytes, found[0].views))
+
+
+@virtual_time
+async def test_every_offset_of_a_segment_in_memory_is_read_at_once_as_by_the_long_way() -> None:
+    async with deployment() as stores:
+        streams, view = await compacted(stores)
+        await warm(streams, view)
+
+        for offset in range(2 * COUNT):
+            for bytes_max in (1, 400, 5_000):
+                slow = await fetch(streams, view, offset, bytes_max=bytes_max)
+                (fast,) = streams.at_tail.read([slow.range], bytes_max) or []
+
+                assert (fast.start, fast.end) == (0, 2 * COUNT)
+                assert b"".join(map(bytes, fast.views)) == b"".join(map(bytes, slow.views)) != b""
+
+
+@virtual_time
+async def test_what_is_not_in_memory_is_left_to_the_long_way_which_reads_ahead() -> None:
+    async with deployment() as stores:
+        _, view = await compacted(stores)
+        (key,) = view.partitions()
+        late = await stores.serve(COLD)
+        cold = at_once(late, key, 0, 400)
+
+        first = await fetch(late, view, 0, bytes_max=400)
+        await asyncio.sleep(1)
+        offset = values_of(first)[-1][0] + 1
+        warm_ = [at_once(late, key, offset, 400)]
+        block_bytes = late._history.block_bytes  # noqa: SLF001 - memory that nothing else shows
+        await asyncio.sleep(1)
+
+        assert cold is None
+        assert warm_ != [None]
+        assert block_bytes > 2_000, "the next row group was not read ahead"
+
+
+@virtual_time
+async def test_a_read_waits_for_the_stores_if_memory_has_less_than_the_reader_wants() -> None:
+    async with deployment() as stores:
+        streams, view = await compacted(stores, end=COUNT)
+        (key,) = view.partitions()
+        await fetch(streams, view, 0, bytes_max=1)
+
+        part = at_once(streams, key, 0, 100_000)
+
+        assert part is not None
+        assert at_once(streams, key, 0, 100_000, bytes_min=len(part)) == part
+        assert at_once(streams, key, 0, 100_000, bytes_min=len(part) + 1) is None
+        assert at_once(streams, key, 0, len(part) // 2, bytes_min=len(part) // 3) is not None
+
+
+@virtual_time
+async def test_two_ranges_share_the_room_of_an_answer_in_their_order() -> None:
+    async with deployment() as stores:
+        streams, view = await compacted(stores)
+        (key,) = view.partitions()
+        await warm(streams, view)
+        size = len(at_once(streams, key, 0, 1) or b"")
+
+        first, second = streams.at_tail.read([FetchRange(key, 0, 10_000), FetchRange(key, 4, 10_000)], 3 * size) or []
+        only, none = streams.at_tail.read([FetchRange(key, 0, 10_000), FetchRange(key, 4, 10_000)], 1) or []
+
+        assert first.size_bytes == 3 * size
+        assert not second.views
+        assert only.size_bytes == size
+        assert not none.views
+
+
+@virtual_time
+async def test_readers_of_committed_records_read_history_at_once_where_all_is_committed() -> None:
+    async with deployment() as stores:
+        streams, view = await compacted(stores)
+        (key,) = view.partitions()
+        await warm(streams, view)
+        tail = streams._tail.get(key)  # noqa: SLF001 - what the transactions of a partition set
+        assert tail is not None
+
+        committed = at_once(streams, key, 0, 400, is_committed=True)
+        tail.committed_from = 10
+        undecided = at_once(streams, key, 9, 400, is_committed=True)
+
+        assert committed == at_once(streams, key, 0, 400)
+        assert undecided is None
+        assert at_once(streams, key, 10, 400, is_committed=True) is not None
+
+
+@virtual_time
+async def test_trimmed_offsets_are_left_to_the_long_way() -> None:
+    async with deployment() as stores:
+        streams, view = await compacted(stores)
+        (key,) = view.partitions()
+        await warm(streams, view)
+
+        await streams.trim(ANONYMOUS, "orders", 0, 7)
+        await asyncio.sleep(1)
+
+        assert at_once(streams, key, 6, 400) is None
+        assert at_once(streams, key, 7, 400)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_reader_that_reads_at_once_where_it_can_sees_every_record_once(seed: int) -> None:
+    @virtual_time
+    async def run() -> None:
+        draw = random.Random(seed)
+        async with deployment() as stores:
+            streams = await stores.serve(COLD)
+            view = await create(streams)
+            (key,) = view.partitions()
+            worker = PlanningWorker(stores)
+            written, quick = 0, 0
+            seen: list[tuple[int, bytes | None]] = []
+            while len(seen) < 200:
+                step = draw.randrange(8)
+                if step < 2 and written < 200:
+                    await append(streams, view, batch_of(b"%d" % written, b"%d" % (written + 1)))
+                    written += 2
+                elif step == 2 and written > len(seen):
+                    if await worker.ranges(view):
+                        await worker.compact(view)
+                elif step == 3:
+                    await asyncio.sleep(1)
+                elif len(seen) < written:
+                    bytes_max = draw.choice((1, 200, 2_000))
+                    found = streams.at_tail.read([FetchRange(key, len(seen), bytes_max)], bytes_max)
+                    quick += found is not None
+                    (part,) = found or [await fetch(streams, view, len(seen), bytes_max=bytes_max)]
+                    assert part.error is None
+                    seen += [pair for pair in values_of(part) if pair[0] >= len(seen)]
+
+            assert seen == [(offset, b"%d" % offset) for offset in range(200)]
+            assert quick > 20
+
+    run()
