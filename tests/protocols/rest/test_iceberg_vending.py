@@ -283,6 +283,24 @@ async def test_a_new_table_comes_with_keys_that_may_write_and_delete(scene: Scen
     assert answer.body["storage-credentials"][0]["prefix"] == f"{answer.body['metadata']['location']}/"
 
 
+@pytest.mark.parametrize("is_staged", [True, False], ids=["staged", "created"])
+@pytest.mark.parametrize("folder", ["lake", "lake/", "lake/theirs", "lake/default", "lake/default/"])
+async def test_no_keys_for_one_table_reach_the_folder_of_another_one_that_is_made_later(
+    scene: Scene, folder: str, is_staged: bool
+) -> None:
+    await scene.server.ask("POST", "/v1/namespaces", {"namespace": ["theirs"]})
+    fields: dict[str, Any] = {"schema": {"type": "struct", "schema-id": 0, "fields": []}}
+    mine = {"name": "mine", "location": f"s3://lake/deployment/{folder}", "stage-create": is_staged, **fields}
+    await scene.server.ask("POST", "/v1/namespaces/streams/tables", mine, headers=ASKS)
+    policies = list(scene.sts.policies)
+    theirs = await scene.server.ask("POST", "/v1/namespaces/theirs/tables", {"name": "orders", **fields})
+
+    assert theirs.status == 200
+    place = theirs.body["metadata"]["location"].removeprefix("s3://")
+    granted = [name for text in policies for name in json.loads(text)["Statement"][0]["Resource"]]
+    assert not [name for name in granted if f"arn:aws:s3:::{place}/x".startswith(name.removesuffix("*"))]
+
+
 async def test_a_load_fails_if_sts_does_not_answer() -> None:
     refusing = RoleSettings(role_arn=ROLE, sts_endpoint="http://127.0.0.1:1", deadline_ms=2_000)
     sts = Sts(refusing, CloudSettings(region=s3.REGION))
