@@ -24,6 +24,7 @@ from bearlake.streams.access.rights import DESCRIBE_STREAM, READ_STREAM
 from bearlake.streams.catalog import StreamView
 from fixtures import s3
 from fixtures.catalog_server import CatalogNode, serving
+from fixtures.current_lake import CurrentLake
 from fixtures.rights import EVERY, OnlyRights
 from fixtures.typed_lake import TypedLake, typed_lake
 from fixtures.waiting import WAIT_S
@@ -360,3 +361,28 @@ def test_a_name_too_long_for_a_policy_gets_no_keys() -> None:
 )
 def test_only_places_in_the_object_store_get_keys(location: str, place: str | None) -> None:
     assert place_of(location, "lake", "d/") == place
+
+
+async def test_current_tables_and_tables_of_other_engines_come_with_keys_that_read_in_every_warehouse(
+    scene: Scene,
+) -> None:
+    configs = {"table__current": "on", "table__value__mode": "raw", "table__current__freshness_ms": "1000"}
+    current = CurrentLake(scene.lake, await scene.lake.create("customers", **configs))
+    await current.send((b"a", b"1"))
+    await current.update()
+    new = {"name": "mine", "schema": {"type": "struct", "schema-id": 0, "fields": []}}
+    await scene.server.ask("POST", "/v1/namespaces/streams/tables", new)
+
+    places = ["/v1", "/v1/live", "/v1/planned"]
+    asked = [f"{place}/namespaces/streams/tables/customers_current" for place in places]
+    asked.append("/v1/live/namespaces/streams/tables/mine")
+    for path in asked:
+        scene.sts.policies.clear()
+        scene.lake.stores.clock.advance(1_800_000)  # half of the keys' life: they are asked for again
+        answer = await scene.server.ask("GET", path, headers=ASKS)
+        keys = await scene.server.ask("GET", f"{path}/credentials")
+
+        (found,) = answer.body["storage-credentials"]
+        assert found["prefix"] == f"{answer.body['metadata']['location']}/"
+        assert keys.body["storage-credentials"] == [found]
+        assert not [word for word in ("PutObject", "DeleteObject", "tail/") if word in scene.sts.policies[-1]]
