@@ -210,6 +210,7 @@ async def test_pyiceberg_reads_it_by_plans_of_the_server(scene: CurrentLake, tmp
     files = [task["data-file"] for task in plan.body["file-scan-tasks"]]
     assert sum(file["record-count"] for file in files) == 2
     assert all(len(file["partition"]) == 1 for file in files)
+    assert all(task["residual-filter"] is True for task in plan.body["file-scan-tasks"])
 
 
 @pytest.mark.integration

@@ -93,6 +93,8 @@ def plan_pages(
     ).plan_files()
     tasks = sorted(found, key=lambda task: task.file.file_path)  # pages are the same on every server
     residual = None if scan.filter is None or scan.filter is True else json.dumps(scan.filter)
+    if residual is None and any(spec.fields for spec in metadata.partition_specs):
+        residual = "true"  # Java reads no task of a partitioned table without a residual
     stats = _ids(schema, scan)
     return [
         _page(tasks[start : start + page_count], residual, stats) for start in range(0, max(1, len(tasks)), page_count)
