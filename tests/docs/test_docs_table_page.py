@@ -39,6 +39,9 @@ def test_table(tmp_path: Path) -> None:
     assert "_value: binary" in ran.output("from pyiceberg.catalog")
     assert ran.output("connection =") == "[(1,)]\n"
     assert re.search(r"\b7\s+boat\s+0$", ran.output('bearlake sql "select id'), re.MULTILINE)
+    assert re.search(
+        r"\bann\s+3\s+2$", ran.output('bearlake sql "select decode(_key) as name'), re.MULTILINE
+    )  # drained
     users = next(done.output for done in ran.done if "row_number()" in done.text)
     assert [line.split()[1] for line in users.splitlines()[1:]] == ["2"]
     assert "every committed record is in the table" in timeline
