@@ -35,6 +35,7 @@ CLASSES = {
     "DynamicGroupConfigIntegrationTest": f"{_CLIENTS}.admin",
     "EOSUncleanShutdownIntegrationTest": _STREAMS,
     "GroupAuthorizerIntegrationTest": f"{_CLIENTS}.security",
+    "IQv2EndpointToPartitionsIntegrationTest": _STREAMS,
     "ListOffsetsIntegrationTest": f"{_CLIENTS}.admin",
     "PlaintextConsumerAssignTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerCallbackTest": f"{_CLIENTS}.consumer",
