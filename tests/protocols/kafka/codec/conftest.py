@@ -10,7 +10,7 @@ from bearlake.protocols.kafka import codec, messages
 from bearlake.protocols.kafka.codec.classes import struct_class
 from bearlake.protocols.kafka.codec.schema import Field, Struct, load
 
-BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "int64": 64}
+BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 @dataclass
@@ -69,8 +69,6 @@ class Samples:
         kio makes error codes members of an enumeration, and timestamps and durations those of the datetime module, which end
         with the year 9999.
         """
-        if field.type == "uint16":
-            return self.random.choice([0, 1, 65_535, self.random.randrange(65_536)])
         high = 2 ** (BITS[field.type] - 1)
         if not self.is_tame:
             return self.random.choice([0, 1, -1, -high, high - 1, self.random.randrange(-high, high)])
