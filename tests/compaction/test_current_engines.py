@@ -210,3 +210,20 @@ async def test_pyiceberg_reads_it_by_plans_of_the_server(scene: CurrentLake, tmp
     files = [task["data-file"] for task in plan.body["file-scan-tasks"]]
     assert sum(file["record-count"] for file in files) == 2
     assert all(len(file["partition"]) == 1 for file in files)
+    assert all(task["residual-filter"] is True for task in plan.body["file-scan-tasks"])
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+async def test_spark_reads_it_by_plans_of_the_server(scene: CurrentLake, tmp_path: Path, jars: str) -> None:
+    name = "bearlake.streams.orders_current"
+    statements = [
+        f"select cast(_key as string), id, _offset from {name} order by 1",
+        f"select count(*) from {name} where _key = x'61'",
+        f"select id from {name} where id > 2",
+    ]
+    stores, streams = scene.lake.stores, scene.lake.streams.catalog
+    async with serving(tmp_path, stores.metadata, stores.store, scene.lake.tables, streams) as node:
+        answers = await asyncio.to_thread(spark, jars, tmp_path, statements, node.url, "planned")
+
+    assert answers == [[["a", "2", "3"], ["b", "3", "6"]], [["1"]], [["3"]]]

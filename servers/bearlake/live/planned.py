@@ -192,7 +192,12 @@ class PlannedCatalog:
         limits, files = self._settings.plans, StoreFileIO(self._tables.bridge.properties())
         with in_words_of_the_specification():
             return plan_pages(
-                metadata, files, scan, file_count_max=limits.file_count_max, page_count=limits.page_file_count
+                metadata,
+                files,
+                scan,
+                file_count_max=limits.file_count_max,
+                manifest_bytes_max=limits.manifest_bytes_max,
+                page_count=limits.page_file_count,
             )
 
     @asynccontextmanager

@@ -37,6 +37,9 @@ class PlanSettings:
     file_count_max: int = 50_000
     """Files of a table whose scans are planned; those of a larger one are refused, and its readers use the warehouse `live`. A plan holds
     all of them in memory while it is made."""
+    manifest_bytes_max: int = 64 * MIB
+    """Bytes of the manifests of a table whose scans are planned, likewise. They grow with files and columns; a plan takes about ten times
+    as much memory while it is made."""
     page_file_count: int = 1_000
     """Files in one answer; the client fetches the others one answer after the other. All servers of a deployment need
     the same number."""

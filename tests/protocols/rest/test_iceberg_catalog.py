@@ -66,7 +66,7 @@ async def test_pyiceberg_has_tables_of_its_own_beside_streams(server: CatalogNod
     names, location, count = await server.client(use)
 
     assert names == [("lab", "ours")]
-    assert location.startswith(f"{server.store_url}/lake/lab/mine-")
+    assert location.startswith(f"{server.store_url}/lake/default/lab.mine-")
     assert count == 2
 
 

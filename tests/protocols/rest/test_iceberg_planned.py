@@ -331,10 +331,11 @@ async def test_who_may_not_read_the_stream_cannot_plan(scene: Scene, method: str
     assert allowed.status == 200 or allowed.error == "NoSuchPlanIdException"
 
 
-async def test_a_table_with_too_many_files_is_read_in_the_other_warehouse(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["file_count_max", "manifest_bytes_max"])
+async def test_a_table_with_too_many_files_is_read_in_the_other_warehouse(tmp_path: Path, limit: str) -> None:
     async with typed_lake(tmp_path) as lake:
         view = await lake.create(table__value__mode="raw")
-        stores, limits = lake.stores, LiveSettings(plans=PlanSettings(file_count_max=1))
+        stores, limits = lake.stores, LiveSettings(plans=PlanSettings(**{limit: 1}))
         for value in (b"0", b"1"):
             await lake.produce(view, value)
             await lake.compact(view)
@@ -350,4 +351,4 @@ async def test_a_table_with_too_many_files_is_read_in_the_other_warehouse(tmp_pa
             answer = await server.ask("POST", PLAN, {})
 
     assert (answer.status, answer.error) == (406, "UnsupportedOperationException")
-    assert "live.plans.file_count_max" in answer.body["error"]["message"]
+    assert f"live.plans.{limit} = 1" in answer.body["error"]["message"]

@@ -24,6 +24,7 @@ from bearlake.streams.access.rights import DESCRIBE_STREAM, READ_STREAM
 from bearlake.streams.catalog import StreamView
 from fixtures import s3
 from fixtures.catalog_server import CatalogNode, serving
+from fixtures.current_lake import CurrentLake
 from fixtures.rights import EVERY, OnlyRights
 from fixtures.typed_lake import TypedLake, typed_lake
 from fixtures.waiting import WAIT_S
@@ -283,6 +284,24 @@ async def test_a_new_table_comes_with_keys_that_may_write_and_delete(scene: Scen
     assert answer.body["storage-credentials"][0]["prefix"] == f"{answer.body['metadata']['location']}/"
 
 
+@pytest.mark.parametrize("is_staged", [True, False], ids=["staged", "created"])
+@pytest.mark.parametrize("folder", ["lake", "lake/", "lake/theirs", "lake/default", "lake/default/"])
+async def test_no_keys_for_one_table_reach_the_folder_of_another_one_that_is_made_later(
+    scene: Scene, folder: str, is_staged: bool
+) -> None:
+    await scene.server.ask("POST", "/v1/namespaces", {"namespace": ["theirs"]})
+    fields: dict[str, Any] = {"schema": {"type": "struct", "schema-id": 0, "fields": []}}
+    mine = {"name": "mine", "location": f"s3://lake/deployment/{folder}", "stage-create": is_staged, **fields}
+    await scene.server.ask("POST", "/v1/namespaces/streams/tables", mine, headers=ASKS)
+    policies = list(scene.sts.policies)
+    theirs = await scene.server.ask("POST", "/v1/namespaces/theirs/tables", {"name": "orders", **fields})
+
+    assert theirs.status == 200
+    place = theirs.body["metadata"]["location"].removeprefix("s3://")
+    granted = [name for text in policies for name in json.loads(text)["Statement"][0]["Resource"]]
+    assert not [name for name in granted if f"arn:aws:s3:::{place}/x".startswith(name.removesuffix("*"))]
+
+
 async def test_a_load_fails_if_sts_does_not_answer() -> None:
     refusing = RoleSettings(role_arn=ROLE, sts_endpoint="http://127.0.0.1:1", deadline_ms=2_000)
     sts = Sts(refusing, CloudSettings(region=s3.REGION))
@@ -342,3 +361,28 @@ def test_a_name_too_long_for_a_policy_gets_no_keys() -> None:
 )
 def test_only_places_in_the_object_store_get_keys(location: str, place: str | None) -> None:
     assert place_of(location, "lake", "d/") == place
+
+
+async def test_current_tables_and_tables_of_other_engines_come_with_keys_that_read_in_every_warehouse(
+    scene: Scene,
+) -> None:
+    configs = {"table__current": "on", "table__value__mode": "raw", "table__current__freshness_ms": "1000"}
+    current = CurrentLake(scene.lake, await scene.lake.create("customers", **configs))
+    await current.send((b"a", b"1"))
+    await current.update()
+    new = {"name": "mine", "schema": {"type": "struct", "schema-id": 0, "fields": []}}
+    await scene.server.ask("POST", "/v1/namespaces/streams/tables", new)
+
+    places = ["/v1", "/v1/live", "/v1/planned"]
+    asked = [f"{place}/namespaces/streams/tables/customers_current" for place in places]
+    asked.append("/v1/live/namespaces/streams/tables/mine")
+    for path in asked:
+        scene.sts.policies.clear()
+        scene.lake.stores.clock.advance(1_800_000)  # half of the keys' life: they are asked for again
+        answer = await scene.server.ask("GET", path, headers=ASKS)
+        keys = await scene.server.ask("GET", f"{path}/credentials")
+
+        (found,) = answer.body["storage-credentials"]
+        assert found["prefix"] == f"{answer.body['metadata']['location']}/"
+        assert keys.body["storage-credentials"] == [found]
+        assert not [word for word in ("PutObject", "DeleteObject", "tail/") if word in scene.sts.policies[-1]]

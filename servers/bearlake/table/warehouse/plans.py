@@ -58,13 +58,20 @@ def read_view(text: str) -> TableMetadata:
 
 
 def plan_pages(
-    metadata: TableMetadata, files: FileIO, scan: Scan, *, file_count_max: int, page_count: int
+    metadata: TableMetadata,
+    files: FileIO,
+    scan: Scan,
+    *,
+    file_count_max: int,
+    manifest_bytes_max: int,
+    page_count: int,
 ) -> list[bytes]:
     """Return the plan of a scan whose snapshot is known: for each page its `delete-files` and `file-scan-tasks` as the inside of a JSON
     object. At least one page; `page_count` is the number of files in each.
 
     Raises:
-        Refused: no such snapshot or column; or the table has more files than `file_count_max`, or partitions.
+        Refused: no such snapshot or column; or the table has more files than `file_count_max`, larger manifests than
+            `manifest_bytes_max` in all, or other partitions than buckets.
     """
     assert scan.snapshot_id is not None, "a plan is of one snapshot"
     snapshot = metadata.snapshot_by_id(scan.snapshot_id)
@@ -76,7 +83,7 @@ def plan_pages(
         raise _unsupported(
             "Scans of tables that are partitioned by other transforms than bucket are not planned by this server"
         )
-    _check_count(snapshot, files, file_count_max)
+    _check_size(snapshot, files, file_count_max, manifest_bytes_max)
     schema = metadata.schema()
     _check_names(schema, scan)
     table = Table(("planned",), metadata, "", files, NoopCatalog("planned"))
@@ -86,6 +93,8 @@ def plan_pages(
     ).plan_files()
     tasks = sorted(found, key=lambda task: task.file.file_path)  # pages are the same on every server
     residual = None if scan.filter is None or scan.filter is True else json.dumps(scan.filter)
+    if residual is None and any(spec.fields for spec in metadata.partition_specs):
+        residual = "true"  # Java reads no task of a partitioned table without a residual
     stats = _ids(schema, scan)
     return [
         _page(tasks[start : start + page_count], residual, stats) for start in range(0, max(1, len(tasks)), page_count)
@@ -104,12 +113,17 @@ def _is_bucket(field: PartitionField) -> bool:
     return isinstance(field.transform, BucketTransform | VoidTransform)
 
 
-def _check_count(snapshot: Snapshot, files: FileIO, count_max: int) -> None:
+def _check_size(snapshot: Snapshot, files: FileIO, count_max: int, bytes_max: int) -> None:
     manifests = snapshot.manifests(files)
     count = sum((found.existing_files_count or 0) + (found.added_files_count or 0) for found in manifests)
     if count > count_max:
         raise _unsupported(
             f"The table has {count} files, more than the server plans (live.plans.file_count_max = {count_max}): "
+            "read it in the warehouse live"
+        )
+    if (size := sum(found.manifest_length for found in manifests)) > bytes_max:
+        raise _unsupported(
+            f"The table's manifests have {size} bytes, more than the server plans (live.plans.manifest_bytes_max = {bytes_max}): "
             "read it in the warehouse live"
         )
 
