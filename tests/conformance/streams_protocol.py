@@ -1,8 +1,8 @@
-"""An application of Kafka Streams with `group.protocol=streams` (KIP-1071) counts words, while a server and an instance are killed.
+"""An application of Kafka Streams with `group.protocol=streams` (KIP-1071) counts words, while servers and an instance are killed.
 
 The application has a repartition topic and a store with a changelog, both created by the group's coordinator, and one standby of each task.
-Two instances with two threads each work with `exactly_once_v2`. In the middle, one instance and one of three servers are killed. In the end
-each word must have been counted once.
+Two instances with two threads each work with `exactly_once_v2`. One of them is killed, then each of the three servers, one after the
+other. In the end each word must have been counted once.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from conformance import packages
-from conformance.streams_servers import Servers
+from conformance.streams_servers import SERVER_COUNT, Servers
 
 APPLICATION, GROUP = "StreamsProtocol", "words"
 INPUT, OUTPUT = "input", "output"
@@ -50,8 +50,9 @@ class StreamsProtocol:
         time.sleep(STARTING_S)
         self._produce(LINE_COUNT // 3)
         self._servers.end(first)
-        self._servers.restart(0)
-        self._produce(LINE_COUNT // 3)
+        for number in range(SERVER_COUNT):
+            self._servers.restart(number)
+            self._produce(LINE_COUNT // 9)
         counts = self._counts()
         if counts != self._expected:
             return f"{dict(counts)} instead of {dict(self._expected)}, see {self._logs}"

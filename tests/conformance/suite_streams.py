@@ -47,6 +47,8 @@ bootstrap.servers={bootstrap}
 state.dir={state}
 processing.guarantee=exactly_once_v2
 num.stream.threads=3
+"""
+CLASSIC_PROPERTIES = """\
 acceptable.recovery.lag=9223372036854775807
 session.timeout.ms=10000
 """
@@ -69,6 +71,8 @@ def run(context: Context) -> Iterator[Outcome]:
 
 class _Smoke:
     """One run. Data is in `folder`; `running` ends all processes."""
+
+    properties = PROPERTIES + CLASSIC_PROPERTIES
 
     def __init__(self, folder: Path, logs: Path, class_path: str, running: ExitStack) -> None:
         self._folder, self._logs, self._class_path, self._running = folder, logs, class_path, running
@@ -133,7 +137,7 @@ class _Smoke:
     def _instance(self, number: int) -> subprocess.Popen[bytes]:
         """Start an instance of the application. It keeps its state for a later one of the same number."""
         properties = self._folder / f"instance-{number}.properties"
-        text = PROPERTIES.format(bootstrap=self._bootstrap, state=self._folder / f"instance-{number}")
+        text = self.properties.format(bootstrap=self._bootstrap, state=self._folder / f"instance-{number}")
         properties.write_text(text, encoding="utf-8")
         return self._java(f"instance-{number}", SMOKE_TEST, str(properties), "process")
 
@@ -150,8 +154,15 @@ class _Smoke:
         return process
 
 
+class _StreamsGroupSmoke(_Smoke):
+    """The same with a streams group (KIP-1071)."""
+
+    properties = PROPERTIES + "group.protocol=streams\n"
+
+
 TESTS: dict[str, type[_Smoke | Changelog | StreamsProtocol]] = {
     "exactly_once_v2_with_kills": _Smoke,
+    "exactly_once_v2_with_kills_in_a_streams_group": _StreamsGroupSmoke,
     "restore_from_a_compacted_changelog": Changelog,
     "streams_protocol_with_kills": StreamsProtocol,
 }

@@ -15,7 +15,7 @@ import scala.collection.immutable.Nil$;
  * Parts of a broker that tests look at: its replicas and their logs.
  *
  * <p>Servers have no replicas. Every server serves every partition, so each broker has a replica of each partition that exists, with a log
- * that ends where the partition ends.
+ * that ends where the partition ends, and is as good as its leader.
  */
 final class BrokerParts {
   private final int id;
@@ -49,11 +49,7 @@ final class BrokerParts {
   private Option<Partition> partition(TopicPartition partition) {
     return option(
         find(partition)
-            .map(
-                found -> {
-                  Optional<Object> leader = Optional.<Object>of(found.leader().id()).filter(node -> node.equals(id));
-                  return StandIns.of(Partition.class, Map.of("leaderIdIfLocal", arguments -> option(leader)));
-                }));
+            .map(found -> StandIns.of(Partition.class, Map.of("leaderIdIfLocal", arguments -> Option.apply((Object) id)))));
   }
 
   private Option<UnifiedLog> log(TopicPartition partition) {

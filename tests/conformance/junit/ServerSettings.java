@@ -28,8 +28,7 @@ final class ServerSettings {
   static final KafkaPrincipal HARNESS = new KafkaPrincipal(KafkaPrincipal.USER_TYPE, "harness");
 
   /**
-   * Settings of what Bearlake does not have: internal topics, replicas and their leaders, local logs, connections among brokers, streams
-   * groups.
+   * Settings of what Bearlake does not have: internal topics, replicas and their leaders, local logs, connections among brokers.
    *
    * <p>`log.retention.ms` is about the compactor, which does not run here: nothing is deleted by age.
    */
@@ -41,8 +40,6 @@ final class ServerSettings {
           "controlled.shutdown.enable",
           "default.replication.factor",
           "file.delete.delay.ms",
-          "group.streams.min.heartbeat.interval.ms",
-          "group.streams.min.session.timeout.ms",
           "log.cleaner.dedupe.buffer.size",
           "log.initial.task.delay.ms",
           "log.retention.ms",
@@ -80,6 +77,15 @@ final class ServerSettings {
           Map.entry("group.share.min.record.lock.duration.ms", "streams.groups.share.record_lock_duration_min_ms"),
           Map.entry("group.share.partition.max.record.locks", "streams.groups.share.partition_record_locks"),
           Map.entry("group.share.record.lock.duration.ms", "streams.groups.share.record_lock_duration_ms"),
+          Map.entry("group.streams.assignment.interval.ms", "streams.groups.streams.assignment_interval_ms"),
+          Map.entry("group.streams.heartbeat.interval.ms", "streams.groups.streams.heartbeat_interval_ms"),
+          Map.entry("group.streams.initial.rebalance.delay.ms", "streams.groups.streams.initial_rebalance_delay_ms"),
+          Map.entry("group.streams.max.size", "streams.groups.streams.size_max"),
+          Map.entry("group.streams.max.standby.replicas", "streams.groups.streams.standby_replicas_max"),
+          Map.entry("group.streams.min.heartbeat.interval.ms", "streams.groups.streams.heartbeat_interval_min_ms"),
+          Map.entry("group.streams.min.session.timeout.ms", "streams.groups.streams.session_timeout_min_ms"),
+          Map.entry("group.streams.num.standby.replicas", "streams.groups.streams.num_standby_replicas"),
+          Map.entry("group.streams.session.timeout.ms", "streams.groups.streams.session_timeout_ms"),
           Map.entry("num.partitions", "kafka.default_partition_count"),
           Map.entry("producer.id.expiration.check.interval.ms", "streams.upkeep.producer_pause_ms"),
           Map.entry("producer.id.expiration.ms", "streams.upkeep.producer_idle_ms"),

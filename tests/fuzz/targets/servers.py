@@ -41,7 +41,7 @@ STREAM = "t"
 """The stream that exists; `kafka_codec` and `pulsar` name it in some of their requests."""
 QUIET_S = 0.03
 """Wall-clock time after which a request counts as waiting, such as a fetch of later records."""
-INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+INTEGERS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "int64": 63}
 STRINGS = (
     "",
     STREAM,

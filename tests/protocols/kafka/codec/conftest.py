@@ -10,7 +10,7 @@ from bearlake.protocols.kafka import codec, messages
 from bearlake.protocols.kafka.codec.classes import struct_class
 from bearlake.protocols.kafka.codec.schema import Field, Struct, load
 
-BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "int64": 64}
 
 
 @dataclass
@@ -69,6 +69,8 @@ class Samples:
         kio makes error codes members of an enumeration, and timestamps and durations those of the datetime module, which end
         with the year 9999.
         """
+        if field.type.startswith("u"):
+            return self.random.choice([1, 2 ** BITS[field.type] - 1, self.random.randrange(2 ** BITS[field.type])])
         high = 2 ** (BITS[field.type] - 1)
         if not self.is_tame:
             return self.random.choice([0, 1, -1, -high, high - 1, self.random.randrange(-high, high)])
@@ -91,7 +93,12 @@ def tame_samples():
     return Samples(is_tame=True)
 
 
-NOT_IN_KAFKA_PYTHON = {codec.ApiKey.CONSUMER_GROUP_HEARTBEAT, codec.ApiKey.CONSUMER_GROUP_DESCRIBE}
+NOT_IN_KAFKA_PYTHON = {
+    codec.ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    codec.ApiKey.CONSUMER_GROUP_DESCRIBE,
+    codec.ApiKey.STREAMS_GROUP_HEARTBEAT,
+    codec.ApiKey.STREAMS_GROUP_DESCRIBE,
+}
 """Messages that kafka-python does not have; kio and our own tables check them."""
 
 

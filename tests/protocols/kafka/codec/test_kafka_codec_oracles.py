@@ -219,6 +219,8 @@ def kio_field(field, type_, rng):
 
 
 def kio_simple(kafka_type, rng):
+    if kafka_type == "uint16":
+        return rng.randrange(1, 2**16)
     if kafka_type in ("int8", "int16", "int32", "int64"):
         return rng.randrange(1, 2 ** (8 * codec_size(kafka_type) - 1))
     return {

@@ -424,7 +424,7 @@ async def test_a_group_has_configs_of_its_own(kafka):
     resource = r.Resource(resource_type=GROUP, resource_name="g", configuration_keys=None)
     described = (await client.ask(r(resources=[resource], include_synonyms=True), 4)).results[0]
     found = {config.name: (config.value, config.config_source, len(config.synonyms)) for config in described.configs}
-    assert {name: values for name, values in found.items() if not name.startswith("share.")} == {
+    assert {name: values for name, values in found.items() if name.startswith("consumer.")} == {
         "consumer.assignment.interval.ms": ("1000", 5, 1),
         "consumer.heartbeat.interval.ms": ("9000", 8, 2),
         "consumer.session.timeout.ms": ("45000", 5, 1),
