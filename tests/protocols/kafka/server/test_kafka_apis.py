@@ -64,11 +64,13 @@ async def test_api_versions_lists_the_served_apis_and_their_features(kafka):
     assert {item.name: item.max_version_level for item in answer.finalized_features} == {
         "group.version": 1,
         "share.version": 1,
+        "streams.version": 1,
         "transaction.version": 2,
     }
     assert {item.name: item.min_version for item in answer.supported_features} == {
         "group.version": 0,
         "share.version": 0,
+        "streams.version": 0,
         "transaction.version": 0,
     }
 
