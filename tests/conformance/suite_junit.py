@@ -38,7 +38,9 @@ CLASSES = {
     "HandlingSourceTopicDeletionIntegrationTest": _STREAMS,
     "IQv2EndpointToPartitionsIntegrationTest": _STREAMS,
     "KafkaStreamsCloseOptionsIntegrationTest": _STREAMS,
+    "IdentityReplicationIntegrationTest": _MIRROR,
     "ListOffsetsIntegrationTest": f"{_CLIENTS}.admin",
+    "MirrorConnectorsIntegrationTransactionsTest": _MIRROR,
     "PlaintextConsumerAssignTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerCallbackTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerCloseTest": f"{_CLIENTS}.consumer",
@@ -65,7 +67,8 @@ TEST_TIMEOUT_S = 90
 LONG_TEST_TIMEOUT_S = 300
 LONG_PACKAGES = (_MIRROR, _STREAMS)
 """Packages whose tests start several clusters and workers, and wait for them: 30 to 110 s each on a busy machine."""
-JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC")
+JAVA_OPTIONS = ("-Xmx1500m", "-XX:+UseSerialGC")
+"""Tests of MirrorMaker run six Connect workers in this process."""
 REPORT = "TEST-junit-jupiter.xml"
 
 

@@ -26,12 +26,19 @@ final class StandIns {
         .setHandler(
             (self, method, original, arguments) -> {
               Function<Object[], Object> answer = answers.get(method.getName());
-              if (answer == null) {
-                throw inside(method.getName());
-              }
-              return answer.apply(arguments);
+              return answer == null ? identity(self, type, method.getName(), arguments) : answer.apply(arguments);
             });
     return type.cast(made);
+  }
+
+  /** What every object answers: it is equal to itself alone. */
+  private static Object identity(Object self, Class<?> type, String method, Object[] arguments) {
+    return switch (method) {
+      case "hashCode" -> System.identityHashCode(self);
+      case "equals" -> self == arguments[0];
+      case "toString" -> "stand-in for " + type.getSimpleName();
+      default -> throw inside(method);
+    };
   }
 
   /** Ends a test that needs what no server here has. */
