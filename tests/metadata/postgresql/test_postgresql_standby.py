@@ -166,6 +166,26 @@ async def test_an_address_that_briefly_leads_to_a_standby_serves_nothing_stale_a
     assert await moved.end() == 1
 
 
+async def test_an_open_store_does_not_take_a_server_that_lacks_the_database_for_an_absent_stream(
+    pair: Pair, stack: AsyncExitStack
+) -> None:
+    proxy = Proxy(pair.url)
+    url = await proxy.start()
+    stack.push_async_callback(proxy.stop)
+    metadata = await open_postgresql(url, SETTINGS)
+    stack.push_async_callback(metadata.close)
+    stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    elsewhere = f"{pair.database}_elsewhere"
+    await proxy.break_all()
+    pair.execute(f"alter database {pair.database} rename to {elsewhere}")
+    for _ in range(4):
+        with pytest.raises(Unavailable):
+            await metadata.streams.get("orders")
+    pair.execute(f"alter database {elsewhere} rename to {pair.database}")
+
+    assert await metadata.streams.get("orders") == stream
+
+
 @pytest.mark.parametrize("attributes", ["any", "primary", "read-write", "prefer-standby"])
 async def test_a_url_may_name_the_kind_of_server_that_it_needs(
     pair: Pair, stack: AsyncExitStack, attributes: str

@@ -143,9 +143,13 @@ class Database:
             raise Unavailable(f"metadata.postgresql.password_file cannot be read: {error}") from error
 
     def _translated(self, error: BaseException) -> BearlakeError:
-        """Like `failures.translated`, except that a wrong password after a first success is not final: it may be in rotation."""
+        """Like `failures.translated`, except that two refusals after a first success are not final.
+
+        A wrong password may be in rotation. A database that is missing may be missing only on this server: the address may lead to a
+        standby that lags. Callers would take `NotFound` for the stream that they asked for.
+        """
         kind = failures.translated(error)
-        if self._was_let_in and failures.is_unknown_user(error):
+        if self._was_let_in and (failures.is_unknown_user(error) or failures.is_unknown_database(error)):
             return Unavailable(str(kind))
         return kind
 

@@ -97,6 +97,11 @@ def is_unknown_user(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and str(error.sqlstate).startswith("28")
 
 
+def is_unknown_database(error: BaseException) -> bool:
+    """Return whether the server has no database of this name."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == "3D000"
+
+
 def translated(error: BaseException) -> BearlakeError:
     """Translate a foreign error into its kind; raise the result chained."""
     if isinstance(error, asyncpg.PostgresError):
@@ -128,6 +133,6 @@ def _of_database(error: asyncpg.PostgresError) -> BearlakeError:
             f"the metadata store lacks what this program, of layout {VERSION}, uses; if a newer program has upgraded the store,"
             f" use the newer version ({code}): {text}"
         )
-    if code == "3D000":
+    if is_unknown_database(error):
         return NotFound(f"the metadata store does not exist: {text}")
     return Unavailable(f"the metadata store failed ({code}): {text}")
