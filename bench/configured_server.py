@@ -1,5 +1,6 @@
-"""Bearlake with a settings file, on stores of the benchmark's choice: one server, or a cluster on PostgreSQL and S3."""
+"""Bearlake with a settings file, on stores of the benchmark's choice: one server, or a cluster on shared stores."""
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +10,9 @@ from bench.bearlake_server import COMMAND, BearlakeServer, Counters
 from bench.errors import BenchError
 from bench.stores import Postgresql, S3Gateway
 
+from bench import processes
+
 STORED_BYTES_MAX = 4 << 30
-"""Objects above which the stores are emptied between two runs."""
 STARTS_AT_ONCE = 4
 
 
@@ -59,23 +61,26 @@ class CompactionWorker(ConfiguredServer):
 
 
 class BearlakeCluster:
-    """Servers on one PostgreSQL and one object store, as one server under measurement.
+    """Servers on one metadata store and one object store, as one server under measurement.
 
-    `s3` None: the objects are in a folder. The caller starts and stops PostgreSQL.
+    `postgresql` None: the metadata are in one SQLite file. The caller starts and stops PostgreSQL. `s3` None: the objects are in a folder.
     """
 
     def __init__(
         self,
         directory: Path,
-        postgresql: Postgresql,
+        postgresql: Postgresql | None,
         *,
         s3: S3Gateway | None,
         server_count: int,
         settings: Mapping[str, object],
         command: Path = COMMAND,
         name: str = "bearlake",
+        stored_bytes_max: int = STORED_BYTES_MAX,
     ) -> None:
+        """`stored_bytes_max`: bytes of objects above which the stores are emptied between two runs."""
         self.name = name
+        self._stored_bytes_max = stored_bytes_max
         self._directory = directory
         self._postgresql = postgresql
         self._s3 = s3
@@ -102,16 +107,24 @@ class BearlakeCluster:
     @property
     def parts(self) -> dict[str, list[int]]:
         """Roots of the process trees of the servers and of each store."""
-        stores = {"PostgreSQL": self._postgresql.pids, "S3": self._s3.pids if self._s3 else []}
-        return {"servers": [server.pid for server in self.servers], **stores}
+        stores = {"PostgreSQL": self._postgresql, "S3": self._s3}
+        return {
+            "servers": [server.pid for server in self.servers],
+            **{name: store.pids if store else [] for name, store in stores.items()},
+        }
 
     @property
     def settings(self) -> Mapping[str, object]:
         """Settings of every process of the cluster (dotted names); the stores must have been started."""
+        shared = (
+            {"metadata.url": self._postgresql.url(), "tables.catalog_url": self._postgresql.url()}
+            if self._postgresql
+            else {}
+        )
         return {
-            "object_store.url": self._s3.url if self._s3 else f"file://{self._directory}/objects",
-            "metadata.url": self._postgresql.url(),
-            "tables.catalog_url": self._postgresql.url(),
+            "object_store.url": self._s3.url if self._s3 else f"file://{self._objects}",
+            "metadata.url": f"sqlite://{self._directory}/metadata.db",
+            **shared,
             **PORTS,
             **self._settings,
         }
@@ -141,14 +154,19 @@ class BearlakeCluster:
             self.servers.pop().stop()
         if self._s3:
             self._s3.stop()
+        shutil.rmtree(self._objects, ignore_errors=True)
+        for file in self._directory.glob("metadata.db*"):
+            file.unlink()
 
     def prepare_next_run(self) -> None:
         """Empty the stores if they hold much, because deleted streams are swept only by compaction workers."""
-        if self._s3 is None or self._s3.stored_bytes < STORED_BYTES_MAX:
+        stored_bytes = self._s3.stored_bytes if self._s3 else processes.directory_bytes(self._objects)
+        if stored_bytes < self._stored_bytes_max:
             return
         self.stop()
-        self._postgresql.stop()
-        self._postgresql.start()
+        if self._postgresql:
+            self._postgresql.stop()
+            self._postgresql.start()
         self.start()
 
     def counters(self) -> Counters:
@@ -159,6 +177,10 @@ class BearlakeCluster:
             object_bytes=_sum(page.object_bytes for page in pages),
             commits=_sum(page.commits for page in pages),
         )
+
+    @property
+    def _objects(self) -> Path:
+        return self._directory / "objects"
 
     @property
     def _first(self) -> ConfiguredServer:

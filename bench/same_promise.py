@@ -80,8 +80,10 @@ class Measured:
         return self.cpu_s.get(part, 0.0) / (sum(self.cpu_s.values()) or 1.0)
 
 
-def measure(cluster: Cluster, case: Case, directory: Path, *, seconds: float, warmup_s: float) -> Measured:
-    """Run `case` once on its own topic. Raises BenchError."""
+def measure(
+    cluster: Cluster, case: Case, directory: Path, *, seconds: float, warmup_s: float, bytes_max: int = RUN_BYTES_MAX
+) -> Measured:
+    """Run `case` once on its own topic, with at most `bytes_max` of payload. Raises BenchError."""
     cluster.prepare_next_run()
     topic = f"promise-{case.name}-{next(_NUMBERS)}"
     if isinstance(cluster, KafkaCluster):
@@ -94,7 +96,7 @@ def measure(cluster: Cluster, case: Case, directory: Path, *, seconds: float, wa
         templates.write_templates(directory, frames)
         load = Load(
             templates=directory, connections=case.connections, depth=case.depth, seconds=seconds, warmup_s=warmup_s,
-            payload_bytes=case.payload_bytes, requests_max=RUN_BYTES_MAX // (case.payload_bytes * case.connections),
+            payload_bytes=case.payload_bytes, requests_max=bytes_max // (case.payload_bytes * case.connections),
             ports=cluster.ports,
         )  # fmt: skip
         parts = cluster.parts

@@ -1,11 +1,12 @@
-"""How far Bearlake scales on one machine: connections of a server, partitions of a store, servers on one PostgreSQL.
+"""How far Bearlake scales on one machine: connections of a server, partitions of a store, servers on one metadata store.
 
     python bench/scale.py connections [--idle 10000] [--busy 10 100 1000] [--requests 1000] [--seconds 5]
     python bench/scale.py partitions [--partitions 1000 10000 100000] [--slices 5] [--limit-s 300] [--cpu]
     python bench/scale.py servers [--servers 1 2 4 8 16] [--requests 20] [--seconds 5] [--postgresql-connections 400]
+    python bench/scale.py stores [--servers 4] [--seconds 3] [--repetitions 3]
 
-Each part has its own file, which says what it measures: `scale_connections.py`, `metadata_scale.py`, `scale_servers.py`. All is on
-loopback, with data in `/dev/shm`. There is no peer. Exit code 1: a later step failed, and the table has the steps before it.
+Each part has its own file, which says what it measures: `scale_connections.py`, `metadata_scale.py`, `scale_servers.py`, `scale_stores.py`.
+All is on loopback, with data in `/dev/shm`. There is no peer. Exit code 1: a later step failed, and the table has the steps before it.
 2: nothing could be measured.
 """
 
@@ -20,16 +21,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bearlake_server import COMMAND
 from bench.errors import BenchError
-from bench.run import MEMORY_ROOT, workspace
+from bench.run import MEMORY_ROOT, touch_memory, workspace
 
-from bench import metadata_scale, processes, scale_connections, scale_servers
+from bench import metadata_scale, processes, scale_connections, scale_servers, scale_stores
 
 
 def main() -> None:
     """Run the command line described at the top."""
     options = _parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    parts = {"connections": _connections, "partitions": _partitions, "servers": _servers}
+    parts = {"connections": _connections, "partitions": _partitions, "servers": _servers, "stores": _stores}
     try:
         text, failure = parts[options.part](options)
     except BenchError as error:
@@ -72,6 +73,16 @@ def _servers(options: argparse.Namespace) -> tuple[str, str | None]:
     return text, failure
 
 
+def _stores(options: argparse.Namespace) -> tuple[str, str | None]:
+    with workspace(MEMORY_ROOT) as directory:
+        touch_memory(directory)
+        rows, failure = scale_stores.measure_all(
+            directory, command=options.bearlake, server_count=options.servers, seconds=options.seconds,
+            repetitions=options.repetitions,
+        )  # fmt: skip
+    return scale_stores.table(rows) if rows else "", failure
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True)
@@ -89,6 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("--servers", type=int, nargs="+", default=scale_servers.SERVER_COUNTS)
     part.add_argument("--requests", type=float, default=scale_servers.REQUESTS_PER_S, help="per second and server")
     part.add_argument("--postgresql-connections", type=int, default=400, help="PostgreSQL's max_connections")
+    _add_server_options(part)
+    part = parts.add_parser("stores")
+    part.add_argument("--servers", type=int, default=scale_stores.SERVER_COUNT)
+    part.add_argument("--repetitions", type=int, default=3)
     _add_server_options(part)
     return parser
 

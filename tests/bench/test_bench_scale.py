@@ -9,7 +9,7 @@ import pytest
 from bench.bearlake_server import COMMAND
 from bench.errors import BenchError
 
-from bench import metadata_scale, scale_connections, scale_servers
+from bench import metadata_scale, scale_connections, scale_servers, scale_stores
 from fixtures.postgresql import ABSENT, find_program
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the load generator needs gcc")
@@ -65,6 +65,18 @@ def test_servers_that_do_not_start_end_the_measurement_with_the_steps_before(ben
     assert rows == []
     assert failure is not None
     assert "absent" in failure
+
+
+@needs_gcc
+@pytest.mark.skipif(find_program("initdb") is None, reason=ABSENT)
+def test_both_metadata_stores_are_measured_in_turn(bench_folder: Path) -> None:
+    rows, failure = scale_stores.measure_all(bench_folder, command=COMMAND, server_count=2, seconds=0.5, repetitions=1)
+
+    assert failure is None
+    assert [row.store for row in rows] == ["SQLite", "PostgreSQL"]
+    assert all(row.servers_cpu_s_per_gb > 0 and row.runs[0].run.commits for row in rows)
+    assert all(row.runs[0].share("PostgreSQL") > 0 for row in rows[1:])
+    assert "on SQLite: " in scale_stores.table(rows)
 
 
 def test_stores_of_growing_size_are_measured_step_by_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ async def test_a_server_that_is_too_far_behind_says_so() -> None:
             await second.catalog.catch_up()
 
         assert asyncio.get_running_loop().time() - started == pytest.approx(WAIT_MS_MAX / 1000, abs=0.1)
-        assert not second.catalog._catching_up._waiting  # noqa: SLF001 - nothing may be left behind
+        assert not second.catalog.catching_up._waiting  # noqa: SLF001 - nothing may be left behind
 
 
 @virtual_time

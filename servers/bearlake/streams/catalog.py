@@ -123,7 +123,8 @@ class Catalog:
         """While `load` runs: numbers of the streams that this server has deleted meanwhile."""
         self.version = 0
         """Grows with every change of this view; for caches of rendered answers."""
-        self._catching_up = CatchingUp(head)
+        self.catching_up = CatchingUp(head)
+        """The log position of this view, and who waits for it."""
         self._lists = LongLists()
         self.on_change: set[Callable[[], None]] = set()
         """Called after every change of this view; must return at once."""
@@ -157,15 +158,15 @@ class Catalog:
     @property
     def position(self) -> int:
         """Log position up to which this view includes changes of streams."""
-        return self._catching_up.position
+        return self.catching_up.position
 
     def reached(self, position: int) -> None:
         """Record that this view includes all changes of streams up to this log position; for the follower."""
-        self._catching_up.reached(position)
+        self.catching_up.reached(position)
 
     async def catch_up(self) -> None:
         """Return when this view includes every change that the store had at the time of this call. Raises `Unavailable`."""
-        await self._catching_up.wait()
+        await self.catching_up.wait()
 
     def peek(self, name: str) -> StreamView | None:
         """Return the stream with this name if this server knows it; never waits."""

@@ -24,6 +24,8 @@ class CatchingUp:
         self._head = head
         self.position = 0
         """The log position up to which the view includes changes of streams."""
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called when a caller begins to wait for entries of the log."""
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._reading = asyncio.Lock()
         self._begun_count = 0
@@ -66,6 +68,7 @@ class CatchingUp:
     async def _wait_for(self, position: int) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[waiter] = position
+        self.on_wait()
         try:
             await waiter
         finally:

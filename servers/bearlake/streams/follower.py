@@ -1,13 +1,15 @@
 """Follows the commit log: every server applies every entry, in order, to its slice indexes, catalog, access rules and quotas.
 
 The server applies its own commit directly if the commit is the next log entry, so that it wakes local readers without reading the store.
-It reads all other entries from the log. If the store has truncated entries that this server has not read, the server starts over at the
-head; readers then look older offsets up in the store.
+It reads all other entries from the log: at once while somebody reads here or waits for an entry, else several at a time (decision 310). If
+the store has truncated entries that this server has not read, the server starts over at the head; readers then look older offsets up in the
+store.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +37,8 @@ class FollowerSettings:
     """Longest wait (ms) for a hint before the log is read anyway."""
     retry_pause_ms: int = 200
     """Pause (ms) before the log is read again after the store did not answer."""
+    pause_ms: float = 10
+    """Shortest time (ms) between two reads of the log while no client reads here: with many servers, a read then gets several commits."""
 
 
 class Policy(Protocol):
@@ -57,8 +61,12 @@ class Follower:
         settings: FollowerSettings,
         on_position: Callable[[int], None],
         isolation: IsolationIndex | None = None,
+        has_readers: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`policies`: the access rules and the quotas. `on_position` is called with each newer log position that this server learns of."""
+        """`policies`: the access rules and the quotas. `on_position` is called with each newer log position that this server learns of.
+
+        `has_readers`: whether clients read here, which wait for new entries.
+        """
         self._log = commit_log
         self._tail = tail
         self._segments = segments
@@ -73,6 +81,11 @@ class Follower:
         self._head = 0
         self._on_position = on_position
         self._transactions = isolation or IsolationIndex()
+        self._has_readers = has_readers
+        self._loop = asyncio.get_running_loop()
+        self._next_read = 0.0  # loop time before which the log is not read, unless somebody is in a hurry
+        self._hurry = asyncio.Event()
+        catalog.catching_up.on_wait = self._hurry.set
 
     async def start(self) -> None:
         """Start at the log's head, then load the policies and the catalog; this order ensures that later changes are followed."""
@@ -111,8 +124,10 @@ class Follower:
         await self._refresh()
         position = self._tail.position
         await self._log.wait(position, wait_ms=self._settings.wait_ms)
+        await self._pause()
         if self._tail.position != position and self._head <= self._tail.position:
             return  # the hint was our own commit, which is applied already
+        self._next_read = self._loop.time() + self._settings.pause_ms / 1000
         page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
         self._advance_head(page.head)
         if any(entry.kind is EntryKind.POLICY for entry in page.entries):
@@ -129,6 +144,15 @@ class Follower:
         await self._refresh()
         metrics.LOG_FOLLOWED_POSITION.set(self._tail.position)
         metrics.LOG_FOLLOW_LAG.set(self._head - self._tail.position)
+
+    async def _pause(self) -> None:
+        """Let more entries arrive, unless somebody waits for them, or the last read was long ago."""
+        pause_s = self._next_read - self._loop.time()
+        if pause_s > 0 and not self._has_readers() and not self._hurry.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._hurry.wait()
+        self._hurry.clear()
 
     def _advance_head(self, position: int) -> None:
         if position > self._head:

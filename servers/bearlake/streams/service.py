@@ -185,10 +185,10 @@ class Streams(Management):
             store, settings.cache, lambda is_hit: (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
         )
         index, isolation = SegmentIndex(settings.history.piece_count_max), IsolationIndex()
-        policies = (self.access, self.quotas)
         self._follower = Follower(
-            metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance, isolation
-        )
+            metadata.log, self._tail, index, self.catalog, (self.access, self.quotas), settings.follower,
+            self.seen.advance, isolation, self._cache.has_readers,
+        )  # fmt: skip
         self._history = _history(metadata, store, self._tail, index, settings)
         views = CommittedViews(metadata.transactions, isolation, self._tail)
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, views, settings.reader)

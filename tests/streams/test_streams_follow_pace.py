@@ -1,0 +1,90 @@
+"""How often a server reads the log: several entries at once while nobody waits for them, and at once for whoever does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bearlake.clock import ManualClock
+from bearlake.index.segments import SegmentIndex
+from bearlake.index.tail import TailIndex
+from bearlake.metadata import CommitLog, Metadata
+from bearlake.metadata.model import StreamSpec
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.store import open_sqlite
+from bearlake.streams.catalog import Catalog
+from bearlake.streams.follower import Follower, FollowerSettings
+from fixtures.waiting import until
+
+FOREVER_MS = 600_000
+
+
+class CountedLog:
+    """The commit log, and how often it was read."""
+
+    def __init__(self, inner: CommitLog) -> None:
+        self._inner = inner
+        self.read_count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def follow(self, after: int, *, limit: int) -> Any:
+        self.read_count += 1
+        return await self._inner.follow(after, limit=limit)
+
+
+@asynccontextmanager
+async def following(*, has_readers: bool) -> AsyncIterator[tuple[Metadata, CountedLog, Catalog]]:
+    """A follower that has just read one entry, and would read the next ones after `FOREVER_MS`."""
+    metadata: Metadata = await open_sqlite(None, SqliteSettings(), clock=ManualClock())
+    log: Any = CountedLog(metadata.log)
+    catalog = Catalog(metadata.streams, 10, head=metadata.log.head)
+    tail = TailIndex(10, lambda _: None)
+    settings = FollowerSettings(wait_ms=FOREVER_MS, pause_ms=FOREVER_MS)
+    follower = Follower(
+        log, tail, SegmentIndex(10), catalog, (), settings, lambda _: None, has_readers=lambda: has_readers
+    )
+    await follower.start()
+    run = asyncio.create_task(follower.run())
+    await create(metadata, "first")
+    await until(lambda: "first" in catalog.names())
+    try:
+        yield metadata, log, catalog
+    finally:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        await metadata.close()
+
+
+async def create(metadata: Metadata, name: str) -> None:
+    await metadata.streams.create(StreamSpec(name=name, partition_count=1))
+
+
+async def test_entries_that_nobody_waits_for_are_read_together_once_somebody_does() -> None:
+    async with following(has_readers=False) as (metadata, log, catalog):
+        before = log.read_count
+        for name in ("second", "third", "fourth"):
+            await create(metadata, name)
+        await asyncio.sleep(0)
+        assert catalog.names() == ("first",)
+
+        await catalog.catch_up()
+
+        assert catalog.names() == ("first", "fourth", "second", "third")
+        assert log.read_count == before + 1
+
+
+async def test_a_server_whose_clients_read_does_not_pause() -> None:
+    async with following(has_readers=True) as (metadata, _, catalog):
+        for name in ("second", "third"):
+            await create(metadata, name)
+            await until(lambda name=name: name in catalog.names())
+
+
+async def test_who_waits_does_not_wait_for_the_pause_that_comes_next() -> None:
+    async with following(has_readers=False) as (metadata, _, catalog):
+        for at in range(5):
+            await create(metadata, f"s{at}")
+            await catalog.catch_up()
+            assert f"s{at}" in catalog.names()
