@@ -32,11 +32,12 @@ async def test_appended_records_are_fetched_from_another_server() -> None:
         view = await create(first)
         await append(first, view, batch_of(b"a"), batch_of(b"b"))
         await append(second, view, batch_of(b"c"))
+        await second.own_writes.shown(wait_ms=0)
 
         fetched = await fetch(second, view)
 
         assert values_of(fetched) == [(0, b"a"), (1, b"b"), (2, b"c")]
-        assert values_of(await fetch(first, view, 2)) == [(2, b"c")]
+        assert values_of(await fetch(first, view, 2, bytes_min=1, wait_ms=1_000)) == [(2, b"c")]
 
 
 @virtual_time
