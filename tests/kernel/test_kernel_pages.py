@@ -1,7 +1,9 @@
 """Values in pages: batches are the same as from a column of values, and both kernels refuse the same pages."""
 
+import mmap
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +19,8 @@ from fixtures.columns import value_page
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=300)), min_size=1, max_size=40)
 THREE = [b"a", None, b"ccc"]
+MIB = 1 << 20
+STATM = Path("/proc/self/statm")
 
 
 def columns_of(kernel: ModuleType, values: list[bytes | None]) -> Columns:
@@ -110,6 +114,21 @@ def test_a_large_row_group_of_many_pages_is_encoded_in_one_piece(kernel: ModuleT
         assert kernel.encode_pages(without_values(columns), pages, size_bytes) == kernel.encode_columns(
             columns, 0, 6_000
         )
+
+
+def test_a_footer_that_announces_too_much_reserves_little(native: ModuleType) -> None:
+    columns, pages = without_values(columns_of(native, THREE)), [(value_page(THREE), 3)]
+    before = address_bytes()
+
+    found = native.encode_pages(columns, pages, 1 << 40)
+
+    assert address_bytes() - before < 256 * MIB  # those of this block, and what other threads take meanwhile
+    assert len(found[1]) == 1
+
+
+def address_bytes() -> int:
+    """Bytes of the process's address space; 0 where the system does not tell."""
+    return int(STATM.read_text().split()[0]) * mmap.PAGESIZE if STATM.exists() else 0
 
 
 def test_bytes_behind_the_last_run_and_the_last_value_are_ignored(kernel: ModuleType) -> None:

@@ -164,7 +164,7 @@ def test_a_reader_that_reads_at_once_where_it_can_sees_every_record_once(seed: i
             written, quick = 0, 0
             seen: list[tuple[int, bytes | None]] = []
             while len(seen) < 200:
-                step = draw.randrange(8)
+                step = draw.randrange(9)
                 if step < 2 and written < 200:
                     await append(streams, view, batch_of(b"%d" % written, b"%d" % (written + 1)))
                     written += 2
@@ -172,7 +172,10 @@ def test_a_reader_that_reads_at_once_where_it_can_sees_every_record_once(seed: i
                     if await worker.ranges(view):
                         await worker.compact(view)
                 elif step == 3:
-                    await asyncio.sleep(1)
+                    await asyncio.sleep(draw.choice((0, 1)))
+                elif step == 4 and await stores.metadata.objects.data_files(view.stream.number):
+                    await worker.merge(view)
+                    await worker.sweep()
                 elif len(seen) < written:
                     bytes_max = draw.choice((1, 200, 2_000))
                     found = streams.at_tail.read([FetchRange(key, len(seen), bytes_max)], bytes_max)

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+/* Limit of what is reserved, since a footer may announce anything. Most row groups have 8 MiB; larger ones are copied when they grow. */
+#define RESERVED_BYTES_MAX (64 << 20)
 #define RECORD_BYTES_GUESS 24 /* of a record beside its key, value and headers: more than most take, for what is reserved */
 
 typedef enum { ENCODE_OK, ENCODE_PAGE, ENCODE_IMPOSSIBLE, ENCODE_BAD_PAGE, ENCODE_NO_MEMORY } EncodeStatus;
@@ -94,13 +96,13 @@ static EncodeStatus encode_page(Encoding *encoding)
     }
 }
 
-/* Reserves about what all rows take, whose values have `value_bytes`. */
+/* Reserves about what all rows take, whose values have `value_bytes`, up to a limit. */
 static bool reserve_all(Encoding *encoding, int64_t value_bytes)
 {
     const ColumnSource *source = &encoding->source;
     double size = (double)value_bytes + (double)RECORD_BYTES_GUESS * (double)source->row_count + HEADER_BYTES;
     size += (double)source->key.size + (double)source->header_key.size + (double)source->header_value.size;
-    return column_reserve(&encoding->out, 0, size < INT32_MAX ? (size_t)size : INT32_MAX);
+    return column_reserve(&encoding->out, 0, size < RESERVED_BYTES_MAX ? (size_t)size : RESERVED_BYTES_MAX);
 }
 
 static EncodeStatus encode_releasing(Encoding *encoding)

@@ -17,7 +17,7 @@ def encode_pages(
 
     `pages` has the values of all rows, in place of the three columns of values, which are ignored. `pages.py` describes the pages. An
     iterator may make each page when it is asked for it: it is asked for the next one when the batches have all values of the last one.
-    `value_bytes`: about how many bytes all pages have; the native kernel reserves memory for them.
+    `value_bytes`: about how many bytes all pages have; the native kernel reserves memory for them, but not more than 64 MiB.
 
     Raises:
         ValueError: a buffer is shorter than `row_count` requires, or the pages have another number of rows.

@@ -16,6 +16,7 @@ from typing import Self
 
 from bearlake import kernel
 from bearlake.protocols.kafka import codec
+from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
 from bearlake.protocols.kafka.handlers.produce_pipelined import Binding, Lead, ProduceCalls
@@ -23,6 +24,7 @@ from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.slot import Place
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.streams.append import UNAVAILABLE
+from bearlake.telemetry.watchdog import begin
 
 
 class TurnConnection(PacedConnection):
@@ -42,6 +44,7 @@ class TurnConnection(PacedConnection):
         self._request_count = 0  # requests in `_slots`
         self._produce_lead: Lead | None = None  # of the last Produce request that `_request` took
         self._binding: Binding | None = None  # of the requests that have this lead
+        self._what_produces = apis[ApiKey.PRODUCE].what
         self._generation = context.streams.generation
         self._is_pumping = False
 
@@ -117,6 +120,7 @@ class TurnConnection(PacedConnection):
         slab, streams = self._slab, self.context.streams
         assert slab is not None
         budget = streams.checks.budget
+        begin(self._what_produces)
         calls = ProduceCalls(UNAVAILABLE)
         self._low, need, checked_bytes = binding.requests.take(
             buffer, calls, slab.view, slab, self._low, self._high,

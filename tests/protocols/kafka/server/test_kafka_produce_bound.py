@@ -13,6 +13,7 @@ from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.records.batch import Compression
 from bearlake.streams.principal import AllowAll, Operation, Resource, at_host, user_principal
+from bearlake.telemetry import watchdog
 from fixtures.kafka_server import batch_of, produce_request, values_of
 from fixtures.quotas import ANYBODY
 from fixtures.waiting import until
@@ -283,6 +284,16 @@ async def test_a_new_login_ends_the_binding(kafka):
     connection._note_login(Session())  # noqa: SLF001 - what a request of the login does at its end
 
     assert not connection.is_bound
+
+
+async def test_bound_requests_are_named_as_what_holds_the_event_loop(kafka):
+    await kafka.create("t")
+    client = await bound_client(kafka)
+
+    watchdog.begin("kafka METADATA")
+    assert (await client.produce("t", GOOD)).base_offset == 2
+
+    assert watchdog._Doing.request == "kafka PRODUCE"  # noqa: SLF001 - what a stall would be reported with
 
 
 async def test_large_frames_grow_their_receive_buffer(kafka):
