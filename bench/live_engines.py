@@ -1,7 +1,7 @@
 """Engines that read tables of the Iceberg REST catalog, each a process of its own: `python live_engines.py ENGINE URL JARS`.
 
-A line on stdin asks a question, in JSON; a line on stdout answers: rows, or a text that says what failed. SQL engines know the warehouses as
-catalogs of the same names.
+A line on stdin asks a question, in JSON; a line on stdout answers: rows, or a text that says what failed. SQL engines know the
+warehouses as catalogs of the same names.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""Do readers of the warehouses `live` and `planned` see every acknowledged record exactly once, and what does a load cost? With kills.
+"""Do readers of the warehouses `live` and `planned` see every acknowledged record exactly once? What does a load cost?
 
     python bench/live_reads.py [--seconds 60] [--records-per-s 3000] [--engine pyiceberg --engine sql --engine duckdb]
         [--spark JARS]... [--current] [--retention-s 120] [--kill-s 60] [--kill-server-s 100] [--mutation NAME]
 
-`bearlake up` with its compaction worker, and one producer at a steady rate. Each reader asks in a loop, in both warehouses if it can: how many
-rows and offsets are there, which rows has a random range of offsets, and with `--current`, which rows has the current table? Before each question
-it notes what is acknowledged. In the answer, each partition's offsets must be without gap or repeat, reach at least what was acknowledged, and
-begin where retention lets them; rows must be the producer's, and those of the current table the newest of each key (`live_truth.py`).
-One violation makes the exit code 1. With `--kill-s`, the compaction worker is killed (-9) so often; with `--kill-server-s`, the server, which
-starts again. `--mutation`: the server has that error on purpose (`live_mutations.py`).
+`bearlake up` with its compaction worker, and one producer at a steady rate. Each reader asks in a loop, in both warehouses if it can: how
+many rows and offsets are there, which rows has a random range of offsets, and with `--current`, which rows has the current table? Before
+each question it notes what is acknowledged. In the answer, each partition's offsets must be without gap or repeat, reach at least what
+was acknowledged, and begin where retention lets them; rows must be the producer's, and those of the current table the newest of each key
+(`live_truth.py`). One violation makes the exit code 1. With `--kill-s`, the compaction worker is killed (-9) so often; with
+`--kill-server-s`, the server, which starts again. `--mutation`: the server has that error on purpose (`live_mutations.py`).
 """
 
 import argparse
@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,10 +50,10 @@ Ask = Callable[[dict[str, Any]], list[list[Any]]]
 
 
 class KilledServer(LakeServer):
-    """A server that can be killed, and starts again on the same ports."""
+    """A server that can be killed, and starts again on the same ports. `mutation`: its error on purpose."""
 
     mutation = ""
-    environment = {"BEARLAKE_COMPACTION__SWEEP__TABLE_PAUSE_MS": "5000"}
+    environment: Mapping[str, str] = {"BEARLAKE_COMPACTION__SWEEP__TABLE_PAUSE_MS": "5000"}
 
     @override
     def words(self, ready: Path) -> Sequence[str | Path]:
@@ -327,7 +327,7 @@ def _history(server: KilledServer, options: argparse.Namespace) -> dict[str, flo
     """How many snapshots the tables have, and how many of them are merges."""
     found = {}
     for table in (STREAM, f"{STREAM}_current")[: 2 if options.current else 1]:
-        url = f"{server.listeners['catalog']}/v1/bearlake/namespaces/streams/tables/{table}"
+        url = f"{server.listeners['catalog']}/v1/namespaces/streams/tables/{table}"
         with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as answer:
             snapshots = json.load(answer)["metadata"].get("snapshots", [])
         operations = [snapshot["summary"]["operation"] for snapshot in snapshots]

@@ -1,8 +1,8 @@
-"""What readers of a stream must find: the records of a producer whose offsets follow from their number, and the checks of what an engine read.
+"""What readers of a stream must find: records of a producer whose offsets follow from their numbers. Checks of what an engine read.
 
-Record number n has the key n modulo `key_count` and goes to partition n modulo `partition_count`, which divides `key_count`, so a key stays in its
-partition. The producer loses no record, so number n has offset n // partition_count: offset and partition give the number, the key and the value of a
-record, and the newest record of a key below any end. Pure.
+Record number n has the key n modulo `key_count` and goes to partition n modulo `partition_count`, which divides `key_count`, so a key
+stays in its partition. The producer loses no record, so number n has offset n // partition_count: offset and partition give the number,
+the key and the value of a record, and the newest record of a key below any end. Pure.
 """
 
 import hashlib
@@ -102,9 +102,8 @@ def check_newest(truth: Truth, rows: Iterable[Row], ends_before: dict[int, int])
                 ends_before[partition] = end
                 break
         else:
-            yield f"partition {partition}: {len(found)} rows up to {last} are the newest ones of no end from {ends_before.get(partition, 0)} on"
-        yield from (
-            f"partition {partition}: {str(row)[:200]}"
-            for offset, row in found.items()
-            if row != truth.row(partition, offset)
-        )
+            before = ends_before.get(partition, 0)
+            yield f"partition {partition}: {len(found)} rows up to {last} are the newest ones of no end from {before} on"
+        for offset, row in found.items():
+            if row != truth.row(partition, offset):
+                yield f"partition {partition}: {str(row)[:200]}"
