@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -101,19 +102,19 @@ def _copy(context: Context, folder: Path, name: str) -> str:
     return f"a row is {wrong[0]}" if wrong else ""
 
 
-def _produce(bootstrap: str, topic: str, rows: list[dict[str, object]]) -> None:
+def _produce(bootstrap: str, topic: str, rows: list[dict[str, Any]]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number, row in enumerate(rows):
         producer.produce(topic, json.dumps(row).encode(), partition=number % PARTITION_COUNT)
     producer.flush(60)
 
 
-def _read(catalog: str) -> list[dict[str, object]]:
+def _read(catalog: str) -> list[dict[str, Any]]:
     try:
         table = RestCatalog("bearlake", uri=catalog).load_table("sink.events")
     except NoSuchTableError:
         return []
-    found: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
+    found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
     return found
 
 
