@@ -90,7 +90,7 @@ def _copy(context: Context, folder: Path, name: str) -> str:
         process.wait()
     more = [{"id": RECORD_COUNT + number, "note": f"note {number}"} for number in range(MORE_COUNT)]
     _produce(context.bootstrap, name, more)
-    expected = {row["id"]: row for row in [*rows, *more]}
+    expected: dict[Any, dict[str, Any]] = {row["id"]: row for row in [*rows, *more]}
     with _worker(folder, "second.log") as process:
         is_all = _waits_for(process, lambda: len(_read(context.catalog)) >= len(expected))
     found = _read(context.catalog)
