@@ -1,16 +1,20 @@
-"""Do readers of the warehouse `live` see every acknowledged record exactly once, and what does a load cost? With compaction and kills.
+"""Do readers of the warehouses `live` and `planned` see every acknowledged record exactly once? What does a load cost?
 
-    python bench/live_reads.py [--seconds 60] [--records-per-s 3000] [--engine pyiceberg --engine sql --engine spark] [--kill]
+    python bench/live_reads.py [--seconds 60] [--records-per-s 3000] [--engine pyiceberg --engine sql --engine duckdb]
+        [--spark JARS]... [--current] [--retention-s 120] [--kill-s 60] [--kill-server-s 100] [--mutation NAME]
 
-`bearlake up` with its compaction worker, and one producer at a steady rate. Each reader reads the whole table in a loop. Before each read
-it notes what is acknowledged. In what it reads, each partition's offsets must be 0, 1, 2 … without gap or repeat, and reach at least what
-was acknowledged before. One violation makes the exit code 1. With `--kill`, the compaction worker is killed (-9) every 20 s; it starts
-again.
+`bearlake up` with its compaction worker, and one producer at a steady rate. Each reader asks in a loop, in both warehouses if it can: how
+many rows and offsets are there, which rows has a random range of offsets, and with `--current`, which rows has the current table? Before
+each question it notes what is acknowledged. In the answer, each partition's offsets must be without gap or repeat, reach at least what
+was acknowledged, and begin where retention lets them; rows must be the producer's, and those of the current table the newest of each key
+(`live_truth.py`). One violation makes the exit code 1. With `--kill-s`, the compaction worker is killed (-9) so often; with
+`--kill-server-s`, the server, which starts again. `--mutation`: the server has that error on purpose (`live_mutations.py`).
 """
 
 import argparse
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -18,28 +22,112 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import confluent_kafka
 from bench.errors import BenchError
-from bench.freshness import STREAM, LakeServer, Load, worker_pid
+from bench.freshness import LakeServer, worker_pid
+from bench.live_engines import COUNTS
+from bench.live_truth import Truth, check_counts, check_newest, check_rows
 from bench.run import MEMORY_ROOT, workspace
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from pyiceberg.catalog.rest import RestCatalog
 
 from bench import processes, report
 
-KILL_INTERVAL_S = 20.0
-READ_TIMEOUT_S = 120.0
-STATEMENT = (
-    "select _partition_id, count(*), count(distinct _offset), max(_offset) + 1 from {table} group by 1 order by 1"
-)
+HERE = Path(__file__).resolve().parent
+STREAM = "reads"
+READ_TIMEOUT_S = 240.0
+RANGE_MAX = 200
+Ask = Callable[[dict[str, Any]], list[list[Any]]]
 
-Counts = dict[int, tuple[int, int, int]]
-"""Partition → rows, distinct offsets, largest offset + 1."""
+
+class KilledServer(LakeServer):
+    """A server that can be killed, and starts again on the same ports. `mutation`: its error on purpose."""
+
+    mutation = ""
+    environment: Mapping[str, str] = {"BEARLAKE_COMPACTION__SWEEP__TABLE_PAUSE_MS": "5000"}
+
+    @override
+    def words(self, ready: Path) -> Sequence[str | Path]:
+        words = [str(word) for word in super().words(ready)]
+        for option, listener in (("--kafka-port", "kafka"), ("--catalog-port", "catalog")):
+            if listener in self.listeners:
+                words[words.index(option) + 1] = self.listeners[listener].rpartition(":")[2]
+        if self.mutation:
+            words[:1] = [sys.executable, str(HERE / "live_mutations.py"), self.mutation]
+        return words
+
+    def kill(self) -> None:
+        """Kill the server, not its worker, and start another one."""
+        assert self._process is not None
+        (self.directory / "ready.json").unlink()
+        self._process.kill()
+        self._process.wait()
+        self.start()
+
+
+class Load(threading.Thread):
+    """One idempotent producer at a steady rate, whose records are those of the truth."""
+
+    def __init__(self, bootstrap: str, truth: Truth, records_per_s: float) -> None:
+        super().__init__(daemon=True)
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "delivery.timeout.ms": 600_000,
+                "log_level": 0,
+            }
+        )
+        self._truth = truth
+        self._per_s = records_per_s
+        self._ends = [0] * truth.partition_count
+        self._sent: list[tuple[float, int]] = []
+        self.failed_count = 0
+        self.is_stopping = threading.Event()
+
+    @override
+    def run(self) -> None:
+        start, number = time.monotonic(), 0
+        while not self.is_stopping.is_set():
+            self._sent.append((time.monotonic(), number))
+            while number < int((time.monotonic() - start) * self._per_s):
+                truth, partition = self._truth, number % self._truth.partition_count
+                try:
+                    self._producer.produce(
+                        STREAM, truth.value(number), truth.key(number), partition, on_delivery=self._delivered
+                    )
+                except BufferError:
+                    break
+                number += 1
+            self._producer.poll(0.01)
+        self._producer.flush(120)
+
+    def _delivered(self, error: object, message: confluent_kafka.Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is not None or partition is None or offset != self._ends[partition]:
+            self.failed_count += 1  # offsets no longer follow from numbers: the run says nothing
+            return
+        self._ends[partition] = offset + 1
+
+    def acknowledged(self) -> list[int]:
+        """End offsets of the acknowledged records."""
+        return list(self._ends)
+
+    def starts_max(self, retention_s: float) -> list[int]:
+        """The offsets up to which retention may have removed rows by now, by partition."""
+        before_s = time.monotonic() - retention_s
+        number = max((number for sent_s, number in list(self._sent) if sent_s < before_s), default=0)
+        return [number // self._truth.partition_count + 1 if number else 0] * self._truth.partition_count
 
 
 @dataclass(slots=True)
@@ -47,238 +135,251 @@ class Reader:
     """One engine, and what it found."""
 
     name: str
-    read: Callable[[], Counts]
-    read_s: list[float] = field(default_factory=list)
+    ask: Ask
+    warehouses: tuple[str, ...]
+    kinds: tuple[str, ...]
+    truth: Truth
+    retention_s: float
+    read_s: dict[str, list[float]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    starts: dict[int, int] = field(default_factory=dict)
+    _rng: random.Random = field(default_factory=lambda: random.Random(7))
+    _ends: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def run(self, load: Load, until_s: float) -> None:
-        """Read until that time."""
+        """Ask until that time."""
         while time.monotonic() < until_s:
-            acknowledged, began_s = load.acknowledged(), time.monotonic()
-            try:
-                found = self.read()
-            except Exception as error:  # noqa: BLE001 - a failed read is counted
-                self.failed.append(repr(error)[:300])
-                time.sleep(0.2)
-                continue
-            self.read_s.append(time.monotonic() - began_s)
-            self._check(acknowledged, found)
+            for warehouse in self.warehouses:
+                for kind in self.kinds:
+                    self._ask(load, warehouse, kind)
 
-    def _check(self, acknowledged: list[int], found: Counts) -> None:
-        for partition, end in enumerate(acknowledged):
-            rows, distinct, seen_end = found.get(partition, (0, 0, 0))
-            if not rows == distinct == seen_end >= end:
-                self.violations.append(
-                    f"partition {partition}: {rows} rows, {distinct} offsets, up to {seen_end}; acknowledged {end}"
-                )
+    def _ask(self, load: Load, warehouse: str, kind: str) -> None:
+        name = f"{STREAM}_current" if kind == "current" else STREAM
+        acknowledged, began_s = load.acknowledged(), time.monotonic()
+        question: dict[str, Any] = {"kind": kind, "warehouse": warehouse, "table": f"streams.{name}"}
+        if kind == "range":
+            partition = self._rng.randrange(len(acknowledged))
+            first, end = self.starts.get(partition, 0), acknowledged[partition]
+            if self.retention_s:  # newer than what retention can remove during the question
+                first = max(first, load.starts_max(self.retention_s / 2)[partition])
+            start = self._rng.randint(first, max(first, end - 1))
+            question |= {
+                "partition": partition,
+                "start": start,
+                "end": min(max(start, end), start + self._rng.randint(1, RANGE_MAX)),
+            }
+        try:
+            rows = self.ask(question)
+        except Exception as error:  # noqa: BLE001 - a failed read is counted
+            self.failed.append(f"{warehouse} {kind}: {repr(error)[:300]}")
+            time.sleep(0.2)
+            return
+        self.read_s.setdefault(f"{warehouse} {kind}", []).append(time.monotonic() - began_s)
+        if kind == "counts":
+            counts = {row[0]: (row[1], row[2], row[3], row[4]) for row in rows}
+            self.starts = {partition: count[2] for partition, count in counts.items()}
+            starts_max = load.starts_max(self.retention_s) if self.retention_s else [0] * len(acknowledged)
+            found = check_counts(counts, acknowledged, starts_max)
+        elif kind == "range":
+            given = [(row[0], row[1], row[2], row[3]) for row in rows]
+            found = check_rows(self.truth, given, question["partition"], question["start"], question["end"])
+        else:
+            given = [(row[0], row[1], row[2], row[3]) for row in rows]
+            found = check_newest(self.truth, given, self._ends.setdefault(warehouse, {}))
+        self.violations += [f"{warehouse} {kind}: {text}" for text in found]
 
 
-def pyiceberg_reader(catalog_url: str) -> Callable[[], Counts]:
-    """Read with PyIceberg."""
-    catalog = RestCatalog("bearlake", uri=catalog_url, warehouse="live")
+class Engine:
+    """A process of `live_engines.py`."""
 
-    def read() -> Counts:
-        table = catalog.load_table(("streams", STREAM))
-        if table.current_snapshot() is None:
-            return {}
-        rows = table.scan(selected_fields=("_partition_id", "_offset")).to_arrow()
-        grouped = rows.group_by("_partition_id").aggregate(
-            [("_offset", "count"), ("_offset", "count_distinct"), ("_offset", "max")]
+    def __init__(self, python: str, engine: str, url: str, jars: str = "") -> None:
+        self._process = subprocess.Popen(
+            [python, str(HERE / "live_engines.py"), engine, url, jars],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
-        return {
-            row["_partition_id"]: (row["_offset_count"], row["_offset_count_distinct"], row["_offset_max"] + 1)
-            for row in grouped.to_pylist()
-        }
 
-    return read
+    def __call__(self, question: dict[str, Any]) -> list[list[Any]]:
+        """Ask the engine. Raises BenchError if it cannot answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline() or '"the engine has ended"')
+        if isinstance(answer, str):
+            raise BenchError(answer)
+        found: list[list[Any]] = answer
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
 
 
-def sql_reader(server: LakeServer) -> Callable[[], Counts]:
+def sql_reader(server: LakeServer) -> Ask:
     """Read with `bearlake sql`."""
-    command = [server.command, "sql", STATEMENT.format(table=STREAM), "--json", "--data-dir", str(server.data)]
 
-    def read() -> Counts:
-        done = subprocess.run(command, capture_output=True, timeout=READ_TIMEOUT_S, check=False)
+    def ask(_: dict[str, Any]) -> list[list[Any]]:
+        words = [server.command, "sql", COUNTS.format(table=STREAM), "--json", "--data-dir", str(server.data)]
+        done = subprocess.run(words, capture_output=True, timeout=READ_TIMEOUT_S, check=False)
         if done.returncode:
             raise BenchError(done.stderr.decode()[-300:])
-        rows = [list(row.values()) for row in json.loads(done.stdout)]
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+        return [list(row.values()) for row in json.loads(done.stdout)]
 
-    return read
-
-
-DUCKDB_PROGRAM = """
-import glob, json, os, sys, duckdb
-connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-packages = os.path.dirname(os.path.dirname(duckdb.__file__))
-for name in ("avro", "httpfs", "iceberg"):
-    (path,) = glob.glob(f"{packages}/duckdb_extension_{name}/extensions/*/{name}.duckdb_extension")
-    connection.execute(f"load '{path}'")
-connection.execute(f"attach 'live' as bearlake (type iceberg, endpoint '{sys.argv[1]}', authorization_type 'none')")
-for statement in sys.stdin:
-    try:
-        answer = connection.execute(statement).fetchall()
-    except Exception as error:
-        answer = str(error)
-    print(json.dumps(answer), flush=True)
-"""
+    return ask
 
 
-def duckdb_reader(catalog_url: str, python: str) -> Callable[[], Counts]:
-    """Read with DuckDB's own reader of Iceberg, in another Python."""
-    child = subprocess.Popen(
-        [python, "-c", DUCKDB_PROGRAM, catalog_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    question, answers = child.stdin, child.stdout
+def readers_of(server: KilledServer, options: argparse.Namespace, engines: list[Engine]) -> list[Reader]:
+    """The readers that were asked for; their processes are in `engines`."""
+    url, retention_s = server.listeners["catalog"], options.retention_s
+    truth = Truth(options.partitions, options.keys, options.record_bytes)
+    kinds = ("counts", "range", "current") if options.current else ("counts", "range")
+    both = ("live", "planned")
+    found = []
 
-    def read() -> Counts:
-        question.write(STATEMENT.format(table=f"bearlake.streams.{STREAM}") + "\n")
-        question.flush()
-        rows = json.loads(answers.readline())
-        if isinstance(rows, str):
-            raise BenchError(rows)
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+    def add(name: str, python: str, engine: str, warehouses: tuple[str, ...], jars: str = "") -> None:
+        engines.append(Engine(python, engine, url, jars))
+        found.append(Reader(name, engines[-1], warehouses, kinds, truth, retention_s))
 
-    return read
-
-
-def spark_reader(catalog_url: str, jars: str) -> Callable[[], Counts]:
-    """Read with Spark in this process."""
-    from pyspark.sql import SparkSession
-
-    name = "spark.sql.catalog.bearlake"
-    settings = {
-        "spark.master": "local[1]",
-        "spark.ui.enabled": "false",
-        "spark.jars": jars,
-        "spark.driver.memory": "768m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        name: "org.apache.iceberg.spark.SparkCatalog",
-        f"{name}.type": "rest",
-        f"{name}.uri": catalog_url,
-        f"{name}.warehouse": "live",
-        f"{name}.cache-enabled": "false",
-    }
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-
-    def read() -> Counts:
-        rows = session.sql(STATEMENT.format(table=f"bearlake.streams.{STREAM}")).collect()
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
-
-    return read
+    for name in options.engine or ([] if options.spark else ["pyiceberg", "sql"]):
+        if name == "sql":
+            found.append(Reader("sql", sql_reader(server), ("live",), ("counts",), truth, retention_s))
+        elif name == "duckdb":
+            add("duckdb", options.duckdb_python or sys.executable, "duckdb", ("live",))
+        else:
+            add("pyiceberg", sys.executable, "pyiceberg", both)
+    for jars in options.spark:
+        add(Path(jars.split(",")[0]).stem, sys.executable, "spark", both, jars)
+    return found
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--records-per-s", type=float, default=3000)
-    parser.add_argument("--record-bytes", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--engine", action="append", choices=["pyiceberg", "sql", "spark", "duckdb"])
-    parser.add_argument("--jars", default="", help="for Spark: paths of Iceberg's runtime, separated by commas")
-    parser.add_argument(
-        "--duckdb-python",
-        default="",
-        help="for DuckDB: a Python with duckdb and the wheels of its extensions avro, httpfs and iceberg (1.5.5 has them)",
-    )
-    parser.add_argument("--kill", action="store_true", help="kill the compaction worker every 20 s")
-    options = parser.parse_args()
+    options = _parser().parse_args()
     try:
         with workspace(MEMORY_ROOT) as root:
-            readers, figures = measure(LakeServer(root / "lake"), options)
+            readers, figures = measure(KilledServer(root / "lake"), options)
     except BenchError as error:
         sys.exit(f"live_reads: {error}")
-    rows = [
-        [
-            reader.name,
-            str(len(reader.read_s)),
-            str(len(reader.violations)),
-            str(len(reader.failed)),
-            *(report.short(value) for value in _percentiles(reader.read_s)),
+    rows = []
+    for reader in readers:
+        rows += [
+            [reader.name, what, str(len(taken)), report.short(statistics.median(taken)), report.short(max(taken))]
+            for what, taken in reader.read_s.items()
         ]
-        for reader in readers
-    ]
-    print(report.table(["engine", "reads", "violations", "failed", "p50 s", "max s"], rows))
+        rows.append([reader.name, f"{len(reader.violations)} violations, {len(reader.failed)} failed", "", "", ""])
+    print(report.table(["engine", "question", "reads", "p50 s", "max s"], rows))
     print(report.table(["figure", "value"], [[name, report.short(value)] for name, value in figures.items()]))
     for reader in readers:
         for text in [*reader.violations[:5], *reader.failed[:3]]:
             print(f"{reader.name}: {text}", file=sys.stderr)
-    sys.exit(1 if any(reader.violations or not reader.read_s for reader in readers) else 0)
+    is_wrong = figures["records failed"] or any(reader.violations or not reader.read_s for reader in readers)
+    sys.exit(1 if is_wrong else 0)
 
 
-def measure(server: LakeServer, options: argparse.Namespace) -> tuple[list[Reader], dict[str, float]]:
+def measure(server: KilledServer, options: argparse.Namespace) -> tuple[list[Reader], dict[str, float]]:
     """Run the load and the readers; return them and the server's figures."""
+    server.mutation = options.mutation
+    engines: list[Engine] = []
     server.start()
     try:
-        admin = AdminClient({"bootstrap.servers": server.address})
-        admin.create_topics([NewTopic(STREAM, options.partitions, config={"table.freshness_ms": "2000"})])[
-            STREAM
-        ].result(30)
-        url = server.listeners["catalog"]
-        makers = {
-            "pyiceberg": lambda: pyiceberg_reader(url),
-            "sql": lambda: sql_reader(server),
-            "spark": lambda: spark_reader(url, options.jars),
-            "duckdb": lambda: duckdb_reader(url, options.duckdb_python),
-        }
-        readers = [Reader(name, makers[name]()) for name in options.engine or ["pyiceberg", "sql"]]
-        load = Load(
-            server.address, options.partitions, options.record_bytes, options.records_per_s * options.record_bytes
-        )
+        configs = {"table.freshness_ms": "2000", "table.retention_ms": str(int(options.retention_s * 1000) or -1)}
+        if options.current:
+            configs |= {"table.current": "on", "table.current.freshness_ms": "2000"}
+        admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
+        admin.create_topics([NewTopic(STREAM, options.partitions, config=configs)])[STREAM].result(30)
+        readers = readers_of(server, options, engines)
+        load = Load(server.address, readers[0].truth, options.records_per_s)
         load.start()
         until_s = time.monotonic() + options.seconds
         threads = [threading.Thread(target=reader.run, args=(load, until_s), daemon=True) for reader in readers]
         for thread in threads:
             thread.start()
-        loads = _look(server, url, until_s, is_killing=options.kill)
+        loads, kills = _look(server, until_s, options)
         for thread in threads:
             thread.join(READ_TIMEOUT_S)
         load.is_stopping.set()
-        load.join(90)
-        figures = {
+        load.join(130)
+        tail = server.data / "objects" / "tail"
+        starts = [start for reader in readers for start in reader.starts.values()]
+        return readers, {
             "records acknowledged": float(sum(load.acknowledged())),
             "records failed": float(load.failed_count),
+            "largest start offset seen": float(max(starts, default=0)),
+            "kills": float(kills),
+            **_history(server, options),
             "load p50 ms": 1000 * statistics.median(loads),
             "load max ms": 1000 * max(loads),
-            "objects under tail/": float(
-                sum(1 for found in (server.data / "objects" / "tail").rglob("*") if found.is_file())
-            ),
-            "server CPU-s": processes.usage(server.pid).cpu_s,
-            "turns of the event loop over 50 ms": server.metric("bearlake_server_loop_stalls_total"),
+            "objects under tail/": float(sum(1 for found in tail.rglob("*") if found.is_file())),
+            "server CPU-s since its last start": processes.usage(server.pid).cpu_s,
         }
-        return readers, figures
     finally:
+        for engine in engines:
+            engine.close()
         server.stop()
 
 
-def _look(server: LakeServer, url: str, until_s: float, *, is_killing: bool) -> list[float]:
-    """Load the table once a second, and kill the worker; return the seconds of each load."""
-    path = f"{url}/v1/live/namespaces/streams/tables/{STREAM}"
-    kill_s, loads = time.monotonic() + KILL_INTERVAL_S, []
+def _history(server: KilledServer, options: argparse.Namespace) -> dict[str, float]:
+    """How many snapshots the tables have, and how many of them are merges."""
+    found = {}
+    for table in (STREAM, f"{STREAM}_current")[: 2 if options.current else 1]:
+        url = f"{server.listeners['catalog']}/v1/namespaces/streams/tables/{table}"
+        with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as answer:
+            snapshots = json.load(answer)["metadata"].get("snapshots", [])
+        operations = [snapshot["summary"]["operation"] for snapshot in snapshots]
+        found |= {
+            f"{operation} snapshots of {table}": float(operations.count(operation))
+            for operation in sorted(set(operations))
+        }
+    return found
+
+
+def _look(server: KilledServer, until_s: float, options: argparse.Namespace) -> tuple[list[float], int]:
+    """Load the table once a second, and kill; return the seconds of each load, and how often something was killed."""
+    path = f"{server.listeners['catalog']}/v1/live/namespaces/streams/tables/{STREAM}"
+    worker_s = server_s = time.monotonic()
+    loads, kills = [], 0
     while (now := time.monotonic()) < until_s:
-        with urllib.request.urlopen(path, timeout=READ_TIMEOUT_S) as answer:
-            answer.read()
-        loads.append(time.monotonic() - now)
-        if is_killing and now > kill_s and (pid := worker_pid(server)) is not None:
+        with suppress(OSError):
+            with urllib.request.urlopen(path, timeout=READ_TIMEOUT_S) as answer:
+                answer.read()
+            loads.append(time.monotonic() - now)
+        if options.kill_s and now > worker_s + options.kill_s and (pid := worker_pid(server)) is not None:
             os.kill(pid, signal.SIGKILL)
-            kill_s = now + KILL_INTERVAL_S
+            worker_s, kills = now, kills + 1
+        if options.kill_server_s and now > server_s + options.kill_server_s:
+            server.kill()
+            server_s, kills = now, kills + 1
         time.sleep(max(0.0, now + 1 - time.monotonic()))
-    return loads
+    return loads, kills
 
 
-def _percentiles(values: list[float]) -> tuple[float, float]:
-    return (statistics.median(values), max(values)) if values else (float("nan"), float("nan"))
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--records-per-s", type=float, default=3000)
+    parser.add_argument("--record-bytes", type=int, default=100)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--engine", action="append", choices=["pyiceberg", "sql", "duckdb"])
+    parser.add_argument("--spark", action="append", default=[], help="Spark with these jars, separated by commas")
+    parser.add_argument(
+        "--duckdb-python",
+        default="",
+        help="a Python with duckdb and the wheels of its extensions avro, httpfs and iceberg (1.5.5 has them)",
+    )
+    parser.add_argument("--current", action="store_true", help="with a current table")
+    parser.add_argument("--retention-s", type=float, default=0, help="table.retention_ms in seconds; 0: none")
+    parser.add_argument(
+        "--kill-s", type=float, default=0, help="seconds between kills of the compaction worker; 0: none"
+    )
+    parser.add_argument("--kill-server-s", type=float, default=0, help="seconds between kills of the server; 0: none")
+    parser.add_argument("--mutation", default="", help="an error of the server, by its name in live_mutations.py")
+    return parser
 
 
 if __name__ == "__main__":

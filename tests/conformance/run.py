@@ -3,7 +3,8 @@
 
     python tests/conformance/run.py [--suite SUITE] [--quick] [--bootstrap HOST:PORT [--sasl-bootstrap HOST:PORT]] [--json FILE]
 
-SUITE: kgo, java, junit, connect, streams, librdkafka, librdkafka-groups, librdkafka-shares, iceberg, flink or all.
+SUITE: kgo, java, junit, connect, streams, librdkafka, librdkafka-groups, librdkafka-shares, iceberg, iceberg-sink,
+flink or all.
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
 1: a difference (an unexpected pass is one), or the server did not start or stop cleanly; 2: a suite could not be
 obtained. With `--quick` a suite whose tools are missing, or cannot be fetched, is left out, and the last line names it.
@@ -29,6 +30,7 @@ from conformance import (
     suite_connect,
     suite_flink,
     suite_iceberg,
+    suite_iceberg_sink,
     suite_java,
     suite_junit,
     suite_kgo,
@@ -47,6 +49,7 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "librdkafka-groups": suite_librdkafka.run,
     "librdkafka-shares": suite_librdkafka.run,
     "iceberg": suite_iceberg.run,
+    "iceberg-sink": suite_iceberg_sink.run,
     "flink": suite_flink.run,
 }
 SETTINGS = {
@@ -57,7 +60,7 @@ SETTINGS = {
 """Settings of a suite's server that differ from the common defaults."""
 OWN_SERVERS = frozenset({"junit", "streams"})
 """Suites whose tests start servers of their own, with the settings that each test asks for."""
-OURS_ONLY = OWN_SERVERS | {"iceberg"}
+OURS_ONLY = OWN_SERVERS | {"iceberg", "iceberg-sink"}
 """Suites that cannot use a Kafka server that is up already."""
 QUICK = ("kgo", "java", "junit", "connect")
 """Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""

@@ -7,7 +7,18 @@ import pytest
 from conformance import outcomes, suite_java, suite_junit
 from conformance.outcomes import Context, Expected, Outcome
 
-SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "junit", "connect", "streams", "iceberg", "flink")
+SUITES = (
+    "kgo",
+    "librdkafka",
+    "librdkafka-groups",
+    "java",
+    "junit",
+    "connect",
+    "streams",
+    "iceberg",
+    "iceberg-sink",
+    "flink",
+)
 
 
 @pytest.mark.parametrize("suite", SUITES)
