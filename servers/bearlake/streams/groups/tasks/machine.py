@@ -59,15 +59,17 @@ class StreamsMachine(GroupMachine):
         engine.renew(member)
         if asked.shuts_down and group.shutdown_by is None:
             group.shutdown_by = member.member_id
-        has_news = asked.epoch == 0 or member.tasks() != before
-        if has_news and member.endpoint is not None:
+        tasks = member.tasks()
+        has_changed = asked.epoch == 0 or tasks != before
+        if has_changed and member.endpoint is not None:
             group.endpoint_epoch += 1
+        has_missed = asked.owned is not None and asked.owned != tasks  # the answer that gave the tasks may be lost
         return engine.answered(
             StreamsAnswer(
                 member_id=member.member_id,
                 epoch=member.epoch,
                 heartbeat_interval_ms=engine.settings.heartbeat_interval_ms,
-                tasks=member.tasks() if has_news else None,
+                tasks=tasks if has_changed or has_missed else None,
                 statuses=self._statuses(member, delayed),
                 endpoint_epoch=group.endpoint_epoch,
                 endpoints=endpoints_of(group) if group.endpoint_epoch != asked.endpoint_epoch else None,
