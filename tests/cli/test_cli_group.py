@@ -300,9 +300,9 @@ async def _streaming(port: int, group: str, source: str, *, leaves: bool = False
     client = await Client.connect(port, "counter")
     asked = m.StreamsGroupHeartbeatRequest
     topology = asked.Topology(epoch=0, subtopologies=[asked.Subtopology(subtopology_id="0", source_topics=[source])])
-    joining = {"rebalance_timeout_ms": 1_000, "topology": topology, "process_id": "p"}
+    joining: dict[str, Any] = {"rebalance_timeout_ms": 1_000, "topology": topology, "process_id": "p"}
     joining |= {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
-    head = {"group_id": group, "member_id": "one", "endpoint_information_epoch": -1}
+    head: dict[str, Any] = {"group_id": group, "member_id": "one", "endpoint_information_epoch": -1}
     answer = await client.ask(asked(**head, member_epoch=0, **joining), 0)
     assert answer.error_code == 0, answer
     committed = m.OffsetCommitRequest
