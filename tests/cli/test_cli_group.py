@@ -1,5 +1,6 @@
 """`bearlake group`: consumer groups and share groups by the same words, and a reset that first shows what would move."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,10 @@ from bearlake.cli import completion, group_positions
 from bearlake.cli.main import run
 from bearlake.cli.rest_client import RestClient
 from bearlake.errors import Denied, Invalid, NotFound, Unavailable
+from bearlake.protocols.kafka import messages as m
 from faults.waiting import until
 from fixtures.console_lake import Lake
+from fixtures.kafka_server import Client
 from fixtures.server_process import started
 from fixtures.waiting import WAIT_S
 
@@ -290,3 +293,54 @@ def test_groups_are_listed_described_and_reset(
         assert as_json(*reset[:1], "billing", *reset[2:], "shift:1")["moves"][0]["new_offset"] == 2
         assert bearlake("describe", "billing").startswith("GROUP    TYPE     STATE")
         assert "absent" in bearlake("describe", "absent", code=1)
+
+
+async def _streaming(port: int, group: str, source: str, *, leaves: bool = False) -> None:
+    """Let a member of a streams group commit offset 1 of the source's partition 0, and stay or leave."""
+    client = await Client.connect(port, "counter")
+    asked = m.StreamsGroupHeartbeatRequest
+    topology = asked.Topology(epoch=0, subtopologies=[asked.Subtopology(subtopology_id="0", source_topics=[source])])
+    joining: dict[str, Any] = {"rebalance_timeout_ms": 1_000, "topology": topology, "process_id": "p"}
+    joining |= {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+    head: dict[str, Any] = {"group_id": group, "member_id": "one", "endpoint_information_epoch": -1}
+    answer = await client.ask(asked(**head, member_epoch=0, **joining), 0)
+    assert answer.error_code == 0, answer
+    committed = m.OffsetCommitRequest
+    partition = committed.Partition(partition_index=0, committed_offset=1)
+    topics = [committed.Topic(name=source, partitions=[partition])]
+    request = committed(
+        group_id=group, member_id="one", generation_id_or_member_epoch=answer.member_epoch, topics=topics
+    )
+    assert (await client.ask(request, 9)).topics[0].partitions[0].error_code == 0
+    if leaves:
+        assert (await client.ask(asked(**head, member_epoch=-1), 0)).error_code == 0
+    await client.close()
+
+
+@pytest.mark.integration
+def test_a_streams_group_is_listed_described_and_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def as_json(*words: str, code: int = 0) -> Any:
+        assert run(["group", *words, "--json"]) == code
+        said = capsys.readouterr()
+        return json.loads(said.out) if code == 0 else said.err
+
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
+        monkeypatch.setenv("BEARLAKE_REST", str(server.ready["rest"]))
+        lake = Lake(server)
+        lake.create("orders", 1)
+        times = ("2023-11-14T22:13:20Z", "2023-11-14T22:13:21Z", "2023-11-14T22:13:22Z")
+        lake.write("orders", *({"timestamp": time, "value": {"type": "STRING", "data": time}} for time in times))
+        port = int(str(server.ready["kafka"]).rpartition(":")[2])
+        asyncio.run(_streaming(port, "words", "orders"))
+        (listed,) = as_json("list")
+        assert (listed["group"], listed["type"], listed["lag"]) == ("words", "streams", 2)
+        described = as_json("describe", "words")
+        assert [(item["member"], item["client_id"]) for item in described["members"]] == [("one", "counter")]
+        reset = ("reset", "words", "--stream", "orders", "--to", "earliest", "--execute")
+        assert "members" in as_json(*reset, code=1)
+        asyncio.run(_streaming(port, "words", "orders", leaves=True))
+        assert as_json("describe", "words")["state"] == "empty"
+        assert as_json(*reset)["moves"][0]["new_offset"] == 0
+        assert as_json("describe", "words")["lag"] == 3

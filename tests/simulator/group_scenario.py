@@ -8,8 +8,10 @@ import random
 from dataclasses import replace
 
 from bearlake.streams.groups.settings import GroupSettings
-from simulator.members import MemberSettings
+from bearlake.streams.groups.tasks.settings import StreamsGroupSettings
+from simulator.members import TOPIC, MemberSettings
 from simulator.scenario import ScenarioSettings, draw_settings
+from simulator.streams_members import StreamsMember
 from simulator.subscriber_scenario import BeatingStreams
 
 QUIET_S = 1e9
@@ -57,3 +59,31 @@ def draw_group_settings(seed: int) -> ScenarioSettings:
             chaos_weights=[0.05 + (weight if draw.random() < 0.6 else 0) for weight in (1, 4, 1, 1, 3, 1, 0.3)],
         ),
     )
+
+
+def draw_streams_group_settings(seed: int) -> ScenarioSettings:
+    """Draw the scenario of a seed with streams groups (KIP-1071) in place of consumer groups.
+
+    The rebalance timeout is longer than the session timeout, as in Kafka Streams. It runs from the moment when the coordinator decides
+    that a member must give a task up, and the member learns of that later. A member without an answer for a session timeout gives up by
+    itself.
+    """
+    drawn = draw_group_settings(seed)
+    draw = random.Random(f"{seed} streams groups")
+    assert drawn.members is not None
+    members = replace(
+        drawn.members,
+        partition_count=draw.randint(2, 6),
+        rebalance_timeout_ms=4 * drawn.members.session_timeout_ms,
+        makes=StreamsMember,
+    )
+    tasks = StreamsGroupSettings(
+        session_timeout_ms=members.session_timeout_ms,
+        session_timeout_min_ms=100,
+        heartbeat_interval_ms=members.heartbeat_ms,
+        heartbeat_interval_min_ms=100,
+        initial_rebalance_delay_ms=draw.choice([0, 500, 3_000]),
+        assignment_interval_ms=draw.choice([0, 1_000]),
+    )
+    streams = replace(drawn.streams, groups=replace(drawn.streams.groups, streams=tasks))
+    return replace(drawn, streams=streams, members=members, streams_of={TOPIC: (members.partition_count, {})})

@@ -52,6 +52,8 @@ class MemberSettings:
     leave_rate: float = 0.02
     silence_rate: float = 0.02
     chaos_pause_s: float = 5.0
+    makes: "Callable[..., GroupMember] | None" = None
+    """Makes a member; None: `GroupMember`."""
     chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 0.3, 0.3)
     """Weights of: a server freezes, a server is cut off from the metadata store, a member freezes, a member dies, a member is added, the
     store's clock steps, months pass."""
@@ -59,6 +61,9 @@ class MemberSettings:
 
 class GroupMember(Client):
     """One member of a consumer group; see the module."""
+
+    knows_epochs = False
+    """Its generations are member epochs."""
 
     def __init__(self, deployment: "Deployment", settings: MemberSettings, group: str, number: int) -> None:
         super().__init__(deployment, f"{group} member {number}")
@@ -75,13 +80,17 @@ class GroupMember(Client):
     async def run(self) -> None:
         """Take part until the deployment stops consuming."""
         while self.deployment.is_consuming:
-            joined = await self._join()
-            if joined is not None and await self._sync(joined):
+            if await self._enter():
                 await self._stay()
             self._give_up()
             await self.pause(0.2)
 
     # -- the way in ----------------------------------------------------------------------------------------------
+
+    async def _enter(self) -> bool:
+        """Join; return whether the member has an assignment."""
+        joined = await self._join()
+        return joined is not None and await self._sync(joined)
 
     async def _join(self) -> Joined | None:
         settings = self._settings
@@ -120,19 +129,23 @@ class GroupMember(Client):
         )
         if not isinstance(answer, Synced):
             return False
-        self.held = tuple(json.loads(answer.assignment or b"[]"))
+        self._take(tuple(json.loads(answer.assignment or b"[]")), asked)
+        return True
+
+    def _take(self, partitions: tuple[int, ...], asked: int) -> None:
+        """Own partitions, by the answer to a request that was sent at `asked`."""
+        self.held = partitions
         timeout_ms = min(self._settings.session_timeout_ms, self._settings.rebalance_timeout_ms)
         hold = Hold(
             group=self.group,
             member=self.name,
-            generation=member.generation,
-            partitions=tuple(Log(TOPIC, partition) for partition in self.held),
+            generation=self._generation,
+            partitions=tuple(Log(TOPIC, partition) for partition in partitions),
             asked=asked,
             timeout=timeout_ms * NANOSECONDS,
         )
         self._hold = self._begin(hold)
         self.deployment.events["assignment"] += 1
-        return True
 
     # -- as a member ---------------------------------------------------------------------------------------------
 
@@ -191,7 +204,7 @@ class GroupMember(Client):
         offsets = {key: CommittedOffset(offset=offset)}
         number = self._begin(Commit(group=self.group, log=log, offset=offset))
         answer = await self._ask(
-            lambda groups: groups.commit(member, offsets),
+            lambda groups: groups.commit(member, offsets, knows_epochs=self.knows_epochs),
             ANSWER_S,
         )
         if answer is None:
@@ -275,7 +288,8 @@ class Members:
         # A restarted process is a new member: it does not know its earlier member id.
         life = len(self._gone)
         group = f"group-{number % self._settings.group_count}"
-        member = self._members[number] = GroupMember(self._deployment, self._settings, group, 1_000 * life + number)
+        make = self._settings.makes or GroupMember
+        member = self._members[number] = make(self._deployment, self._settings, group, 1_000 * life + number)
         self._running.append((member, run_in(member.process, self._deployment.loop, member.run())))
 
     async def _run_troubles(self) -> None:

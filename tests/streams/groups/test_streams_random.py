@@ -1,14 +1,16 @@
 """Streams groups under random members, lost answers, failing saves and hand-overs: no active task ever has two users."""
 
+import asyncio
 import random
 from dataclasses import replace
 
 import pytest
 
 from bearlake.streams.groups.consumer.model import LEAVES, MemberState
+from bearlake.streams.groups.model import GroupState
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.tasks import snapshot
-from bearlake.streams.groups.tasks.model import StreamsAnswer, StreamsHeartbeat, Tasks
+from bearlake.streams.groups.tasks.model import StreamsAnswer, StreamsHeartbeat, TaskId, Tasks
 from fixtures.consumer_groups import Topics
 from fixtures.streams_groups import REBALANCE_MS, SETTINGS, Client, StreamsScene, stateful
 from simulator.loop import virtual_time
@@ -36,6 +38,8 @@ class Crowd:
         self.stored = self.scene.machine.encode()[1]
         self.clients = {}
         self.count = 0
+        self.is_quiet = False
+        """No answers get lost, and no saves fail."""
 
     def step(self):
         acts = [self.beat] * 8 + [self.join, self.join, self.leave, self.change_topics, self.take_over]
@@ -50,14 +54,14 @@ class Crowd:
             return self.receive(client, refusal.problem)
         while not future.done():
             ticket = self.scene.saves.pop()
-            if self.random.random() < 0.8:
+            if self.is_quiet or self.random.random() < 0.8:
                 self.stored = self.scene.snapshots[-1]
                 self.scene.machine.saved(ticket)
             else:
                 self.scene.machine.save_failed(ticket)
         self.scene.saves.clear()
         error = future.exception()
-        if self.random.random() < 0.85:
+        if self.is_quiet or self.random.random() < 0.85:
             self.receive(client, error.problem if error is not None else future.result())
         return None
 
@@ -78,10 +82,10 @@ class Crowd:
             client = self.clients[f"c{self.count}"] = Client(f"c{self.count}", self.random.choice(PROCESSES))
             client.target = Tasks()
 
-    def beat(self):
+    def beat(self, client=None):
         if not self.clients:
             return
-        client = self.random.choice(list(self.clients.values()))
+        client = client or self.random.choice(list(self.clients.values()))
         if client.epoch == 0:
             client.tasks = client.target = Tasks()
         elif self.random.random() < 0.7:  # otherwise the client still works on its callbacks
@@ -142,6 +146,40 @@ def test_no_active_task_ever_has_two_users_whatever_happens(seed):
         crowd = Crowd(seed)
         for _ in range(400):
             crowd.step()
+
+    run()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_streams_group_converges_after_lost_answers_failed_saves_and_hand_overs(seed):
+    @virtual_time
+    async def run():
+        crowd = Crowd(seed)
+        for _ in range(200):
+            crowd.step()
+        crowd.is_quiet = True
+        for _ in range(40):
+            await asyncio.sleep(2)  # more than the interval of assignments
+            for client in list(crowd.clients.values()):
+                crowd.beat(client)
+            crowd.check()
+
+        crowd.join()
+        for _ in range(20):
+            await asyncio.sleep(2)
+            for client in list(crowd.clients.values()):
+                crowd.beat(client)
+            crowd.check()
+
+        used = [task for client in crowd.clients.values() for task in client.tasks.active]
+        assert sorted(used) == sorted(
+            TaskId(str(number), index)
+            for number, name in enumerate("tu")
+            for index in range(crowd.topics.peek(name).partition_count)
+        )
+        for client in crowd.clients.values():
+            assert client.tasks == crowd.scene.group.target[client.id]
+        assert crowd.scene.group.state is GroupState.STABLE
 
     run()
 

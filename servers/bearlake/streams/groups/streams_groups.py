@@ -11,7 +11,12 @@ from bearlake.streams.groups.owned import Owned
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
+from bearlake.streams.groups.tasks import configuring
 from bearlake.streams.groups.tasks.model import StreamsAnswer, StreamsGroup, StreamsHeartbeat
+from bearlake.streams.groups.tasks.topology import Topology
+
+_CHECKED_AT_ONCE_MAX = 1_000
+"""Subtopologies that are checked on the event loop: 5 ms."""
 
 
 class StreamsCoordinator:
@@ -29,6 +34,8 @@ class StreamsCoordinator:
         """Join a group, stay in it, or leave it; waits until what changed is saved."""
         _check_name(name)
         protocols = self._ownership.protocols
+        if asked.topology is not None:
+            await _check(asked.topology)
         if asked.epoch == 0:
             owned = await self._ownership.open_confirmed(name, asked.member_id)
         else:
@@ -62,6 +69,14 @@ class StreamsCoordinator:
             if refusal.problem is not Problem.NOT_FOUND:
                 raise
             raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} not found.") from refusal
+
+
+async def _check(topology: Topology) -> None:
+    """Check a topology before anything else, so that a refused request creates no group and does not change a group's protocol."""
+    if len(topology.subtopologies) > _CHECKED_AT_ONCE_MAX:
+        await asyncio.to_thread(configuring.check, topology)
+    else:
+        configuring.check(topology)
 
 
 def _check_name(name: str) -> None:

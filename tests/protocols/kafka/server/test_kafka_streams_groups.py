@@ -182,3 +182,62 @@ async def test_a_config_of_the_group_changes_its_heartbeats(node):
     assert await alter("streams.heartbeat.interval.ms", "9000") == 0
     assert await alter("streams.num.standby.replicas", "3") == ErrorCode.INVALID_CONFIG
     assert (await a.beat()).heartbeat_interval_ms == 9_000
+
+
+@pytest.fixture
+async def pair(cluster_of_each_store):
+    cluster = await cluster_of_each_store(2, streams=SETTINGS)
+    await cluster[0].create("in", 2)
+    return cluster
+
+
+async def test_another_server_goes_on_in_the_middle_of_a_reconciliation(pair):
+    """The coordinator dies when a member was told to give a task up: nobody else gets it before the member did so."""
+    reading = R.Topology(epoch=0, subtopologies=[R.Subtopology(subtopology_id="0", source_topics=["in"])])
+    a, b = Member(await pair[0].client(), "a"), Member(await pair[0].client(), "b")
+    assert tasks_of(await a.beat(topology=reading)) == {("0", 0), ("0", 1)}
+    assert tasks_of(await b.beat(topology=reading)) == set()
+    kept = tasks_of(await a.beat())
+    assert len(kept) == 1
+    await pair.kill(0)
+    a.client, b.client = await pair[1].client(), await pair[1].client()
+
+    assert tasks_of(await b.beat()) == set()
+    owned = [R.TaskIds(subtopology_id=name, partitions=[index]) for name, index in kept]
+    reported = await a.beat(active_tasks=owned, standby_tasks=[], warmup_tasks=[])
+    given = await b.beat()
+
+    assert (reported.error_code, given.error_code) == (0, 0)
+    assert tasks_of(given) == {("0", 0), ("0", 1)} - kept
+    assert (await described(b.client)).group_state == "Stable"
+
+
+async def test_an_internal_topic_that_is_deleted_is_created_again(node):
+    a = Member(await node.client(), "a")
+    await a.beat()
+    assert len(tasks_of(await a.beat(active_tasks=[], standby_tasks=[], warmup_tasks=[]))) == 4
+    deleted = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.Topic(name="g-counts-changelog")], timeout_ms=1_000)
+    assert (await a.client.ask(deleted, 6)).responses[0].error_code == 0
+
+    missing = await a.beat()
+    assert ([status.status_code for status in missing.status], tasks_of(missing)) == ([3], set())
+    assert (await node.streams.catalog.find("g-counts-changelog")).partition_count == 2
+    again = await a.beat(active_tasks=[], standby_tasks=[], warmup_tasks=[])
+
+    assert (again.status, len(tasks_of(again))) == ([], 4)
+
+
+async def test_a_source_that_gains_partitions_does_not_fit_to_its_changelog(node):
+    a = Member(await node.client(), "a")
+    await a.beat()
+    await a.beat(active_tasks=[], standby_tasks=[], warmup_tasks=[])
+    r = m.CreatePartitionsRequest
+    grown = r(topics=[r.Topic(name="in", count=3, assignments=None)], timeout_ms=1_000, validate_only=False)
+    assert (await a.client.ask(grown, 3)).results[0].error_code == 0
+
+    answer = await a.beat()
+
+    (status,) = answer.status
+    assert status.status_code == 2
+    assert "has different number of partitions: expected 3, found 2" in status.status_detail
+    assert tasks_of(answer) == set()

@@ -3,6 +3,7 @@
 Source: KIP-1071; Apache Kafka 4.3 for texts.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
@@ -16,9 +17,12 @@ from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.tasks.model import StreamsGroup, StreamsMember, TaskId, Tasks
 from bearlake.streams.groups.tasks.topology import InternalTopic, Topology
 from bearlake.streams.principal import Operation
-from bearlake.streams.turns import in_turns
+from bearlake.streams.turns import Turns, in_turns
 
 Response = StreamsGroupDescribeResponse
+
+_TASKS_OF_AN_ITEM = 10
+"""Tasks that take as long as an item of a turn."""
 
 
 async def describe(context: KafkaContext, caller: Caller, request: StreamsGroupDescribeRequest) -> Response:
@@ -44,16 +48,21 @@ async def _describe(context: KafkaContext, caller: Caller, name: str, with_opera
         answer.error_code, answer.error_message = code_of(refusal), str(refusal)
         return answer
     names = set() if group.topology is None else group.topology.names()
-    if not all(context.streams.sees(caller.who, Operation.DESCRIBE, topic) for topic in names):
-        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        answer.error_message = "The described group uses topics that the client is not authorized to describe."
-        return answer
+    async for part in in_turns(sorted(names)):
+        if not all(context.streams.sees(caller.who, Operation.DESCRIBE, topic) for topic in part):
+            answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            answer.error_message = "The described group uses topics that the client is not authorized to describe."
+            return answer
     answer.group_state = group.state.value
     answer.group_epoch, answer.assignment_epoch = group.epoch, group.assignment_epoch
     if group.topology is not None:
         counts = {} if group.configured is None else group.configured.internal
         answer.topology = _topology(group.topology, counts)
-    answer.members = [_member(group, member) for member in group.members.values()]
+    turns = Turns()
+    for member in list(group.members.values()):
+        if turns.is_over(1 + (len(member.active) + len(member.standby)) // _TASKS_OF_AN_ITEM):
+            await asyncio.sleep(0)
+        answer.members.append(_member(group, member))
     return answer
 
 

@@ -28,8 +28,9 @@ from bearlake.streams.groups.tasks.model import (
 
 _UNCHANGED_MS = -1
 _LEAVES_FOR_A_WHILE = -2
-_REPORTED_COUNT_MAX = 1_000_000
-"""Tasks that a member may report."""
+_TAG_COUNT_MAX = 100
+_MEMBER_BYTES_MAX = 65_536
+"""What a member may say of itself: each save of its group writes it. Kafka Streams allows 5 tags of 50 characters."""
 
 
 async def heartbeat(context: KafkaContext, caller: Caller, request: Request) -> Response:
@@ -40,7 +41,7 @@ async def heartbeat(context: KafkaContext, caller: Caller, request: Request) -> 
         if request.topology is not None:
             streams_topology.check_size(request.topology, context.groups.settings.streams)
             await streams_topology.check_topics(context, caller, request.topology)
-        _check(request)
+        _check(request, context.groups.settings.streams.task_count_max)
         answer = await context.streams_groups.beat(request.group_id, _asked(caller, request))
         statuses = answer.statuses
         if answer.missing:
@@ -54,8 +55,8 @@ async def heartbeat(context: KafkaContext, caller: Caller, request: Request) -> 
         return Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=str(error))
 
 
-def _check(request: Request) -> None:
-    """Raise `Refused` unless the request is well-formed, and asks for nothing that Kafka 4.3 does not have either."""
+def _check(request: Request, task_count_max: int) -> None:
+    """Raise `Refused` unless the request is well-formed, within limits, and asks for nothing that Kafka 4.3 does not have either."""
     if request.instance_id is not None:
         invalid("Static membership is not yet supported.")
     if request.topology is not None:
@@ -78,8 +79,26 @@ def _check(request: Request) -> None:
         invalid("If one task-type is non-null, all must be non-null.")
     if request.member_epoch != 0 and request.topology is not None:
         invalid("Topology can only be provided when (re-)joining.")
-    if sum(len(item.partitions) for tasks in reported for item in tasks or ()) > _REPORTED_COUNT_MAX:
-        invalid(f"The member reports more than {_REPORTED_COUNT_MAX} tasks.")
+    if sum(1 + len(item.partitions) for tasks in reported for item in tasks or ()) > 2 * task_count_max:
+        invalid(f"The member reports more than {task_count_max} tasks.")
+    _check_description(request)
+
+
+def _check_description(request: Request) -> None:
+    """Raise `Refused` if the member says too much of itself."""
+    tags = request.client_tags or ()
+    if len(tags) > _TAG_COUNT_MAX:
+        invalid(f"ClientTags has {len(tags)} tags, the limit is {_TAG_COUNT_MAX}.")
+    endpoint = request.user_endpoint
+    texts = [
+        request.member_id,
+        request.rack_id or "",
+        request.process_id or "",
+        "" if endpoint is None else endpoint.host,
+    ]
+    texts += [text for tag in tags for text in (tag.key, tag.value)]
+    if sum(len(text.encode()) for text in texts) > _MEMBER_BYTES_MAX:
+        invalid(f"The member describes itself with more than {_MEMBER_BYTES_MAX} bytes.")
 
 
 def _check_join(request: Request) -> None:

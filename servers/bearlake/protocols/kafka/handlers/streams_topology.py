@@ -22,15 +22,30 @@ Request = StreamsGroupHeartbeatRequest
 
 def check_size(topology: Request.Topology, settings: StreamsGroupSettings) -> None:
     """Raise `Refused` if the topology is too large to look at."""
-    topics = names = 0
-    for text in _texts(topology):
-        topics += 1
+    count_max = 4 * settings.topic_count_max
+    if _indexes(topology, count_max) > count_max:
+        _refuse(f"The copartition groups of the topology name more than {count_max} topics.")
+    names = 0
+    for topics, text in enumerate(_texts(topology), 1):
         names += len(text.encode())
-    if topics > 4 * settings.topic_count_max or names > settings.topology_bytes_max:
-        _refuse(
-            f"The topology has {names} bytes of names and configs, and {topics} of them; the limits are {settings.topology_bytes_max}"
-            f" bytes and {4 * settings.topic_count_max}."
+        if topics > count_max or names > settings.topology_bytes_max:
+            _refuse(
+                f"The topology has more than {settings.topology_bytes_max} bytes of names and configs, or more than {count_max} of them."
+            )
+
+
+def _indexes(topology: Request.Topology, count_max: int) -> int:
+    """Count copartition groups and what they name; stops when they are too many."""
+    count = 0
+    for item in topology.subtopologies:
+        count += len(item.copartition_groups)
+        if count > count_max:
+            break
+        count += sum(
+            len(group.source_topics) + len(group.source_topic_regex) + len(group.repartition_source_topics)
+            for group in item.copartition_groups
         )
+    return count
 
 
 def _texts(topology: Request.Topology) -> Iterator[str]:

@@ -18,7 +18,7 @@ from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, items, l
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.groups import leading
-from bearlake.streams.groups.model import Group, GroupState, Member
+from bearlake.streams.groups.model import Group, GroupKind, GroupState, Member
 from bearlake.streams.groups.owned import viewed
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
@@ -186,7 +186,7 @@ class GroupRoutes:
     async def _owners(self, group: Group) -> dict[Partition, Member]:
         """Return the members that read the group's partitions; decodes large assignments in a thread."""
         owners: dict[Partition, Member] = {}
-        if group.protocol_type != "consumer":
+        if group.protocol_type != "consumer" and group.kind is not GroupKind.STREAMS:
             return owners
         for member in list(group.members.values()):
             assigned = await leading.decoded_assignment(member.assignment, self._streams.checks.off_loop)

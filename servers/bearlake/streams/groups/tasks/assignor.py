@@ -24,21 +24,38 @@ class Runner(NamedTuple):
 
 
 class _Process:
-    """The members of one process."""
+    """The members of one process. Their counts only grow, so the heap's entries that are too small are corrected when they are met."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         """Tasks by member."""
         self.has: set[TaskId] = set()
+        self._total = 0
+        self._heap: list[tuple[int, str]] = []
 
     @property
     def load(self) -> float:
         """Tasks per member."""
-        return sum(self.counts.values()) / len(self.counts)
+        return self._total / len(self.counts)
+
+    def add(self, member_id: str) -> None:
+        """Add a member, which has no tasks yet."""
+        self.counts[member_id] = 0
+        heapq.heappush(self._heap, (0, member_id))
+
+    def give(self, task: TaskId, member_id: str) -> int:
+        """Give a task to a member; returns how many it has now."""
+        self.has.add(task)
+        self._total += 1
+        self.counts[member_id] += 1
+        return self.counts[member_id]
 
     def least_loaded(self) -> str:
         """Return the member with the least tasks."""
-        return min(self.counts, key=lambda member_id: (self.counts[member_id], member_id))
+        heap = self._heap
+        while heap[0][0] < self.counts[heap[0][1]]:
+            heapq.heapreplace(heap, (self.counts[heap[0][1]], heap[0][1]))
+        return heap[0][1]
 
 
 class _Share:
@@ -70,7 +87,7 @@ class _Assignment:
         self.had_active: dict[TaskId, str] = {}
         self.had_standby: dict[TaskId, list[str]] = {}
         for runner in runners:
-            self.processes.setdefault(runner.process_id, _Process()).counts[runner.member_id] = 0
+            self.processes.setdefault(runner.process_id, _Process()).add(runner.member_id)
             for task in runner.present.active:
                 self.had_active[task] = runner.member_id
             for task in runner.present.standby:
@@ -82,11 +99,14 @@ class _Assignment:
 
     def give(self, task: TaskId, member_id: str, *, is_active: bool) -> int:
         """Give a task to a member; returns how many it has now."""
-        process = self.processes[self.process_of[member_id]]
-        process.has.add(task)
-        process.counts[member_id] += 1
         (self.active if is_active else self.standby)[member_id].add(task)
-        return process.counts[member_id]
+        return self.processes[self.process_of[member_id]].give(task, member_id)
+
+    def loads(self) -> list[tuple[float, str]]:
+        """Return a heap of the processes by their tasks per member."""
+        heap = [(process.load, process_id) for process_id, process in self.processes.items()]
+        heapq.heapify(heap)
+        return heap
 
     def has(self, member_id: str, task: TaskId) -> bool:
         """Whether the member's process has the task."""
@@ -141,8 +161,7 @@ def _assign_active(state: _Assignment, tasks: list[TaskId], share: _Share, total
             give(task, min(copies, key=lambda member_id: (state.count(member_id), member_id)))
         else:
             rest.append(task)
-    heap = [(process.load, process_id) for process_id, process in state.processes.items()]
-    heapq.heapify(heap)
+    heap = state.loads()
     for task in sorted(rest):
         _, process_id = heap[0]
         process = state.processes[process_id]
@@ -162,7 +181,15 @@ def _assign_standbys(state: _Assignment, tasks: list[TaskId], standby_count: int
                 left -= 1
         if left:
             missing.append((task, left))
+    heap = state.loads()
     for task, left in sorted(missing, reverse=True):
-        free = [(item.load, name) for name, item in state.processes.items() if task not in item.has]
-        for _, process_id in heapq.nsmallest(left, free):
-            total.took(state.give(task, state.processes[process_id].least_loaded(), is_active=False))
+        having = []
+        while left and heap:
+            load, process_id = heapq.heappop(heap)
+            process = state.processes[process_id]
+            if task not in process.has:
+                total.took(state.give(task, process.least_loaded(), is_active=False))
+                load, left = process.load, left - 1
+            having.append((load, process_id))
+        for item in having:
+            heapq.heappush(heap, item)

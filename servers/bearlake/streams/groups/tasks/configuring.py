@@ -6,6 +6,7 @@ has as many as the others. A changelog has a partition for each task of its subt
 Pure functions. Source: KIP-1071; Apache Kafka 4.3, InternalTopicManager (rules and texts).
 """
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -132,9 +133,8 @@ def _counts(topology: Topology, count_of: CountOf) -> dict[str, int]:
         if not inputs:
             text = f"No source topics found for subtopology {subtopology.subtopology_id}"
             raise GroupRefusal(Problem.INVALID_TOPOLOGY, text)
-        for topic in subtopology.changelogs:
-            if topic.name not in subtopology.sources:
-                counts[topic.name] = max(map(current, inputs))
+        largest = max(map(current, inputs))
+        counts.update((topic.name, largest) for topic in subtopology.own_changelogs())
     return counts
 
 
@@ -146,16 +146,14 @@ def _repartitioned(topology: Topology, count_of: CountOf) -> dict[str, int]:
         for topic in subtopology.repartition_sources
         if topic.partition_count
     }
-    waiting = [item for item in topology.subtopologies if item.repartition_sinks]
-    while waiting:
-        left = [item for item in waiting if not _set_sinks(item, counts, count_of)]
-        if len(left) == len(waiting):
-            raise GroupRefusal(
-                Problem.INVALID_TOPOLOGY,
-                "Failed to compute number of partitions for all repartition topics. There may be loops in the topology that cannot be"
-                " resolved.",
-            )
-        waiting = left
+    writers = [item for item in topology.subtopologies if item.repartition_sinks]
+    _set_all_sinks(writers, counts, count_of)
+    if any(name not in counts for item in writers for name in item.repartition_sinks):
+        raise GroupRefusal(
+            Problem.INVALID_TOPOLOGY,
+            "Failed to compute number of partitions for all repartition topics. There may be loops in the topology that cannot be"
+            " resolved.",
+        )
     for subtopology in topology.subtopologies:
         if any(topic.name not in counts for topic in subtopology.repartition_sources):
             raise GroupRefusal(
@@ -166,16 +164,37 @@ def _repartitioned(topology: Topology, count_of: CountOf) -> dict[str, int]:
     return counts
 
 
+def _set_all_sinks(writers: Sequence[Subtopology], counts: dict[str, int], count_of: CountOf) -> None:
+    """Set the counts of the topics that subtopologies write, as far as they follow.
+
+    The result is that of rounds over all writers in their order, until a round finds nothing: the order decides which sources of a writer
+    are known when its turn comes. A writer is looked at only when one of its sources is known, so the work grows with the topology alone.
+    """
+    readers: dict[str, list[int]] = {}
+    for index, item in enumerate(writers):
+        for topic in item.repartition_sources:
+            readers.setdefault(topic.name, []).append(index)
+    turns = [(0, index) for index in range(len(writers))]  # round and writer; a sorted list is a heap
+    is_done = [False] * len(writers)
+    while turns:
+        turn, index = heapq.heappop(turns)
+        if is_done[index] or not _set_sinks(writers[index], counts, count_of):
+            continue
+        is_done[index] = True
+        for name in writers[index].repartition_sinks:
+            for reader in readers.pop(name, ()):
+                heapq.heappush(turns, (turn if reader > index else turn + 1, reader))
+
+
 def _set_sinks(subtopology: Subtopology, counts: dict[str, int], count_of: CountOf) -> bool:
-    """Set the counts of the topics that a subtopology writes; returns whether they are known."""
-    if all(name in counts for name in subtopology.repartition_sinks):
-        return True
+    """Set the counts of the topics that a subtopology writes; returns whether one of its sources is known."""
     known = [counts[topic.name] for topic in subtopology.repartition_sources if topic.name in counts]
     known += [count for name in subtopology.sources if (count := count_of(name)) is not None]
     if not known:
         return False
+    largest = max(known)
     for name in subtopology.repartition_sinks:
-        counts.setdefault(name, max(known))
+        counts.setdefault(name, largest)
     return True
 
 

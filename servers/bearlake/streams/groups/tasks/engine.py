@@ -6,7 +6,7 @@ together are assigned together.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bearlake.metadata.model import PARTITION_BITS
 from bearlake.streams.groups.consumer.deadlines import Deadlines
@@ -14,7 +14,7 @@ from bearlake.streams.groups.consumer.model import MemberState, Topic
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.saving import Saving
-from bearlake.streams.groups.tasks import assignor
+from bearlake.streams.groups.tasks.assigning import Assigning
 from bearlake.streams.groups.tasks.configuring import Status, StatusCode, configure
 from bearlake.streams.groups.tasks.model import NOT_VALIDATED, StreamsGroup, StreamsMember, Tasks
 from bearlake.streams.groups.tasks.reconciling import reconcile
@@ -25,6 +25,7 @@ _INITIAL_DELAY = Status(
     StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
 )
 _INTERVAL = Status(StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
+_COMPUTING = Status(StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed until it is computed.")
 
 
 class StreamsEngine(Saving):
@@ -47,6 +48,7 @@ class StreamsEngine(Saving):
         self.sessions = Deadlines(self._expired, may_expire)
         self.rebalances = Deadlines(self._expired, may_expire)
         """Members that must give up tasks in their rebalance timeout."""
+        self._assigning = Assigning(group, self._assigned, on_late=self.save)
         self._assigned_at: float | None = None
         self._delay: asyncio.TimerHandle | None = None
         """Runs until the first assignment of a group that was empty."""
@@ -63,12 +65,18 @@ class StreamsEngine(Saving):
         """The settings of this group now."""
         return self._settings()
 
+    @property
+    def is_assigning(self) -> bool:
+        """Whether a thread computes an assignment."""
+        return self._assigning.is_running
+
     def close(self, problem: Problem) -> None:
         """Stop all timers and refuse all waiting members."""
         self.is_closed = True
         self.sessions.close()
         self.rebalances.close()
         self._end_delay()
+        self._assigning.close()
         self.refuse_all(problem)
 
     def touch(self, member: StreamsMember | None = None) -> None:
@@ -184,35 +192,28 @@ class StreamsEngine(Saving):
 
     def _assign(self) -> Status | None:
         """Compute the target assignment of the group's epoch, unless that must wait."""
-        group, now = self.group, self._loop.time()
+        group = self.group
         if self._delay is not None:
             return _INITIAL_DELAY
         if group.epoch <= group.assignment_epoch:
             return None
         interval_ms = self.settings.assignment_interval_ms
-        if self._assigned_at is not None and (now - self._assigned_at) * 1000 < interval_ms:
+        if self._assigned_at is not None and (self._loop.time() - self._assigned_at) * 1000 < interval_ms:
             return _INTERVAL
-        target = self._new_target()
+        if not self._assigning.is_running:
+            self._assigning.start()
+        return _COMPUTING if self._assigning.is_running else None
+
+    def _assigned(self, epoch: int, target: Mapping[str, Tasks]) -> None:
+        """Take over the target assignment of a group epoch."""
+        group = self.group
         for member_id, tasks in target.items():
             if group.target.get(member_id) != tasks:
                 group.members[member_id].encoded = None
-        group.target = target
-        group.assignment_epoch = group.epoch
-        self._assigned_at = now
+        group.target = dict(target)
+        group.assignment_epoch = epoch
+        self._assigned_at = self._loop.time()
         self.touch()
-        return None
-
-    def _new_target(self) -> dict[str, Tasks]:
-        group = self.group
-        configured, topology = group.configured, group.topology
-        if topology is None or configured is None or not configured.is_ready:
-            return {member_id: Tasks() for member_id in group.members}
-        runners = [
-            assignor.Runner(member.member_id, member.process_id, group.target.get(member.member_id, Tasks()))
-            for member in group.members.values()
-        ]
-        stateful = [item.subtopology_id for item in topology.subtopologies if item.is_stateful]
-        return assignor.assign(runners, configured.task_counts, stateful, group.standby_count)
 
     def _first(self) -> None:
         """The initial delay has passed: assign to all who have joined, so that the next heartbeat of each learns its tasks."""

@@ -15,7 +15,7 @@ from bearlake.streams.groups.machines import GroupMachine
 from bearlake.streams.groups.model import Group, Joined, JoinRequest, MemberRef, Summary, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.tasks import snapshot, view
-from bearlake.streams.groups.tasks.configuring import Status, StatusCode, check
+from bearlake.streams.groups.tasks.configuring import Status, StatusCode
 from bearlake.streams.groups.tasks.endpoints import endpoints_of
 from bearlake.streams.groups.tasks.engine import StreamsEngine
 from bearlake.streams.groups.tasks.model import StreamsAnswer, StreamsGroup, StreamsHeartbeat, StreamsMember, TaskId
@@ -43,7 +43,10 @@ class StreamsMachine(GroupMachine):
     # -- members -------------------------------------------------------------------------------------------------
 
     def beat(self, asked: StreamsHeartbeat) -> asyncio.Future[StreamsAnswer]:
-        """Join, stay, or leave; the future completes when the group is saved. Raises `GroupRefusal`."""
+        """Join, stay, or leave; the future completes when the group is saved. Raises `GroupRefusal`.
+
+        The member's topology has passed `configuring.check`.
+        """
         self._check_alive()
         if asked.epoch == LEAVES:
             return self._leave(asked)
@@ -53,21 +56,24 @@ class StreamsMachine(GroupMachine):
         engine.refresh()
         self._check_tasks(asked)
         member = StreamsMember(member_id=asked.member_id) if known is None else known
+        endpoint = member.endpoint
         self._update(member, asked, is_new=known is None)
         before = member.tasks()
         delayed = engine.advance(member, asked.owned)
         engine.renew(member)
         if asked.shuts_down and group.shutdown_by is None:
             group.shutdown_by = member.member_id
-        has_news = asked.epoch == 0 or member.tasks() != before
-        if has_news and member.endpoint is not None:
+        tasks = member.tasks()
+        has_changed = asked.epoch == 0 or tasks != before
+        if (has_changed and member.endpoint is not None) or member.endpoint != endpoint:
             group.endpoint_epoch += 1
+        has_missed = asked.owned is not None and asked.owned != tasks  # the answer that gave the tasks may be lost
         return engine.answered(
             StreamsAnswer(
                 member_id=member.member_id,
                 epoch=member.epoch,
                 heartbeat_interval_ms=engine.settings.heartbeat_interval_ms,
-                tasks=member.tasks() if has_news else None,
+                tasks=tasks if has_changed or has_missed else None,
                 statuses=self._statuses(member, delayed),
                 endpoint_epoch=group.endpoint_epoch,
                 endpoints=endpoints_of(group) if group.endpoint_epoch != asked.endpoint_epoch else None,
@@ -111,7 +117,6 @@ class StreamsMachine(GroupMachine):
         if topology is None or topology == group.topology:
             return
         if group.topology is None:
-            check(topology)
             group.topology = topology
             self.engine.touch()
         elif topology.epoch >= group.topology.epoch:

@@ -167,6 +167,8 @@ class StreamsGroup:
     """The member that wants the application to end; not saved."""
     endpoint_epoch: int = -1
     """Version of what members know of endpoints; not saved."""
+    endpoints: tuple[tuple[int, Mapping[str, Topic]], Sequence[EndpointPartitions]] | None = None
+    """The endpoints, and what they are for: `endpoint_epoch` and `topics`; not saved."""
 
     @property
     def state(self) -> GroupState:

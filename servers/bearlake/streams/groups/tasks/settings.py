@@ -41,7 +41,8 @@ class StreamsGroupSettings:
     topic_count_max: int = 10_000
     """Topics that one topology may name."""
     task_count_max: int = 100_000
-    """Tasks of one group, without standbys; a group whose topics have more partitions gets no tasks. Assigning so many takes a second."""
+    """Tasks of one group, without standbys; a group whose topics have more partitions gets no tasks. Assigning so many
+    takes half a second, in a thread."""
     topics_create_ms: int = 5_000
     """Time (ms) in which one heartbeat creates internal topics; the next one creates those that are left."""
 

@@ -39,6 +39,11 @@ class Subtopology:
         """Return the names of all topics that it reads."""
         return [*self.sources, *(topic.name for topic in self.repartition_sources)]
 
+    def own_changelogs(self) -> list[InternalTopic]:
+        """Return the changelogs that are no sources."""
+        sources = set(self.sources)
+        return [topic for topic in self.changelogs if topic.name not in sources]
+
     @property
     def is_stateful(self) -> bool:
         """Whether its tasks have state."""
@@ -64,7 +69,7 @@ class Topology:
         """Yield the topics that the group creates; a source that serves as a changelog is not one."""
         for subtopology in self.subtopologies:
             yield from subtopology.repartition_sources
-            yield from (topic for topic in subtopology.changelogs if topic.name not in subtopology.sources)
+            yield from subtopology.own_changelogs()
 
     def names(self) -> set[str]:
         """Return the names of all topics that the topology reads or writes."""
