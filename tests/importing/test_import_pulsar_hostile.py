@@ -8,9 +8,10 @@ import pytest
 from aiohttp import web
 
 from bearlake.errors import BearlakeError
-from bearlake.importing.pulsar import copying
+from bearlake.importing.pulsar import copying, subscriptions
 from bearlake.importing.pulsar.connection import Entry
 from bearlake.importing.pulsar.conversion import Limits, message_of, piece_of
+from bearlake.importing.pulsar.locating import Locator
 from bearlake.importing.pulsar.positions import Place
 from bearlake.importing.pulsar.target import PulsarTarget
 from bearlake.metadata.subscriptions import unpack_ranges
@@ -232,3 +233,49 @@ async def test_many_single_acknowledgements_are_found(pulsar_source: PulsarSourc
     view = await target.streams.catalog.resolve("orders")
     (cursor,) = await target.streams.metadata.cursors.load(view.partition(0))
     assert unpack_ranges(0, cursor.acknowledged) == [(entry, entry + 1) for entry in range(1, 3_000, 2)]
+
+
+async def test_a_search_for_many_places_leaves_turns_to_others(
+    pulsar_source: PulsarSource, kafka_cluster: Make
+) -> None:
+    target = (await kafka_cluster())[0]
+    topic = pulsar_source.topic("orders")
+    for entry in range(1_000):
+        topic.add(3, entry, b"a")
+    await PulsarImport(pulsar_source, target).run()
+    view = await target.streams.catalog.resolve("orders")
+    bounds = (await target.streams.bounds([view.partition(0)]))[view.partition(0)]
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(count_turns())
+    places_twice = [Place(3, number // 30) for number in range(30_000)]
+    found = await Locator(target.streams, view, 0, bounds).behind(places_twice)
+    task.cancel()
+
+    assert found == [place.entry + 1 for place in places_twice]
+    assert turns >= 30
+
+
+async def test_ranges_that_have_no_room_are_named(
+    pulsar_source: PulsarSource, kafka_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = (await kafka_cluster())[0]
+    topic = pulsar_source.topic("orders")
+    for entry in range(10):
+        topic.add(3, entry, b"a")
+    topic.cursors = {"sub": ("3:0", "[(3:1..3:2],(3:4..3:5],(3:7..3:8]]")}
+    monkeypatch.setattr(subscriptions, "RANGES_MAX", 2)
+    imported = PulsarImport(pulsar_source, target)
+
+    await imported.run()
+
+    view = await target.streams.catalog.resolve("orders")
+    (cursor,) = await target.streams.metadata.cursors.load(view.partition(0))
+    assert "3 ranges one by one" in imported.positions.copied.refused["orders/sub"]
+    assert unpack_ranges(cursor.mark_delete, cursor.acknowledged) == [(2, 3), (5, 6)]

@@ -3,6 +3,7 @@
 Source: Pulsar binary protocol specification (lookups); Pulsar's admin REST API (stats, internalStats, subscriptions, schemas).
 """
 
+import asyncio
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -201,24 +202,7 @@ class PulsarCluster:
         path = _path(topic)
         internal = await self.admin.get(*path, "internalStats")
         stats = await self.admin.get(*path, "stats")
-        try:
-            entries = {_count(item["ledgerId"]): _count(item["entries"]) for item in internal["ledgers"]}
-            last = parse(internal["lastConfirmedEntry"])
-            if last.entry >= 0 and last.ledger in entries:
-                entries[last.ledger] = max(entries[last.ledger], last.entry + 1)  # an open ledger says 0
-            known = stats["subscriptions"]
-            cursors = {
-                name: SourceCursor(
-                    through=parse(item["markDeletePosition"]),
-                    acknowledged=ranges(item.get("individuallyDeletedMessages") or "[]"),
-                    is_durable=name in known and known[name].get("isDurable", True),
-                    properties=_texts(known.get(name, {}).get("subscriptionProperties")),
-                )
-                for name, item in internal["cursors"].items()
-            }
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Corrupt(f"the source's statistics of topic {topic} lack {error}") from error
-        return Ledgers(entries=entries, last=last, cursors=cursors)
+        return await asyncio.to_thread(_ledgers, topic, internal, stats)  # a subscription may have a million holes
 
     async def hold(self, topic: TopicName, name: str, through: Place) -> None:
         """Let the source keep what comes after a place: create the subscription `name`, or move it there. Raises as `HttpSource`."""
@@ -260,6 +244,27 @@ class PulsarCluster:
             )
         found: Schema = answer.schema
         return found
+
+
+def _ledgers(topic: TopicName, internal: Any, stats: Any) -> Ledgers:
+    try:
+        entries = {_count(item["ledgerId"]): _count(item["entries"]) for item in internal["ledgers"]}
+        last = parse(internal["lastConfirmedEntry"])
+        if last.entry >= 0 and last.ledger in entries:
+            entries[last.ledger] = max(entries[last.ledger], last.entry + 1)  # an open ledger says 0
+        known = stats["subscriptions"]
+        cursors = {
+            name: SourceCursor(
+                through=parse(item["markDeletePosition"]),
+                acknowledged=ranges(item.get("individuallyDeletedMessages") or "[]"),
+                is_durable=name in known and known[name].get("isDurable", True),
+                properties=_texts(known.get(name, {}).get("subscriptionProperties")),
+            )
+            for name, item in internal["cursors"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Corrupt(f"the source's statistics of topic {topic} lack {error}") from error
+    return Ledgers(entries=entries, last=last, cursors=cursors)
 
 
 def _path(topic: TopicName) -> list[str]:
