@@ -1,89 +1,16 @@
 """The copy from a Pulsar that a test scripts: restarts at each step, and sources that lie."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from bearlake.errors import BearlakeError, Conflict, Corrupt, Invalid
-from bearlake.importing.pulsar.cluster import PulsarCluster
-from bearlake.importing.pulsar.conversion import Limits
-from bearlake.importing.pulsar.copying import PulsarCopy
-from bearlake.importing.pulsar.positions import Place, place_of
-from bearlake.importing.pulsar.schemas import SourceSchemas
-from bearlake.importing.pulsar.selection import PulsarSelection
-from bearlake.importing.pulsar.subscriptions import SubscriptionPositions
+from bearlake.importing.pulsar.positions import Place
 from bearlake.importing.pulsar.target import PulsarTarget
-from bearlake.importing.pulsar.verifying import verify
-from bearlake.importing.pulsar_settings import PulsarSourceSettings
-from bearlake.importing.settings import CopySettings
-from bearlake.kernel import batches
 from bearlake.metadata.subscriptions import unpack_ranges
-from bearlake.protocols.pulsar.entries import from_batch
 from bearlake.protocols.pulsar.proto.metadata_pb2 import EncryptionKeys, SingleMessageMetadata
-from bearlake.streams.fetched import FetchRange
-from fixtures.kafka_server import Make, Node
+from fixtures.kafka_server import Make
 from fixtures.pulsar_entries import metadata, pack
+from fixtures.pulsar_import import PulsarImport, places, stored
 from fixtures.pulsar_source import PulsarSource, sent
-
-SETTINGS = PulsarSourceSettings(wait_ms=5, timeout_ms=20_000)
-LIMITS = Limits(1_000_000, 1_000_000)
-
-
-class Import:
-    """A copy with all that belongs to it."""
-
-    def __init__(self, source: PulsarSource, target: Node, limits: Limits = LIMITS, **settings: Any) -> None:
-        self.limits = limits
-        self.target = target
-        self.cluster = PulsarCluster(source.url, source.admin, SETTINGS)
-        self.schemas = SourceSchemas(self.cluster, _no_registry)
-        self.positions = SubscriptionPositions(target.streams, SETTINGS.subscription)
-        self.copy = PulsarCopy(
-            self.cluster,
-            target.streams,
-            PulsarTarget(target.streams, "fake"),
-            PulsarSelection(self.cluster, ["persistent://public/default/.*"]),
-            self.schemas,
-            CopySettings(pause_ms=1, attempt_count_max=3, **settings),
-            limits,
-            self.positions.copy,
-        )
-
-    async def run(self) -> None:
-        """Copy what is there now."""
-        await self.copy.run(follow=False)
-
-    async def differences(self) -> int:
-        """How many differences the comparison finds."""
-        copies: Any = self.copy.partitions
-        found = await verify(self.cluster, self.target.streams, self.schemas, copies, self.limits)
-        return sum(item.different for item in found)
-
-
-def _no_registry() -> Any:
-    raise AssertionError("the topic has no schema")
-
-
-async def stored(target: Node, name: str) -> list[tuple[int, Place | None, bytes]]:
-    """(base offset, place, payload as a Pulsar client gets it) of each batch."""
-    view = await target.streams.catalog.resolve(name)
-    found: list[Any] = []
-    at = (await target.streams.bounds([view.partition(0)]))[view.partition(0)].start
-    (answer,) = await target.streams.fetch(
-        [FetchRange(view.partition(0), at, 1 << 24)], bytes_min=1, bytes_max=1 << 24, wait_ms=0
-    )
-    for records in answer.views:
-        for position, base, header in batches(records, 0, len(records)):
-            batch = records[position : position + header.length]
-            frame = from_batch(batch, base).headers_and_payload
-            found.append((base, place_of(batch), frame))
-    return found
-
-
-async def places(target: Node, name: str) -> Sequence[tuple[int, Place | None]]:
-    """(base offset, place) of each batch."""
-    return [(base, place) for base, place, _ in await stored(target, name)]
 
 
 async def test_entries_get_offsets_in_order_and_a_batch_says_which_entry_it_was(
@@ -95,7 +22,7 @@ async def test_entries_get_offsets_in_order_and_a_batch_says_which_entry_it_was(
     topic.add(3, 1, b"single")
     topic.add(7, 0, pack([(SingleMessageMetadata(), b"b")] * 2), num_messages_in_batch=2)
 
-    imported = Import(pulsar_source, target)
+    imported = PulsarImport(pulsar_source, target)
     await imported.run()
 
     assert await places(target, "orders") == [(0, Place(3, 0)), (3, Place(3, 1)), (4, Place(7, 0))]
@@ -110,8 +37,8 @@ async def test_a_copy_that_is_started_again_at_each_entry_stores_each_once(
     topic = pulsar_source.topic("orders")
     for number in range(12):
         topic.add(2 + number // 5, number % 5, b"%d" % number)
-        await Import(pulsar_source, target).run()
-        await Import(pulsar_source, target).run()
+        await PulsarImport(pulsar_source, target).run()
+        await PulsarImport(pulsar_source, target).run()
 
     assert [base for base, _ in await places(target, "orders")] == list(range(12))
     view = await target.streams.catalog.resolve("orders")
@@ -126,7 +53,7 @@ async def test_entries_that_are_sent_again_or_go_back_are_not_stored_again(
     for ledger, entry in ((5, 0), (5, 1), (5, 0), (4, 9), (5, 1), (5, 2)):
         topic.add(ledger, entry, b"x")
 
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
 
     assert await places(target, "orders") == [(0, Place(5, 0)), (1, Place(5, 1)), (2, Place(5, 2))]
 
@@ -137,12 +64,12 @@ async def test_a_topic_that_was_made_anew_is_refused_and_others_go_on(
     target = (await kafka_cluster())[0]
     for name in ("orders", "others"):
         pulsar_source.topic(name).add(3, 0, b"old")
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
     del pulsar_source.topics["persistent://public/default/orders"]
     pulsar_source.topic("orders").add(9, 0, b"new")
     pulsar_source.topic("others").add(3, 1, b"more")
 
-    second = Import(pulsar_source, target)
+    second = PulsarImport(pulsar_source, target)
     await second.run()
 
     assert "deleted and made anew" in str(second.copy.ended["orders"])
@@ -156,12 +83,12 @@ async def test_a_cluster_with_the_same_ledgers_but_without_the_subscription_is_r
     target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 0, b"old")
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
     topic.cursors.clear()
     topic.add(3, 1, b"other")
 
     with pytest.raises(Conflict, match="create the subscription at message 3:0"):
-        await Import(pulsar_source, target).run()
+        await PulsarImport(pulsar_source, target).run()
 
 
 async def test_a_batch_that_lies_about_its_count_does_not_stop_the_flow(
@@ -172,7 +99,7 @@ async def test_a_batch_that_lies_about_its_count_does_not_stop_the_flow(
     for entry in range(3):
         topic.add(3, entry, b"", sent(metadata(num_messages_in_batch=2**31 - 1, sequence_id=entry), b"x"))
 
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
 
     assert [base for base, _ in await places(target, "orders")] == [0, 1, 2]
 
@@ -183,11 +110,11 @@ async def test_a_source_that_ends_before_what_was_copied_is_refused(
     target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 4, b"a")
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
     topic.ledgers, topic.last = {3: 2}, Place(3, 1)
 
     with pytest.raises(Conflict, match="ends before entry 3:4"):
-        await Import(pulsar_source, target).run()
+        await PulsarImport(pulsar_source, target).run()
 
 
 async def test_ledgers_that_are_trimmed_while_they_are_read_are_counted_and_the_rest_is_copied(
@@ -196,14 +123,14 @@ async def test_ledgers_that_are_trimmed_while_they_are_read_are_counted_and_the_
     target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 0, b"a")
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
     view = await target.streams.catalog.resolve("orders")
     for entry in range(4):
         topic.add(5, entry, b"b")
     topic.entries = topic.entries[-1:]
     topic.cursors[f"bearlake-import-{view.id_bytes.hex()}"] = ("5:2", "[]")  # a limit of the source has moved it
 
-    second = Import(pulsar_source, target)
+    second = PulsarImport(pulsar_source, target)
     await second.run()
 
     assert second.copy.gone == {"orders": 3}
@@ -220,7 +147,7 @@ async def test_what_no_server_can_read_is_kept_as_it_is(pulsar_source: PulsarSou
     for entry, message in enumerate(messages):
         topic.add(3, entry, b"", message)
 
-    imported = Import(pulsar_source, target)
+    imported = PulsarImport(pulsar_source, target)
     await imported.run()
 
     kept = await stored(target, "orders")
@@ -248,7 +175,7 @@ async def test_an_entry_that_cannot_be_stored_ends_the_copy_with_its_reason(
     topic.add(3, 1, b"", message)
 
     with pytest.raises(kind, match="entry 3:1"):
-        await Import(pulsar_source, target).run()
+        await PulsarImport(pulsar_source, target).run()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +189,7 @@ async def test_frames_that_break_the_protocol_are_refused(
     pulsar_source.raw = raw
 
     with pytest.raises(Corrupt):
-        await Import(pulsar_source, target).run()
+        await PulsarImport(pulsar_source, target).run()
 
 
 async def test_a_connection_that_breaks_between_two_entries_is_opened_again(
@@ -280,7 +207,7 @@ async def test_a_connection_that_breaks_between_two_entries_is_opened_again(
             raise ConnectionResetError
 
     pulsar_source.before_entry = break_once
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
 
     assert [base for base, _ in await places(target, "orders")] == list(range(6))
 
@@ -298,10 +225,10 @@ async def test_positions_of_subscriptions_have_holes_and_only_move_forward(
         "new": ("3:-1", "[]"),
         "before": ("1:5", "[]"),
     }
-    first = Import(pulsar_source, target)
+    first = PulsarImport(pulsar_source, target)
     await first.run()
     topic.cursors["shared"] = ("3:0", "[(3:8..3:9]]")
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
 
     view = await target.streams.catalog.resolve("orders")
     cursors = {item.name: item for item in await target.streams.metadata.cursors.load(view.partition(0))}
@@ -319,13 +246,13 @@ async def test_a_promoted_stream_lets_the_source_go(pulsar_source: PulsarSource,
     target = (await kafka_cluster())[0]
     topic = pulsar_source.topic("orders")
     topic.add(3, 0, b"a")
-    imported = Import(pulsar_source, target)
+    imported = PulsarImport(pulsar_source, target)
     await imported.run()
     await PulsarTarget(target.streams, "").promote("orders")
     topic.add(3, 1, b"b")
 
     with pytest.raises(Conflict, match="promoted"):
-        await Import(pulsar_source, target).run()
+        await PulsarImport(pulsar_source, target).run()
 
     assert topic.cursors == {}
     assert await places(target, "orders") == [(0, Place(3, 0))]
@@ -336,9 +263,9 @@ async def test_a_partition_whose_last_records_are_gone_says_that_it_does_not_kno
 ) -> None:
     target = (await kafka_cluster())[0]
     pulsar_source.topic("orders").add(3, 0, b"a")
-    await Import(pulsar_source, target).run()
+    await PulsarImport(pulsar_source, target).run()
     view = await target.streams.catalog.resolve("orders")
     await target.streams.metadata.log.trim(view.partition(0), 1)
 
     with pytest.raises(Conflict, match="which message of the source"):
-        await Import(pulsar_source, target).run()
+        await PulsarImport(pulsar_source, target).run()

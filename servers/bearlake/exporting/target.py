@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from bearlake.errors import BearlakeError, Conflict, Invalid, NotFound, Unavailable
 from bearlake.exporting.batches import Outgoing, Sender, outgoing, producer_of, sign
+from bearlake.exporting.late import first_difference
 from bearlake.exporting.ledger import CONFIGS, Account, Entry, Ledger, Place
 from bearlake.exporting.sending import FORGOTTEN, Batches, Refused, produced
 from bearlake.exporting.settings import ExportTargetSettings
@@ -52,6 +53,8 @@ class Part:
     """Where the target ends."""
     is_new: bool
     """Whether the next record begins a run, whatever was before."""
+    is_sure: bool = False
+    """Whether this process has appended since it has read where the target ends: then nothing of an earlier one can arrive any more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,7 +156,7 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         if account.source_topic != str(view.source.id):
             raise Conflict(f"{what}: the target has records of an older topic of this name; delete it there first")
         if place in self._sure and self._sure[place].target_next == end:
-            return Part(self._sure[place].source_next, end, is_new=False)
+            return Part(self._sure[place].source_next, end, is_new=False, is_sure=True)
         await self._check_last(view, index, bounds, account)
         await self._renew(view, place, account, end)
         first = account.runs.first
@@ -165,7 +168,7 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         return Part(source, end, is_new=True)
 
     async def _check_last(self, view: ExportedTopic, index: int, bounds: SourceBounds, account: Account) -> None:
-        """Refuse records after ours: where they end says nothing about the source."""
+        """Refuse records after ours, and late ones in place of ours: where they end says nothing about the source."""
         first = account.runs.first
         if first is None or bounds.stable <= first[1] or bounds.start >= bounds.stable:
             return
@@ -174,6 +177,21 @@ class ExportTarget(CopyTarget[ExportedTopic]):
                 raise Conflict(
                     f"topic {view.name!r}, partition {index}: somebody else has written to the target, up to offset {bounds.stable}"
                 )
+        await self._check_late(view, index, bounds.stable - 1, bounds.stable)
+
+    async def _check_late(self, view: ExportedTopic, index: int, start: int, end: int) -> None:
+        """Raise `Conflict` if a record in this range of the target is not the one that the ledger means."""
+        async with Connections(self._source) as connections:
+            oldest = (await self._source.bounds(view.source, connections))[index].start
+        sides = (self._source, view.source), (self._cluster, view.topic)
+        runs = self.ledger.accounts[view.name, index].runs
+        found = await first_difference(*sides, index, runs, start, end, oldest)
+        if found is not None:
+            self._failed[view.name] = Conflict(
+                f"topic {view.name!r}, partition {index}: a batch of an earlier export arrived late, when the source had deleted its "
+                f"records: from offset {found} on, the target has other records than the ledger says. Delete the topic at the target"
+            )
+            raise self._failed[view.name]
 
     async def _open_account(self, view: ExportedTopic, place: Place, end: int) -> None:
         self.ledger.open(place, str(view.source.id), str(view.topic.id), await self._new_sender(end))
@@ -210,22 +228,31 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         views: dict[str, ExportedTopic] = {}
         made: dict[Place, list[tuple[int, Outgoing]]] = {}
         runs: dict[Place, list[tuple[int, int]]] = {}
+        unplanned: dict[Place, int] = {}
         for view, index, piece in batches:
             place = (view.name, index)
             self._sure.pop(place, None)
             views[view.name] = view
             if place not in taken:
                 part = view.parts[index]
-                taken[place] = Part(part.source_next, part.target_next, part.is_new)
+                taken[place] = Part(part.source_next, part.target_next, part.is_new, part.is_sure)
             if has_records(piece):
                 batch = self._outgoing(view.name, piece, taken[place].source_next)
                 if batch.record_count:
                     made.setdefault(place, []).append((taken[place].target_next, batch))
+                    if not taken[place].is_sure and self._is_unplanned(place, taken[place], batch):
+                        unplanned.setdefault(place, taken[place].target_next)
                     self._note_runs(place, taken[place], batch, runs.setdefault(place, []))
             taken[place].source_next = max(taken[place].source_next, piece.end)
         await self._write_runs(views, runs)
         await self._send(views, made)
+        for (name, index), start in unplanned.items():
+            try:
+                await self._check_late(views[name], index, start, taken[name, index].target_next)
+            except Conflict as error:
+                raise Unavailable(str(error)) from error  # `find` raises it for this topic
         for (name, index), part in taken.items():
+            part.is_sure = part.is_sure or (name, index) in made
             views[name].parts[index] = self._sure[name, index] = part
             self._refusals.pop((name, index), None)
 
@@ -235,6 +262,11 @@ class ExportTarget(CopyTarget[ExportedTopic]):
         except Invalid as error:
             self._failed[name] = Invalid(f"topic {name!r}: the batch at offset {piece.start} cannot be sent: {error}")
             raise Unavailable(str(self._failed[name])) from error
+
+    def _is_unplanned(self, place: Place, part: Part, batch: Outgoing) -> bool:
+        """Whether an earlier process has planned another record for this place at the target: its batch may arrive in place of ours."""
+        planned = self.ledger.accounts[place].runs.source_of(part.target_next)
+        return planned is not None and planned != batch.stretches[0].start
 
     def _note_runs(self, place: Place, part: Part, batch: Outgoing, runs: list[tuple[int, int]]) -> None:
         """Move the part behind the batch; adds the runs that begin in it."""

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from bearlake.errors import Corrupt, Denied, Invalid, Unavailable
 from bearlake.importing.login import SourceLogin
+from bearlake.importing.reach import Reach
 from bearlake.importing.settings import SourceSettings
 from bearlake.importing.source import Connection
 from bearlake.protocols.kafka import messages
@@ -58,6 +59,7 @@ class SourceCluster:
         self.bootstrap = bootstrap
         self.settings = settings
         self._login = SourceLogin(settings)
+        self._reach = Reach(f"{settings.PEER} {bootstrap}")
         self.cluster_id = ""
         """Known after `topics`."""
         self.brokers: Sequence[str] = ()
@@ -67,11 +69,14 @@ class SourceCluster:
 
     async def connect(self, address: str = "") -> Connection:
         """Connect to a broker; by default to the first bootstrap address that answers. Raises as `Connection.open`."""
-        addresses = [address] if address else [item.strip() for item in self.bootstrap.split(",")]
+        ours = [item.strip() for item in self.bootstrap.split(",")]
+        if address and address not in ours:
+            return await Connection.open(address, self.settings, self._reach.check, self._login)
+        addresses = [address] if address else ours
         for other in addresses[:-1]:
             with suppress(Unavailable):
-                return await Connection.open(other, self.settings, self._login)
-        return await Connection.open(addresses[-1], self.settings, self._login)
+                return await Connection.open(other, self.settings, self._reach.named_by_user, self._login)
+        return await Connection.open(addresses[-1], self.settings, self._reach.named_by_user, self._login)
 
     async def topics(self, patterns: Sequence[str]) -> list[SourceTopic]:
         """Return the topics whose whole name matches one of the regular expressions, by name, without internal ones.

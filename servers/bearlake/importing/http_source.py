@@ -6,31 +6,28 @@ Libraries for HTTP are those of the servers (`serving`, `protocols`), which impo
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import Callable
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import (
-    HTTPDefaultErrorHandler,
-    HTTPErrorProcessor,
-    HTTPHandler,
-    HTTPSHandler,
-    OpenerDirector,
-    Request,
-)
+from urllib.request import HTTPDefaultErrorHandler, HTTPErrorProcessor, OpenerDirector, Request
 
 from bearlake.errors import AlreadyExists, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
+from bearlake.importing.http_connections import HttpHandler, HttpsHandler
+from bearlake.importing.reach import Reach
 from bearlake.serving.listener import is_loopback
 
 _REDIRECTS = (307, 308)
+_READ_BYTES = 1 << 20
 
 
 class HttpSource:
     """One API. Raises from every request:
 
     NotFound: there is no such resource.
-    Denied: the API refuses this user.
+    Denied: the API refuses this user, or redirects to where an import does not go.
     AlreadyExists: HTTP 409. Conflict: HTTP 412 and 405.
     Corrupt: the answer is no JSON, or too large.
     Unavailable: no answer, or any other error.
@@ -40,7 +37,7 @@ class HttpSource:
         self,
         name: str,
         url: str,
-        authorization: Callable[[], str],
+        authorization: Callable[[str, bool], str],
         context: ssl.SSLContext,
         *,
         login_setting: str,
@@ -51,8 +48,10 @@ class HttpSource:
     ) -> None:
         """`name`: what messages call it, such as "the registry". `url`: `http://host:port` or `https://…`, perhaps with a path.
 
-        `authorization` returns the header of that name for each request; empty: none. `login_setting`: named in messages about a refusal.
-        `redirect_count_max`: redirects that are followed, with the same login, but never from https:// to http://.
+        `authorization` returns the header of that name for a request to a host, and whether others on the way could read the request;
+        empty: none. It is asked again for each redirect. `login_setting`: named in messages about a refusal. `timeout_ms`: the longest
+        time for a request with its redirects. `redirect_count_max`: redirects that are followed, never from https:// to http://, nor
+        to addresses that a source cannot mean (`reach.py`).
         Raises `Invalid`: it is no such URL.
         """
         parts = urlsplit(url)
@@ -66,61 +65,89 @@ class HttpSource:
         self._timeout_s = timeout_ms / 1000
         self._bytes_max = bytes_max
         self._redirect_count_max = redirect_count_max
-        self.is_readable_on_the_way = parts.scheme == "http" and not is_loopback(parts.hostname)
-        """Whether others on the way could read what is sent."""
         self.host = parts.hostname
+        self.is_readable_on_the_way = _is_readable(url)
+        """Whether others on the way could read what is sent."""
         self._opener = OpenerDirector()
-        for handler in (HTTPHandler(), HTTPSHandler(context=context), HTTPErrorProcessor(), HTTPDefaultErrorHandler()):
+        for handler in (HttpHandler(), HttpsHandler(context=context), HTTPErrorProcessor(), HTTPDefaultErrorHandler()):
             self._opener.add_handler(handler)
 
     async def get(self, *path: str, **query: str) -> Any:
         """Return the JSON document at a path, whose parts are quoted here."""
         url = self._at(path) + (f"?{urlencode(query)}" if query else "")
-        data = await asyncio.to_thread(self._ask, "GET", url, None)
-        try:
-            return json.loads(data)
-        except ValueError as error:
-            raise Corrupt(f"the answer of {self._name} to {url} is not JSON") from error
+        return await self._within(self._document, url)
 
     async def change(self, method: str, *path: str, body: object = None) -> None:
         """Send a request that changes something; `body`: None, or what is sent as JSON. Its answer is dropped."""
         sent = None if body is None else json.dumps(body).encode()
-        await asyncio.to_thread(self._ask, method, self._at(path), sent)
+        await self._within(self._ask, method, self._at(path), sent)
+
+    async def _within(self, work: Callable[..., Any], *given: Any) -> Any:
+        """Run `work` in a thread. A source that sends its headers byte by byte keeps the thread, but not the import."""
+        try:
+            async with asyncio.timeout(2 * self._timeout_s):
+                return await asyncio.to_thread(work, *given)
+        except TimeoutError as error:
+            raise Unavailable(f"{self._name} did not answer within {2 * self._timeout_s:.0f} s") from error
 
     def _at(self, path: tuple[str, ...]) -> str:
-        return "/".join([self._url, *(quote(part, safe="") for part in path)])
+        try:
+            return "/".join([self._url, *(quote(part, safe="") for part in path)])
+        except UnicodeEncodeError as error:
+            raise Corrupt(f"{self._name} has given a name that is not text: {path!a}") from error
+
+    def _document(self, url: str) -> Any:
+        data = self._ask("GET", url, None)
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise Corrupt(f"the answer of {self._name} to {url} is not JSON") from error
 
     def _ask(self, method: str, url: str, body: bytes | None) -> bytes:
-        headers = {"Accept": self._accept}
-        if authorization := self._authorization():
-            headers["Authorization"] = authorization
-        if body is not None:
-            headers["Content-Type"] = "application/json"
+        reach, ends_at = Reach(self._name), time.monotonic() + self._timeout_s
         for _ in range(self._redirect_count_max + 1):
-            request = Request(url, data=body, headers=headers, method=method)  # noqa: S310 - http or https
+            request = Request(url, data=body, headers=self._headers(url, body), method=method)  # noqa: S310 - http or https
             try:
-                answer = self._opener.open(request, timeout=self._timeout_s)
+                answer = self._opener.open(reach.of(request), timeout=self._timeout_s)
                 if answer is None:  # no handler took it
                     raise Unavailable(f"{self._name} did not answer {url}")
                 with answer:
-                    data: bytes = answer.read(self._bytes_max + 1)
-                break
+                    return self._read(answer, url, ends_at)
             except HTTPError as error:
                 with error:
                     if error.code not in _REDIRECTS or not self._redirect_count_max:
                         raise self._error(error.code, url) from error
                     url = self._moved(url, error.headers.get("Location", ""))
-            except (URLError, OSError, HTTPException) as error:
+            except (URLError, OSError, HTTPException, UnicodeError) as error:  # UnicodeError: no host has this name
                 raise Unavailable(f"{self._name} did not answer {url}: {error}") from error
-        else:
-            raise Unavailable(f"{self._name} redirected more than {self._redirect_count_max} times, last to {url}")
-        if len(data) > self._bytes_max:
-            raise Corrupt(f"the answer of {self._name} to {url} has more than {self._bytes_max} bytes")
-        return data
+        raise Unavailable(f"{self._name} redirected more than {self._redirect_count_max} times, last to {url}")
+
+    def _headers(self, url: str, body: bytes | None) -> dict[str, str]:
+        headers = {"Accept": self._accept}
+        if authorization := self._authorization(urlsplit(url).hostname or "", _is_readable(url)):
+            headers["Authorization"] = authorization
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        return headers
+
+    def _read(self, answer: HTTPResponse, url: str, ends_at: float) -> bytes:
+        found = bytearray()
+        while chunk := answer.read1(_READ_BYTES):
+            found += chunk
+            if len(found) > self._bytes_max:
+                raise Corrupt(f"the answer of {self._name} to {url} has more than {self._bytes_max} bytes")
+            if time.monotonic() > ends_at:
+                raise Unavailable(f"{self._name} did not send its whole answer to {url} within {self._timeout_s:.0f} s")
+        if answer.length:
+            raise Unavailable(f"{self._name} ended its answer to {url} before its last {answer.length} bytes")
+        return bytes(found)
 
     def _moved(self, url: str, to: str) -> str:
-        """Return the address of a redirect. Raises `Denied`: the login would be readable there; `Corrupt`: it is none."""
-        before, after = urlsplit(url), urlsplit(to)
+        """Return the address of a redirect. Raises `Denied`: what is sent would be readable there; `Corrupt`: it is none."""
+        try:
+            before, after = urlsplit(url), urlsplit(to)
+        except ValueError as error:
+            raise Corrupt(f"{self._name} redirects {url} to no address") from error
         if after.scheme not in ("http", "https") or not after.hostname:
             raise Corrupt(f"{self._name} redirects {url} to no address")
         if before.scheme == "https" and after.scheme == "http":
@@ -139,3 +166,8 @@ class HttpSource:
                 return Conflict(f"{self._name} cannot do {url} (HTTP {status})")
             case _:
                 return Unavailable(f"{self._name} answered {url} with HTTP {status}")
+
+
+def _is_readable(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")

@@ -38,7 +38,7 @@ class SourceRegistry(HttpSource):
         if settings.user and self.is_readable_on_the_way:
             raise Denied(f"the password of {settings.user!r} would be readable on the way to {self.host}: use https://")
 
-    def _header(self) -> str:
+    def _header(self, host: str, is_readable: bool) -> str:
         if not self._settings.user:
             return ""
         password = secret_in(self._settings.password_file, f"{_SECTION}.password_file")

@@ -12,7 +12,7 @@ import asyncio
 import re
 import ssl
 import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
@@ -52,9 +52,12 @@ class Connection:
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def open(cls, address: str, settings: SourceSettings, login: SourceLogin | None = None) -> "Connection":
+    async def open(
+        cls, address: str, settings: SourceSettings, check: Callable[[str], None], login: SourceLogin | None = None
+    ) -> "Connection":
         """Connect to `host:port`, read which versions the broker has, and log in; `login` None: as the settings say.
 
+        `check` gets the IP address before anything is sent, and may raise (`reach.py`).
         Raises `Invalid`, `Denied`, `Unavailable`, `Unsupported`, `Corrupt`.
         """
         host, port = address_of(address)
@@ -71,10 +74,11 @@ class Connection:
             ) from error
         except ssl.SSLError as error:
             raise Unavailable(f"{settings.PEER} {address} does not answer with TLS: {error.reason or error}") from error
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: no host has this name
             raise Unavailable(f"{settings.PEER} {address} does not answer: {error or 'timeout'}") from error
         connection = cls(address, reader, writer, settings)
         try:
+            check(writer.get_extra_info("peername")[0])
             found = await connection._ask(messages.ApiVersionsRequest(), 0, 0)
             connection._versions = {item.api_key: (item.min_version, item.max_version) for item in found.api_keys}
             await login.log_in(connection.ask, address, host)

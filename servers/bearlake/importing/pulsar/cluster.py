@@ -3,9 +3,11 @@
 Source: Pulsar binary protocol specification (lookups); Pulsar's admin REST API (stats, internalStats, subscriptions, schemas).
 """
 
+import asyncio
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +19,7 @@ from bearlake.importing.pulsar.connection import Connection
 from bearlake.importing.pulsar.login import SECTION, PulsarLogin
 from bearlake.importing.pulsar.positions import FIRST, Place, parse, ranges
 from bearlake.importing.pulsar_settings import PulsarSourceSettings
+from bearlake.importing.reach import Reach
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.names import TopicName
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
@@ -31,6 +34,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 _LOOKUP_COUNT_MAX = 20
 _PARTITION_COUNT_MAX = 100_000
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _NO_ID = uuid.UUID(int=0)
 _SYSTEM = "__"
 """How the names of the source's own topics begin (`__change_events`, `__transaction_buffer_snapshot`)."""
@@ -99,13 +103,15 @@ class PulsarCluster:
         self.url = url
         self.settings = settings
         self._addresses = hosts
-        self._login = login = PulsarLogin(settings, is_tls=parts.scheme == "pulsar+ssl")
+        self._login = PulsarLogin(settings, is_tls=parts.scheme == "pulsar+ssl")
+        self.reach = Reach(f"the source {url}")
+        """Where its brokers may be."""
         self._scheme = parts.scheme
         self.admin: HttpSource = HttpSource(
             "the source's HTTP API",
             admin_url,
-            lambda: login.header(self.admin.host, is_readable=self.admin.is_readable_on_the_way),
-            login.context,
+            lambda host, is_readable: self._login.header(host, is_readable=is_readable),
+            self._login.context,
             login_setting=f"{SECTION}.token_file",
             timeout_ms=settings.timeout_ms,
             bytes_max=settings.answer_bytes_max,
@@ -118,13 +124,12 @@ class PulsarCluster:
         """Connect to a broker, given as in `PulsarTopic.leaders`; by default to the first address that answers."""
         if address:
             physical, _, proxied = address.partition(" ")
-            return await Connection.open(physical, self.settings, self._login, proxied=proxied)
+            check = self.reach.named_by_user if physical in self._addresses else self.reach.check
+            return await Connection.open(physical, self.settings, self._login, check, proxied=proxied)
         for other in self._addresses[:-1]:
-            try:
-                return await Connection.open(other, self.settings, self._login)
-            except Unavailable:
-                continue
-        return await Connection.open(self._addresses[-1], self.settings, self._login)
+            with suppress(Unavailable):
+                return await Connection.open(other, self.settings, self._login, self.reach.named_by_user)
+        return await Connection.open(self._addresses[-1], self.settings, self._login, self.reach.named_by_user)
 
     async def topics(self, patterns: Sequence[str]) -> list[PulsarTopic]:
         """Return the topics whose whole name matches a pattern, `persistent://tenant/namespace/REGEX`, by stream.
@@ -135,8 +140,8 @@ class PulsarCluster:
         """
         wanted = [_pattern(text) for text in patterns]
         if not self.name:
-            found = await self.admin.get("admin", "v2", "clusters")
-            self.name = ",".join(sorted(str(name) for name in found if name != "global"))[:200]
+            found = _list(await self.admin.get("admin", "v2", "clusters"), "clusters")
+            self.name = ",".join(sorted(name for name in found if name != "global"))[:200]
         topics: dict[str, PulsarTopic] = {}
         async with await self.connect() as connection:
             for namespace in sorted({namespace for namespace, _ in wanted}):
@@ -153,13 +158,9 @@ class PulsarCluster:
         answer = await connection.ask("get_topics_of_namespace", body)
         tenant, _, rest = namespace.partition("/")
         partitioned = await self.admin.get("admin", "v2", "persistent", tenant, rest, "partitioned")
-        whole = {names.parse(str(text)) for text in partitioned}
+        whole = set(_topics_in(namespace, _list(partitioned, "partitioned topics")))
         found = set(whole)
-        for text in answer.topics:
-            try:
-                topic = names.parse(text)
-            except Invalid:  # a name of Pulsar 1, with a cluster
-                continue
+        for topic in _topics_in(namespace, answer.topics):
             split = topic.split_partition()
             if split is None or split[0] not in whole:
                 found.add(topic)
@@ -201,24 +202,7 @@ class PulsarCluster:
         path = _path(topic)
         internal = await self.admin.get(*path, "internalStats")
         stats = await self.admin.get(*path, "stats")
-        try:
-            entries = {int(item["ledgerId"]): int(item["entries"]) for item in internal["ledgers"]}
-            last = parse(internal["lastConfirmedEntry"])
-            if last.entry >= 0 and last.ledger in entries:
-                entries[last.ledger] = max(entries[last.ledger], last.entry + 1)  # an open ledger says 0
-            known = stats["subscriptions"]
-            cursors = {
-                name: SourceCursor(
-                    through=parse(item["markDeletePosition"]),
-                    acknowledged=ranges(item.get("individuallyDeletedMessages") or "[]"),
-                    is_durable=name in known and known[name].get("isDurable", True),
-                    properties=_texts(known.get(name, {}).get("subscriptionProperties")),
-                )
-                for name, item in internal["cursors"].items()
-            }
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Corrupt(f"the source's statistics of topic {topic} lack {error}") from error
-        return Ledgers(entries=entries, last=last, cursors=cursors)
+        return await asyncio.to_thread(_ledgers, topic, internal, stats)  # a subscription may have a million holes
 
     async def hold(self, topic: TopicName, name: str, through: Place) -> None:
         """Let the source keep what comes after a place: create the subscription `name`, or move it there. Raises as `HttpSource`."""
@@ -262,16 +246,60 @@ class PulsarCluster:
         return found
 
 
+def _ledgers(topic: TopicName, internal: Any, stats: Any) -> Ledgers:
+    try:
+        entries = {_count(item["ledgerId"]): _count(item["entries"]) for item in internal["ledgers"]}
+        last = parse(internal["lastConfirmedEntry"])
+        if last.entry >= 0 and last.ledger in entries:
+            entries[last.ledger] = max(entries[last.ledger], last.entry + 1)  # an open ledger says 0
+        known = stats["subscriptions"]
+        cursors = {
+            name: SourceCursor(
+                through=parse(item["markDeletePosition"]),
+                acknowledged=ranges(item.get("individuallyDeletedMessages") or "[]"),
+                is_durable=name in known and known[name].get("isDurable", True),
+                properties=_texts(known.get(name, {}).get("subscriptionProperties")),
+            )
+            for name, item in internal["cursors"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Corrupt(f"the source's statistics of topic {topic} lack {error}") from error
+    return Ledgers(entries=entries, last=last, cursors=cursors)
+
+
 def _path(topic: TopicName) -> list[str]:
     tenant, _, namespace = topic.namespace.partition("/")
     return ["admin", "v2", "persistent", tenant, namespace, topic.local]
 
 
+def _list(found: Any, what: str) -> list[str]:
+    """Return a list of texts, as the HTTP API has sent it. Raises `Corrupt`."""
+    if isinstance(found, list) and all(isinstance(item, str) for item in found):
+        return found
+    raise Corrupt(f"the source's list of {what} is no list of names")
+
+
+def _topics_in(namespace: str, texts: Iterable[str]) -> Iterator[TopicName]:
+    """Yield the topics of a namespace: a source does not choose of which namespaces there shall be streams."""
+    for text in texts:
+        with suppress(Invalid):  # a name of Pulsar 1, with a cluster
+            topic = names.parse(text)
+            if topic.namespace == namespace:
+                yield topic
+
+
+def _count(value: object) -> int:
+    """Return a number of a ledger or of entries. Raises `ValueError`."""
+    if isinstance(value, int) and 0 <= value < 1 << 63:
+        return value
+    raise ValueError(f"a number from 0 on in place of {str(value)[:60]}")
+
+
 def _address(url: str) -> str:
     """Return `host:port` of a broker's URL. Raises `Corrupt`."""
-    parts = urlsplit(url)
     try:
-        if parts.scheme in _PORTS and parts.hostname:
+        parts = urlsplit(url)
+        if parts.scheme in _PORTS and parts.hostname and _HOST.fullmatch(parts.hostname):
             return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
     except ValueError:
         pass

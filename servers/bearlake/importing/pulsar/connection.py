@@ -14,6 +14,7 @@ Source: Pulsar binary protocol specification.
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -40,6 +41,9 @@ _READ_BYTES = 1 << 20
 _PROTOCOL_VERSION = 19
 """Newer versions have nothing for a reader."""
 _VERSION = "Bearlake-import"
+_ENTRY_BYTES = 500
+_AHEAD = 2
+"""Entries that may arrive before an answer, as a multiple of `fetch_bytes_max`."""
 _EARLIEST = (1 << 64) - 1
 _NOT_FOUND = (ServerError.Value("TopicNotFound"), ServerError.Value("SubscriptionNotFound"))
 _DENIED = (ServerError.Value("AuthenticationError"), ServerError.Value("AuthorizationError"))
@@ -75,14 +79,18 @@ class Connection:
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._error: BearlakeError | None = None
+        self._has_answered = False
+        """Whether the source has asked something since the last look at what it has not read yet."""
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
     async def open(
-        cls, address: str, settings: PulsarSourceSettings, login: PulsarLogin, *, proxied: str = ""
-    ) -> "Connection":
+        cls, address: str, settings: PulsarSourceSettings, login: PulsarLogin, check: Callable[[str], None], *,
+        proxied: str = "",
+    ) -> "Connection":  # fmt: skip
         """Connect to `host:port` and log in. `proxied`: the broker that is meant, if `address` is a proxy.
 
+        `check` gets the IP address before anything is sent, and may raise (`reach.py`).
         Raises `Invalid`, `Denied`, `Unavailable`, `Corrupt`.
         """
         host, port = address_of(address)
@@ -98,10 +106,11 @@ class Connection:
             ) from error
         except ssl.SSLError as error:
             raise Unavailable(f"the source {address} does not answer with TLS: {error.reason or error}") from error
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: no host has this name
             raise Unavailable(f"the source {address} does not answer: {error or 'timeout'}") from error
         connection = cls(address, reader, writer, settings, login)
         try:
+            check(writer.get_extra_info("peername")[0])
             body = CommandConnect(client_version=_VERSION, protocol_version=_PROTOCOL_VERSION)
             if (token := login.token(host)) is not None:
                 body.auth_method_name, body.auth_data = "token", token.encode()
@@ -136,6 +145,16 @@ class Connection:
     def is_closed(self) -> bool:
         """Whether the connection cannot be used any more."""
         return self._error is not None
+
+    @property
+    def waiting_count(self) -> int:
+        """Entries that have arrived and were not taken."""
+        return len(self._entries)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that the source has not read yet."""
+        return self._writer.transport.get_write_buffer_size()
 
     async def ask(self, kind: str, body: Any) -> Any:
         """Send a command that has a `request_id`, and return the body of its answer.
@@ -198,9 +217,9 @@ class Connection:
                     await self._arrived.wait()
         found: list[Entry] = []
         size = 0
-        while self._entries and (not found or size + len(self._entries[0].message) <= bytes_max):
+        while self._entries and (not found or size + _held(self._entries[0]) <= bytes_max):
             entry = self._entries.popleft()
-            size += len(entry.message)
+            size += _held(entry)
             found.append(entry)
         self._waiting_bytes -= size
         if self._waiting_bytes < self._settings.fetch_bytes_max:
@@ -243,6 +262,9 @@ class Connection:
                 break
             self._handle(view[start:end])
             at = end
+            if self._has_answered:  # who reads no answers is not read either
+                self._has_answered = False
+                await self._drain()
         return bytes(view[at:])
 
     def _handle(self, frame: memoryview) -> None:
@@ -251,26 +273,32 @@ class Connection:
         body: Any = getattr(command, kind) if kind else None
         if kind == "message":
             place = Place(body.message_id.ledger_id, body.message_id.entry_id)
-            self._entries.append(Entry(body.consumer_id, place, message))
-            self._waiting_bytes += len(message)
+            self._entries.append(entry := Entry(body.consumer_id, place, message))
+            self._waiting_bytes += _held(entry)
             if self._waiting_bytes >= self._settings.fetch_bytes_max and not self._answers:
                 self._has_room.clear()
+            elif self._waiting_bytes >= _AHEAD * self._settings.fetch_bytes_max:
+                raise Unavailable(
+                    f"the source {self.name} sends more than {self._waiting_bytes} bytes of entries in place of an answer"
+                )
             self._arrived.set()
         elif kind == "ping":
-            self._writer.write(commands.frame("pong", CommandPong()))
+            self._answer("pong", CommandPong())
         elif kind == "connected":
             if not self._connected.done():
                 self._connected.set_result(body)
         elif kind == "auth_challenge":
             host, _ = address_of(self.name)
             token = AuthData(auth_method_name="token", auth_data=(self._login.token(host) or "").encode())
-            self._writer.write(
-                commands.frame("auth_response", CommandAuthResponse(client_version=_VERSION, response=token))
-            )
+            self._answer("auth_response", CommandAuthResponse(client_version=_VERSION, response=token))
         elif kind in ("close_consumer", "topic_migrated"):
             raise Unavailable(f"the source {self.name} closed a consumer: its topic moves, or was deleted")
         elif body is not None and hasattr(body, "request_id"):
             self._answered(kind, body)
+
+    def _answer(self, kind: str, body: Any) -> None:
+        self._writer.write(commands.frame(kind, body))
+        self._has_answered = True
 
     def _answered(self, kind: str, body: Any) -> None:
         answer = self._answers.get(body.request_id)
@@ -296,6 +324,9 @@ class Connection:
 
     async def _send(self, frame: bytes) -> None:
         self._writer.write(frame)
+        await self._drain()
+
+    async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._settings.timeout_ms / 1000):
                 await self._writer.drain()
@@ -308,6 +339,11 @@ class Connection:
                 return await answer
         except TimeoutError as error:
             raise Unavailable(f"the source {self.name} did not answer {what}") from error
+
+
+def _held(entry: Entry) -> int:
+    """Return about how many bytes of memory an entry needs, also an empty one."""
+    return len(entry.message) + _ENTRY_BYTES
 
 
 def _has_failed(body: Any) -> bool:

@@ -17,6 +17,9 @@ from bearlake.protocols.pulsar import entries, framing
 from bearlake.protocols.pulsar.entries import StoredEntry
 from bearlake.protocols.pulsar.framing import Message
 
+_VERSION_BYTES = 8
+_ABSENT = 0x40
+
 
 class Limits(NamedTuple):
     """`entry_bytes_max`: an entry in a frame to a client here. `uncompressed_bytes_max`: one that becomes records."""
@@ -33,6 +36,11 @@ def message_of(entry: Entry) -> Message:
         raise Corrupt(f"entry {entry.place} of the source: {error}") from error
 
 
+def work_of(entry: Entry, message: Message, limits: Limits) -> int:
+    """Return how many bytes `piece_of` converts: those of the entry, or more if they are compressed."""
+    return max(len(entry.message), min(message.metadata.uncompressed_size, limits.uncompressed_bytes_max))
+
+
 def piece_of(entry: Entry, message: Message, start: int, versions: Mapping[bytes, bytes], limits: Limits) -> Piece:
     """Return the piece of an entry that gets the offsets from `start` on. `versions`: versions of schemas here, by those of the source.
 
@@ -46,13 +54,18 @@ def piece_of(entry: Entry, message: Message, start: int, versions: Mapping[bytes
             f"{limits.entry_bytes_max} (pulsar.message_bytes_max)"
         )
     if metadata.schema_version:
-        metadata.schema_version = versions.get(metadata.schema_version, metadata.schema_version)
+        metadata.schema_version = versions.get(metadata.schema_version) or _absent(metadata.schema_version)
     try:
         stored = entries.to_batch(metadata, payload, limits.uncompressed_bytes_max)
     except (Corrupt, Invalid, TooLarge, Unsupported):
         stored = _opaque(entry, message)
     batch = marked(stored.batch, entry.place)
     return Piece(start, start + stored.record_count, memoryview(batch), stored.max_timestamp, False)
+
+
+def _absent(version: bytes) -> bytes:
+    """Return a version that no schema here has or will have: under its own number, another schema would read the message."""
+    return bytes((version[0] | _ABSENT, *version[1:])) if len(version) == _VERSION_BYTES else version
 
 
 def _opaque(entry: Entry, message: Message) -> StoredEntry:

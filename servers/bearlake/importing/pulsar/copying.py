@@ -25,7 +25,7 @@ from bearlake.importing.cluster import SourceTopic
 from bearlake.importing.progress import PartitionCopy
 from bearlake.importing.pulsar.cluster import Ledgers, PulsarCluster, PulsarTopic
 from bearlake.importing.pulsar.connection import Connection, Entry
-from bearlake.importing.pulsar.conversion import Limits, message_of, piece_of
+from bearlake.importing.pulsar.conversion import Limits, message_of, piece_of, work_of
 from bearlake.importing.pulsar.locating import Locator
 from bearlake.importing.pulsar.positions import FIRST, Place, place_of
 from bearlake.importing.pulsar.schemas import SourceSchemas
@@ -44,10 +44,12 @@ _PERMITS_MIN = 2_000
 """Messages that the source may send ahead to a consumer; bytes are bounded by the connection."""
 _PERMITS_ENTRIES = 64
 """The same in entries, of the largest one so far."""
+_PERMITS_MAX = (1 << 31) - 1
+"""Most permits that fit into a FLOW."""
 _COUNT_MAX = 1_000_000
 """Most messages of one entry that are counted."""
 _TURN_BYTES = 1 << 20
-"""Bytes of entries that are converted in one turn of the event loop."""
+"""Bytes of entries, uncompressed, that are converted in one turn of the event loop."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -244,7 +246,7 @@ class PulsarCopy(CopyRun[StreamView]):
             left, largest = consumer.permits
             wanted = max(_PERMITS_MIN, _PERMITS_ENTRIES * largest)
             if left <= wanted // 2 and not consumer.copy.is_done:
-                connection.flow(number, wanted - left)
+                connection.flow(number, min(wanted - left, _PERMITS_MAX))
                 consumer.permits[0] = wanted
 
     async def _take(self, consumers: Mapping[int, _Consumer], entries: Sequence[Entry]) -> Read[StreamView]:
@@ -270,7 +272,7 @@ class PulsarCopy(CopyRun[StreamView]):
             copy.next, copy.read = piece.end, entry.place
             read.batches.append((copy.view, copy.index, piece))
             read.touched[id(copy)] = copy
-            turn_bytes += len(entry.message)
+            turn_bytes += work_of(entry, message, self._limits)
             if turn_bytes >= _TURN_BYTES:
                 turn_bytes = 0
                 await asyncio.sleep(0)

@@ -3,6 +3,8 @@
 The stream itself is the map between message ids and offsets: places grow with offsets, so a search halves the range until it is there.
 """
 
+import asyncio
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,12 +17,18 @@ from bearlake.streams.fetched import FetchRange
 from bearlake.streams.service import Streams
 
 _READ_BYTES = 256 * 1024
+_TURN_COUNT = 1_000
+"""Places that are searched in one turn of the event loop."""
 
 
 class _Found(NamedTuple):
     place: Place
     start: int
     end: int
+
+
+def _place(found: _Found) -> Place:
+    return found.place
 
 
 class Locator:
@@ -59,7 +67,9 @@ class Locator:
         """
         offsets: list[int] = []
         low = self._bounds.start
-        for place in places:
+        for number, place in enumerate(places):
+            if number % _TURN_COUNT == 0:
+                await asyncio.sleep(0)
             low = await self._behind(place, low)
             offsets.append(low)
         return offsets
@@ -71,11 +81,11 @@ class Locator:
             covered = high
             if not self._covers(place):
                 covered = await self._read(at)
-            later = [found for found in self._window if found.place > place]
+            later = bisect_right(self._window, place, key=_place)
             if self._covers(place):
-                return min(max(later[0].start, low), high)
-            if later:
-                high = max(low, min(later[0].start, high))
+                return min(max(self._window[later].start, low), high)
+            if later < len(self._window):
+                high = max(low, min(self._window[later].start, high))
             elif self._window:
                 low = max(low, min(self._window[-1].end, high))
             else:  # nothing but batches without a place

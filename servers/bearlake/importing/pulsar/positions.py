@@ -10,6 +10,7 @@ of a copied entry has its place in the fields of its producer, which Pulsar's ba
 They are stored, compacted and served with the batch, and committed with it. So a partition always knows up to where it is copied.
 """
 
+import re
 from struct import Struct
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ _LOW_BITS = 31
 _LOW = (1 << _LOW_BITS) - 1
 _ENTRY_MAX = (1 << (_LOW_BITS + 15)) - 1
 _LEDGER_MAX = (1 << 63) - 1
+_PLACE = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,19})")
 
 
 class Place(NamedTuple):
@@ -43,11 +45,10 @@ FIRST = Place(-1, -1)
 
 def parse(text: str) -> Place:
     """Return the place in Pulsar's notation, `LEDGER:ENTRY`. Raises `Corrupt`."""
-    ledger, _, entry = text.strip().partition(":")
-    try:
-        return Place(int(ledger), int(entry))
-    except ValueError as error:
-        raise Corrupt(f"the source gives {text[:60]!r} as a position: expected LEDGER:ENTRY") from error
+    found = _PLACE.fullmatch(text.strip())
+    if found is not None:
+        return Place(int(found[1]), int(found[2]))
+    raise Corrupt(f"the source gives {text[:60]!r} as a position: expected LEDGER:ENTRY")
 
 
 def ranges(text: str) -> list[tuple[Place, Place]]:

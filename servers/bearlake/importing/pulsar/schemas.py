@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from bearlake.streams.schemas.service import Schemas as Registry
 
 _VERSION_BYTES = 8
+_UNKNOWN_COUNT_MAX = 10_000
+"""Versions of a topic that the source does not have, and that are not looked for again until the next `copy`."""
 
 
 @dataclass(slots=True)
@@ -51,8 +53,11 @@ class SourceSchemas:
 
     async def copy(self, topic: PulsarTopic) -> None:
         """Copy the versions that are new at the source. Raises `Denied`, `Unavailable`, `Overloaded`."""
+        self._known.setdefault(topic.name, _Known()).unknown.clear()
+        await self._look(topic)
+
+    async def _look(self, topic: PulsarTopic) -> None:
         known = self._known.setdefault(topic.name, _Known())
-        known.unknown.clear()
         numbers = await self._cluster.schema_versions(topic.topic)
         missing = [number for number in numbers if _bytes(number) not in known.here]
         if missing:
@@ -67,10 +72,12 @@ class SourceSchemas:
         known = self._known.setdefault(topic.name, _Known())
         if len(version) == _VERSION_BYTES and version not in known.here and version not in known.unknown:
             try:
-                await self.copy(topic)
+                await self._look(topic)
             except NotFound as error:
                 raise Unavailable(f"the source has no schemas of topic {topic.topic} now: {error}") from error
             if version not in known.here:
+                if len(known.unknown) >= _UNKNOWN_COUNT_MAX:
+                    known.unknown.clear()
                 known.unknown.add(version)
         return known.here
 

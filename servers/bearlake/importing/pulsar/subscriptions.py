@@ -5,16 +5,21 @@ it. What is not copied yet is left to the next round. A position only moves forw
 The stream itself says which offsets an entry has (`locating.py`).
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bearlake.errors import BearlakeError, Unavailable
+from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.importing.pulsar.cluster import SourceCursor
 from bearlake.importing.pulsar.copying import PulsarPartition
 from bearlake.importing.pulsar.locating import Locator
 from bearlake.importing.pulsar.positions import Place
+from bearlake.metadata.subscriptions import ACKNOWLEDGED_BYTES_MAX
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import NotHolder
+
+RANGES_MAX = ACKNOWLEDGED_BYTES_MAX // 2
+"""Ranges of a subscription that are copied: a stored range has at least two bytes. Which of them have room depends on their sizes."""
 
 
 @dataclass(slots=True)
@@ -58,16 +63,20 @@ class SubscriptionPositions:
         bounds = (await self._streams.bounds([partition])).get(partition)
         if bounds is None:
             raise Unavailable(f"stream {copy.view.name!r} is gone")
-        places = sorted({place for cursor in cursors.values() for place in _places(cursor)})
+        places = await asyncio.to_thread(_sorted, cursors.values())
         found = await Locator(self._streams, copy.view, copy.index, bounds).behind(places)
         offsets = dict(zip(places, found, strict=True))
         for name, cursor in cursors.items():
             shown = f"{copy.topic.name}/{name}"
-            acknowledged = [(offsets[after], offsets[through]) for after, through in cursor.acknowledged]
+            acknowledged = [(offsets[after], offsets[through]) for after, through in _kept(cursor)]
             try:
                 await self._streams.subscriptions.merge(
                     partition, name, offsets[cursor.through], acknowledged, cursor.properties
                 )
+                if len(cursor.acknowledged) > RANGES_MAX:
+                    raise Overloaded(
+                        f"it has acknowledged {len(cursor.acknowledged)} ranges one by one: {RANGES_MAX} have room here"
+                    )
                 round_.names.add(shown)
             except NotHolder:
                 round_.refused[shown] = f"another server dispatches partition {copy.index} to consumers"
@@ -76,5 +85,12 @@ class SubscriptionPositions:
         await self._streams.subscriptions.release(partition)
 
 
-def _places(cursor: SourceCursor) -> list[Place]:
-    return [cursor.through, *(place for pair in cursor.acknowledged for place in pair)]
+def _kept(cursor: SourceCursor) -> Sequence[tuple[Place, Place]]:
+    """Return the ranges that have room here, the lowest ones."""
+    return cursor.acknowledged[:RANGES_MAX]
+
+
+def _sorted(cursors: Collection[SourceCursor]) -> list[Place]:
+    """Return all places of these cursors, each once."""
+    ends = (place for cursor in cursors for pair in _kept(cursor) for place in pair)
+    return sorted({*(cursor.through for cursor in cursors), *ends})
