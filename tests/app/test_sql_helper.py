@@ -7,14 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from bearlake.app.sql_exits import EXIT
 from fixtures.waiting import WAIT_S
-
-pytestmark = [pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc")]
 
 PROGRAM = """
 import os, signal, socket, subprocess, sys, time
