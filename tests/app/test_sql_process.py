@@ -1,9 +1,14 @@
 """Statements of clients run in processes of their own: what they see, and what ends them; by the catalog of `bearlake up`."""
 
 import json
+import os
+import signal
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +16,7 @@ import yaml
 
 from fixtures.logins import basic
 from fixtures.server_process import ServerProcess, finished, started
-from fixtures.waiting import WAIT_S
+from fixtures.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.integration]
 
@@ -129,3 +134,57 @@ def test_a_process_leaves_no_files_behind(lake: ServerProcess) -> None:
 
     assert temporary.is_dir()
     assert list(temporary.glob("bearlake-sql-*")) == []
+
+
+def processes_of(lake: ServerProcess) -> tuple[list[int], list[int]]:
+    """The helper of statements, and the processes that it has started."""
+    helpers = [pid for pid in children(lake.process.pid) if b"sql_helper" in command_line(pid)]
+    return helpers, [child for helper in helpers for child in children(helper)]
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    with suppress(OSError):  # it has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def command_line(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+ENDLESS = "select count(*) from range(100000000) a, range(100000000) b where a.range + b.range = -1"
+
+
+def send(lake: ServerProcess, statement: str) -> socket.socket:
+    """Send a statement of alice; return the connection without waiting for the answer."""
+    host, _, port = str(lake.ready["catalog"]).removeprefix("http://").rpartition(":")
+    body = json.dumps({"statement": statement}).encode()
+    head = f"POST /v1/sql HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    login = f"Authorization: {basic('alice', PASSWORDS['alice'])['Authorization']}\r\n\r\n"
+    connection = socket.create_connection((host, int(port)), WAIT_S)
+    connection.sendall((head + login).encode() + body)
+    return connection
+
+
+async def test_a_statement_whose_client_has_gone_ends_at_once(lake: ServerProcess) -> None:
+    with send(lake, ENDLESS), send(lake, ENDLESS):  # the second waits for the place of the first
+        await until(lambda: processes_of(lake)[1], "the statement runs")
+    await until(lambda: not processes_of(lake)[1], "its process has ended")
+
+    assert run(lake, "select 1 as one")[1]["rows"] == [[1]]
+
+
+async def test_a_helper_that_has_ended_is_replaced(lake: ServerProcess) -> None:
+    with send(lake, ENDLESS) as connection:
+        await until(lambda: processes_of(lake)[1], "the statement runs")
+        (former,), (running,) = processes_of(lake)
+        os.kill(former, signal.SIGKILL)
+        assert b"the helper of statements has ended" in connection.recv(1024)
+    await until(lambda: not Path(f"/proc/{running}").exists(), "the kernel has ended its process")
+
+    assert run(lake, "select 1 as one")[1]["rows"] == [[1]]
+    assert processes_of(lake)[0] != [former]

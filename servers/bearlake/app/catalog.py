@@ -34,6 +34,7 @@ from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.telemetry.object_calls import ObjectCalls
 
 if TYPE_CHECKING:
+    from bearlake.app.sql import ProcessRunner
     from bearlake.live.catalog import LiveCatalog
     from bearlake.live.declared import DeclaredTables
     from bearlake.live.planned import PlannedCatalog
@@ -48,6 +49,7 @@ class CatalogRole(Role):
         self._server: CatalogServer
         self._store: ObjectStore
         self._settings: Settings
+        self._statements: ProcessRunner | None = None
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
@@ -74,6 +76,7 @@ class CatalogRole(Role):
         login = parts.http_login(settings.listeners.catalog)
         live = LiveRoutes(opening.tables, opening.views, access, vending)
         planned = PlannedRoutes(opening.tables, opening.plans, access, settings.catalog, vending)
+        parts.closing.push_async_callback(self._end_statements)
         sql = SqlRoutes(self._sql_runner, access, settings.catalog.sql, streams.quotas)
         self._server = CatalogServer(
             routes,
@@ -105,9 +108,15 @@ class CatalogRole(Role):
         """Return what runs statements. Raises `Unavailable`: the engine is not installed."""
         if find_spec("duckdb") is None:
             raise Unavailable("the SQL engine is not installed: pip install 'bearlake[sql]'")
-        from bearlake.app.sql import ProcessRunner
+        if self._statements is None:
+            from bearlake.app.sql import ProcessRunner
 
-        return ProcessRunner(self._settings)
+            self._statements = ProcessRunner(self._settings)
+        return self._statements
+
+    async def _end_statements(self) -> None:
+        if self._statements is not None:
+            await self._statements.close()
 
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:

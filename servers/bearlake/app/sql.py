@@ -1,18 +1,15 @@
 """Runs clients' statements, each in a process of its own with bounded memory, time and output (decision 246).
 
 The engine does not count all memory that a statement needs (one value may have gigabytes), and code of an engine that reads what clients
-wrote must not end a server. The process gets the settings on its standard input, because a command line is visible to others. It writes
-its answer to standard output, and the tail's files to a folder that is deleted when it has ended, however it ended.
+must not end a server. The process is a fork of a helper that has imported the engine and runs nothing (`sql_processes.py`). It gets
+the settings on its standard input, because a command line is visible to others. It writes its answer to standard output, and the tail's
+files to a folder that is deleted when the process has ended, however it ended.
 """
 
 import asyncio
 import json
 import logging
-import os
 import pickle
-import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from tempfile import TemporaryDirectory
@@ -20,6 +17,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from bearlake.app.sql_processes import StatementProcess, StatementProcesses
 from bearlake.errors import Invalid, Overloaded, Unavailable
 from bearlake.protocols.rest.iceberg.sql import Result, SqlRunner
 from bearlake.settings.document import Settings
@@ -27,30 +25,34 @@ from bearlake.streams.schemas.confined.limits import is_memory, is_time
 
 log = logging.getLogger(__name__)
 
-CHILD = "bearlake.app.sql_child"
-"""The module of the process; the server does not import it, to keep the engine out of its process."""
 _PIECE_BYTES = 64 * 1024
 _KINDS = {"Invalid": Invalid, "Overloaded": Overloaded}
 
 
 class ProcessRunner(SqlRunner):
-    """Starts a process for each statement."""
+    """Starts a process for each statement. Its owner closes it."""
 
     def __init__(self, settings: Settings) -> None:
+        """`settings`: what each process gets."""
         self._settings = settings
+        self._processes = StatementProcesses()
 
     @override
     async def run(self, statement: str, streams: Sequence[str], *, is_live: bool) -> Result:
         asked = pickle.dumps((self._settings, statement, list(streams), is_live))
         limits = self._settings.catalog.sql
-        async with _folder() as folder, _started(folder) as process:
+        async with _folder() as folder, self._processes.started(folder) as process:
             try:
                 async with asyncio.timeout(limits.deadline_ms / 1000):
                     octets = await _answer(process, asked, limits.answer_bytes_max)
-                    code = await process.wait()
+                    code = await process.exit_code()
             except TimeoutError:
                 raise Unavailable(f"the statement was stopped after {limits.deadline_ms} ms") from None
         return _result(code, octets)
+
+    async def close(self) -> None:
+        """End all statements, and what starts their processes. Idempotent."""
+        await self._processes.close()
 
 
 @asynccontextmanager
@@ -64,51 +66,19 @@ async def _folder() -> AsyncIterator[str]:
         await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, folder.cleanup))
 
 
-@asynccontextmanager
-async def _started(folder: str) -> AsyncIterator[Process]:
-    """Start a process for the block, and end it with all that it has started."""
-    environment = {**os.environ, "TMPDIR": folder, "MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        CHILD,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        cwd="/",
-        env=environment,
-        start_new_session=True,  # signals of a terminal reach only the server; the session is the group to end
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            await _end(process)
-
-
-async def _end(process: Process) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    assert process.stdout is not None
-    while await process.stdout.read(_PIECE_BYTES):  # asyncio's own loop waits for the end of the output, too
-        pass
-    await process.wait()
-
-
-async def _answer(process: Process, asked: bytes, bytes_max: int) -> bytes:
+async def _answer(process: StatementProcess, asked: bytes, bytes_max: int) -> bytes:
     """Send the request; return all that the process writes. Raises `Overloaded`: that is too much."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with suppress(ConnectionError):  # it has ended: its exit code says why
-        process.stdin.write(asked)
-        await process.stdin.drain()
-        process.stdin.close()
     read = bytearray()
-    while piece := await process.stdout.read(_PIECE_BYTES):
-        read += piece
-        if len(read) > bytes_max:
-            raise Overloaded(f"the result has more than {bytes_max} bytes (catalog.sql.answer_bytes_max): select less")
+    with suppress(ConnectionError):  # it has ended: its exit code says why
+        process.writer.write(asked)
+        await process.writer.drain()
+        process.writer.write_eof()
+        while piece := await process.reader.read(_PIECE_BYTES):
+            read += piece
+            if len(read) > bytes_max:
+                raise Overloaded(
+                    f"the result has more than {bytes_max} bytes (catalog.sql.answer_bytes_max): select less"
+                )
     return bytes(read)
 
 

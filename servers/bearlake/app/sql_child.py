@@ -1,4 +1,4 @@
-"""`python -m bearlake.app.sql_child`: the process of one statement (`sql.py`).
+"""The process of one statement (`sql.py`), which `sql_helper.py` forks.
 
 Reads the settings and the statement from standard input, limits itself, runs the statement, and writes the answer as JSON to standard
 output: {"columns": [[name, type]], "rows": [[…]], "is_truncated": …} or {"kind": …, "error": …}.
@@ -120,7 +120,3 @@ def _data_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,7 +51,7 @@ from bearlake.table.dataset import open_dataset
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import StoreBridge
 from bearlake.table.naming import is_current
-from bearlake.table.settings import TableSettings
+from bearlake.table.query_session import QuerySession
 
 _TYPES: dict[type[IcebergType], str] = {
     BooleanType: "BOOLEAN",
@@ -116,7 +115,7 @@ class QueryProgress:
             return None
         try:
             percent = self._connection.query_progress()
-        except duckdb.Error:  # the statement has ended
+        except duckdb.Error:  # the statement has ended, and its connection with it
             return None
         return percent / 100 if percent > 0 else None
 
@@ -143,38 +142,32 @@ async def query(
         Unavailable: the catalog or the object store did not answer, or the query exceeded `query_deadline_ms`.
         Any exception of `live`.
     """
-    connection = await tables.run("query", lambda: _connect(tables.settings))
-    mentioned = _mentioned(streams, await tables.run("query", lambda: _tables_of(connection, sql)))
-    found: dict[int, LiveTable] = {}
-    if live is not None:
-        found = {
-            stream.number: await live(stream)
-            for stream in mentioned
-            if will_have_table(stream) and not is_current(stream)
-        }
-    if progress is not None:
-        progress.follow(connection)
+    session = QuerySession(tables.settings)
+    try:
+        names = await tables.run("query", lambda: session.run(lambda connection: _tables_of(connection, sql)))
+        mentioned = _mentioned(streams, names)
+        found: dict[int, LiveTable] = {}
+        if live is not None:
+            found = {
+                stream.number: await live(stream)
+                for stream in mentioned
+                if will_have_table(stream) and not is_current(stream)
+            }
 
-    def run() -> QueryResult:
-        with connection:
+        def statement(connection: duckdb.DuckDBPyConnection) -> QueryResult:
+            if progress is not None:
+                progress.follow(connection)
             return _query(connection, tables, streams, mentioned, found, sql, will_have_table)
 
-    try:
+        def run() -> QueryResult:
+            try:
+                return session.run(statement)
+            finally:
+                session.end()  # here, not on the event loop: freeing a large result takes time
+
         return await tables.run("query", run, deadline_ms=tables.settings.query_deadline_ms)
     finally:
-        with suppress(duckdb.ConnectionException):  # already closed by the thread if the query has ended
-            connection.interrupt()  # ends the thread soon if the caller has given up
-
-
-def _connect(settings: TableSettings) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:")
-    connection.execute(f"set memory_limit = '{settings.query_memory_bytes_max} B'")
-    connection.execute(f"set threads = {settings.query_thread_count}")
-    connection.execute("set TimeZone = 'UTC'")
-    connection.execute("set autoinstall_known_extensions = false")
-    if not settings.query_temporary_files:
-        connection.execute("set temp_directory = ''")
-    return connection
+        session.end()
 
 
 def _query(

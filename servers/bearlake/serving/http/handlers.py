@@ -5,6 +5,7 @@ limit for a client that does not read its answer; the kernel limits that time.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -73,7 +74,7 @@ class ConnectionGate:
 class GatedHandler(RequestHandler):
     """aiohttp's handler of one connection, behind a gate."""
 
-    __slots__ = ("_address", "_connected_s", "_deadline", "_gate")
+    __slots__ = ("_address", "_connected_s", "_deadline", "_gate", "_when_lost")
 
     def __init__(self, gate: ConnectionGate, manager: web.Server, **options: Any) -> None:  # Any: aiohttp's options
         """`options`: as of `RequestHandler`."""
@@ -82,6 +83,12 @@ class GatedHandler(RequestHandler):
         self._address: str | None = None
         self._connected_s = self._loop.time()
         self._deadline: asyncio.TimerHandle | None = None
+        self._when_lost: Callable[[], object] | None = None
+
+    def tell_when_lost(self, call: Callable[[], object] | None) -> bool:
+        """Call this when the connection ends (None: nothing), in place of an earlier call; return False if it has ended."""
+        self._when_lost = call
+        return self.transport is not None
 
     @property
     def age_s(self) -> float:
@@ -131,6 +138,8 @@ class GatedHandler(RequestHandler):
         self._gate.slow_readers.record(self, 0)
         self.leave()
         super().connection_lost(error)
+        if self._when_lost is not None:
+            self._when_lost()
 
     def pause_writing(self) -> None:
         """Called by the event loop: the client does not read what it is sent."""

@@ -1,7 +1,8 @@
 """POST /v1/sql: one SELECT over the tables of streams, live by default, within limits (decision 246).
 
 The statement runs in a process of its own (`SqlRunner`), with the streams that it names and that the caller may read; others do not exist
-for it. `SqlPlaces` bounds how many run: each client has its own few places, so that none takes those of others.
+for it. `SqlPlaces` bounds how many run: each client has its own few places, so that none takes those of others. A statement whose client
+has gone ends at once, also while it waits for a place.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ from bearlake.protocols.rest.iceberg.rights import SQL
 from bearlake.protocols.rest.iceberg.sql_settings import SqlSettings
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import Meta, OpenModel, Reader
-from bearlake.streams.principal import client_of
+from bearlake.serving.http.presence import ended_with_client
+from bearlake.streams.principal import Principal, client_of
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.telemetry import catalog_metrics as metrics
 
@@ -147,11 +149,8 @@ class SqlRoutes:
         if self._quotas is not None:
             self._quotas.require(who, QuotaKey.CONSUMER_BYTE_RATE)
         runner = await self._runner()
-        async with self._places.taken(client_of(who)):
-            began_s = time.perf_counter()
-            streams = await self._access.readable(who, asked.statement)
-            found = await runner.run(asked.statement, streams, is_live=asked.is_live)
-            elapsed_s = time.perf_counter() - began_s
+        with ended_with_client(request):
+            found, elapsed_s = await self._result(runner, who, asked)
         metrics.SQL_SECONDS.observe(elapsed_s)
         answer = {
             "columns": [{"name": name, "type": type_} for name, type_ in found.columns],
@@ -163,3 +162,11 @@ class SqlRoutes:
         if self._quotas is not None:
             self._quotas.charge(who, QuotaKey.CONSUMER_BYTE_RATE, len(octets))
         return web.Response(body=octets, content_type="application/json")
+
+    async def _result(self, runner: SqlRunner, who: Principal, asked: Statement) -> tuple[Result, float]:
+        """Run the statement when it has a place; return its result, and how long (s) it took without the wait."""
+        async with self._places.taken(client_of(who)):
+            began_s = time.perf_counter()
+            streams = await self._access.readable(who, asked.statement)
+            found = await runner.run(asked.statement, streams, is_live=asked.is_live)
+            return found, time.perf_counter() - began_s
