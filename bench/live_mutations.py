@@ -61,9 +61,9 @@ def half_compacted_piece() -> None:
     """Keep a piece as long as its end is in the tail."""
 
     def choose(
-        pieces: Iterable[tail.Piece], wanted: Sequence[OffsetRange], **_: int
+        pieces: Iterable[tail.Piece], desired: Sequence[OffsetRange], **_: int
     ) -> tuple[list[tail.Piece], list[OffsetRange]]:
-        of_partition = {range_.partition: range_ for range_ in wanted}
+        of_partition = {range_.partition: range_ for range_ in desired}
         kept = [
             piece
             for piece in pieces
@@ -75,7 +75,7 @@ def half_compacted_piece() -> None:
                 covered[part.partition] = max(covered.get(part.partition, 0), part.end)
         missing = [
             OffsetRange(range_.partition, max(range_.start, covered.get(range_.partition, 0)), range_.end)
-            for range_ in wanted
+            for range_ in desired
             if covered.get(range_.partition, 0) < range_.end
         ]
         return kept, missing

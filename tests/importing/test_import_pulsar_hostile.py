@@ -192,11 +192,11 @@ def version_of(message: bytes, versions: dict[bytes, bytes]) -> bytes:
 
 
 def test_a_version_that_is_not_here_does_not_become_another_schema() -> None:
-    zero, one = (number.to_bytes(8, "big") for number in range(2))
-    here = {one: zero}  # the registry has refused version 0 of the source
+    first_version, next_version = (number.to_bytes(8, "big") for number in range(2))
+    here = {next_version: first_version}  # the registry has refused version 0 of the source
 
-    assert version_of(sent(metadata(schema_version=one), b"x"), here) == zero
-    assert version_of(sent(metadata(schema_version=zero), b"x"), here) not in (zero, one)
+    assert version_of(sent(metadata(schema_version=next_version), b"x"), here) == first_version
+    assert version_of(sent(metadata(schema_version=first_version), b"x"), here) not in (first_version, next_version)
 
 
 async def test_messages_of_two_refused_versions_ask_for_the_schemas_once_for_each(

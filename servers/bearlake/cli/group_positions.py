@@ -1,6 +1,6 @@
 """Where groups are in their streams, by the REST API: consumer groups, share groups and Pulsar subscriptions by the same words.
 
-group     {group, type, state}                                          type: classic, consumer, streams, share or pulsar ("STREAM/SUBSCRIPTION")
+group     {group, type, state}                                    type: classic, consumer, streams, share or pulsar ("STREAM/SUBSCRIPTION")
 position  {stream, partition, offset, end_offset, lag, lag_s, …}        lag: records; lag_s: see `add_ages`
 move      {stream, partition, offset, new_offset, start_offset, end_offset, lag, new_lag}
 """

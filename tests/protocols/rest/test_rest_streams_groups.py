@@ -54,7 +54,9 @@ async def scene(node: RestNode) -> int:
     answer = await beat(node, 0)
     assert answer.tasks is not None
     offsets = dict.fromkeys(view.partitions(), CommittedOffset(offset=3))
-    await node.streams.coordinator.commit(MemberRef(group="words", member_id="one", generation=answer.epoch), offsets, knows_epochs=True)
+    await node.streams.coordinator.commit(
+        MemberRef(group="words", member_id="one", generation=answer.epoch), offsets, knows_epochs=True
+    )
     return answer.epoch
 
 
