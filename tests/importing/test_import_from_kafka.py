@@ -98,7 +98,7 @@ async def fetched(address: str, topic: str, isolation: int) -> list[tuple[int, i
         replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=1 << 26, isolation_level=isolation, session_id=0,
         session_epoch=-1, topics=[kind.Topic(topic=topic, partitions=[partition])],
     )  # fmt: skip
-    async with await Connection.open(address, SourceSettings()) as connection:
+    async with await Connection.open(address, SourceSettings(), Reach("Kafka").named_by_user) as connection:
         records = (await connection.ask(request, newest=12)).responses[0].partitions[0].records
     return [
         (base, header.record_count, bytes(records[position + 16 : position + header.length]))

@@ -96,7 +96,8 @@ class StatementProcesses:
                 raise Unavailable("the catalog is closing")
             if self._helper is None or not self._helper.send(folder, ends):
                 if self._helper is not None:
-                    log.error("the helper of statements has ended; starting another")
+                    extra = {"exit_code": self._helper.exit_code}
+                    log.error("the helper of statements has ended; starting another", extra=extra)
                     await self._helper.close()
                 self._helper = await _Helper.started()
                 if not self._helper.send(folder, ends):
@@ -130,6 +131,11 @@ class _Helper:
         finally:
             its.close()
         return cls(process, channel)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Negative for a signal; None: it has not ended, or the process has not noticed yet."""
+        return self._process.returncode
 
     def send(self, folder: str, ends: tuple[socket.socket, ...]) -> bool:
         """Ask for a process; return False if the helper has ended. Raises `Unavailable`: it does not read."""

@@ -1,6 +1,6 @@
 """A small client of Kafka's protocol for imports and exports: it gets and sends record batches as they are, which client libraries do not.
 
-    async with await Connection.open("kafka:9092", settings) as connection:
+    async with await Connection.open("kafka:9092", settings, check) as connection:
         answer = await connection.ask(messages.MetadataRequest(topics=None))
 
 One request at a time per connection. Versions are the newest that both sides know; `newest` limits them. Every wait has a timeout. Errors

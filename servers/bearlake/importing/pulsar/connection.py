@@ -1,6 +1,6 @@
 """A small client of Pulsar's protocol for imports: it gets entries as they are, which client libraries do not.
 
-    async with await Connection.open("pulsar:6650", settings, login) as connection:
+    async with await Connection.open("pulsar:6650", settings, login, check) as connection:
         await connection.subscribe(1, "persistent://public/default/orders", after=FIRST, name="…")
         connection.flow(1, 1000)
         for entry in await connection.take(1 << 20): …
