@@ -16,6 +16,7 @@ from bearlake import kernel
 from bearlake.importing.cluster import SourceCluster
 from bearlake.importing.copying import Copy
 from bearlake.importing.selection import Selection
+from bearlake.importing.reach import Reach
 from bearlake.importing.settings import CopySettings, SourceSettings
 from bearlake.importing.source import Connection
 from bearlake.importing.target import Target
