@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from bearlake import kernel
 from bearlake.importing.cluster import SourceCluster
 from bearlake.importing.copying import Copy
-from bearlake.importing.selection import Selection
 from bearlake.importing.reach import Reach
+from bearlake.importing.selection import Selection
 from bearlake.importing.settings import CopySettings, SourceSettings
 from bearlake.importing.source import Connection
 from bearlake.importing.target import Target
