@@ -47,6 +47,13 @@ class Statement:
         self.talk.sendall(word.encode())
         self.talk.shutdown(socket.SHUT_WR)
 
+    def line(self) -> bytes:
+        """What the process has printed up to the end of a line, which may come in pieces."""
+        found = b""
+        while not found.endswith(b"\n") and (piece := self.talk.recv(1)):
+            found += piece
+        return found
+
     def rest(self) -> bytes:
         """Return all that the process writes until nothing of it lives any more."""
         octets = b""
@@ -85,7 +92,7 @@ def helper() -> Iterator[Running]:
 
 def test_a_process_has_only_its_own_statement(helper: Running) -> None:
     other = helper.start("stay")
-    assert other.talk.recv(5) == b"runs\n"
+    assert other.line() == b"runs\n"
     found = helper.start("look", "/of/its/own")
 
     assert found.rest() == b"/of/its/own True 3\n"  # standard input, output and error
@@ -101,8 +108,8 @@ def test_all_that_a_process_has_started_ends_with_it(helper: Running) -> None:
 
 def test_a_server_that_closes_its_end_ends_the_process_and_all_that_it_has_started(helper: Running) -> None:
     found, other = helper.start("stay"), helper.start("stay")
-    assert found.talk.recv(5) == b"runs\n"
-    assert other.talk.recv(5) == b"runs\n"
+    assert found.line() == b"runs\n"
+    assert other.line() == b"runs\n"
     found.control.shutdown(socket.SHUT_WR)
 
     assert (found.code(), found.rest()) == (-signal.SIGKILL, b"")
@@ -113,7 +120,7 @@ def test_a_server_that_closes_its_end_ends_the_process_and_all_that_it_has_start
 
 def test_the_helper_and_its_processes_end_with_the_server(helper: Running) -> None:
     found = helper.start("stay")
-    assert found.talk.recv(5) == b"runs\n"
+    assert found.line() == b"runs\n"
     helper.channel.close()
 
     assert found.rest() == b""

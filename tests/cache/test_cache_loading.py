@@ -37,6 +37,7 @@ async def test_a_lagging_reader_gets_one_bounded_read_at_a_time() -> None:
         reader = await stores.serve(StreamsSettings(reader=ReaderSettings(load_bytes_max=30_000)))
         for at in range(OBJECT_COUNT):  # each object: a large slice of partition 0, a small one of partition 1
             await writer.append([append_of(view, batch_of(PADDING), 0), append_of(view, batch_of(b"%d" % at), 1)], 0)
+        await reader.catalog.catch_up()
         offset, rounds, found = 0, 0, []
         while offset < OBJECT_COUNT:
             ranges = [FetchRange(view.partition(1), offset, 1 << 20)]

@@ -172,6 +172,7 @@ async def test_an_open_transaction_of_another_server_hides_its_records(kafka_clu
     await cluster[1].streams.catalog.find("t")
     writer, reader = [await node.client() for node in cluster.nodes]
     await writer.produce("t", batch_of(b"plain"))
+    await cluster[1].streams.catalog.catch_up()
     await read(reader, wait_ms=60_000)
     producer = Producer(writer)
     await producer.init()
