@@ -10,6 +10,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from confluent_kafka.cimpl import NewTopic
 
 TIMEOUT_S = 30
+ATTEMPT_TIMEOUT_S = 5
+"""For one question: librdkafka waits for a broker that a later answer, of a broker that has not seen it yet, did not name."""
 
 
 def create(
@@ -46,9 +48,9 @@ def _is_usable(client: AdminClient, topic: str, partition_count: int) -> bool:
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     questions = {TopicPartition(topic, index): latest for index in range(partition_count)}
     try:
-        for answer in client.list_offsets(questions, request_timeout=TIMEOUT_S).values():
-            answer.result(TIMEOUT_S)
-    except KafkaException:
+        for answer in client.list_offsets(questions, request_timeout=ATTEMPT_TIMEOUT_S).values():
+            answer.result(ATTEMPT_TIMEOUT_S)
+    except (KafkaException, TimeoutError):
         return False
     return True
 

@@ -9,17 +9,19 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
 
+from bearlake.compaction.ensuring import ensure_current
 from bearlake.errors import Conflict
 from bearlake.metadata.model import Stream
 from bearlake.streams.current_rules import with_current
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
+from bearlake.table import Unmergeable
 from bearlake.table.current import IcebergCurrentTables
 from bearlake.table.current_model import CurrentChange, CurrentState
 from bearlake.table.query import LiveTable, query
 from fixtures.catalog_server import serving
 from fixtures.current_lake import CurrentLake
 from fixtures.spark_sql import jars, spark
-from fixtures.typed_lake import TypedLake, typed_lake
+from fixtures.typed_lake import TypedLake, settings, typed_lake
 from fixtures.typed_orders import ORDER, value
 from fixtures.typed_values import framed
 
@@ -118,6 +120,40 @@ async def test_spark_reads_it(scene: CurrentLake, tmp_path: Path, jars: str) -> 
     )
 
     assert answers == [[["a", "2", "3"], ["b", "3", "6"]], [["1"]]]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+async def test_rows_that_spark_deleted_before_their_round_do_not_come_back(
+    lake: TypedLake, tmp_path: Path, jars: str
+) -> None:
+    found = CurrentLake(lake, await lake.create(table__current="on", table__current__freshness_ms="1000"))
+    schema_id = await lake.register(ORDER)
+    await found.send((b"a", framed(schema_id, value(1))), (b"b", framed(schema_id, value(2))))
+    await lake.compact(found.view, settings(has_current=False))
+    await ensure_current(found.stream, lake.stores.metadata.streams, lake.tables)
+    name = "bearlake.streams.orders"
+    deleted = await asyncio.to_thread(
+        spark,
+        jars,
+        tmp_path,
+        [
+            f"alter table {name} set tblproperties ('write.delete.mode' = 'merge-on-read')",
+            f"delete from {name} where _key = x'61'",
+        ],
+    )
+    with pytest.raises(Unmergeable, match="has deleted rows"):
+        await IcebergCurrentTables(lake.tables).view(found.stream, found.derived)
+    rewritten = await asyncio.to_thread(
+        spark,
+        jars,
+        tmp_path,
+        ["call bearlake.system.rewrite_data_files(table => 'streams.orders', options => map('rewrite-all', 'true'))"],
+    )
+    await found.update()
+
+    assert not any(isinstance(answer, str) for answer in (*deleted, *rewritten))
+    assert list(await found.newest()) == [b"b"]
 
 
 async def test_who_may_read_the_stream_may_read_its_current_table_and_nobody_may_write_it(

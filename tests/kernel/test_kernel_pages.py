@@ -118,12 +118,15 @@ def test_a_large_row_group_of_many_pages_is_encoded_in_one_piece(kernel: ModuleT
 
 def test_a_footer_that_announces_too_much_reserves_little(native: ModuleType) -> None:
     columns, pages = without_values(columns_of(native, THREE)), [(value_page(THREE), 3)]
-    before = address_bytes()
+    kept: list[Any] = []
+    grown: list[int] = []
+    for _ in range(3):
+        before = address_bytes()
+        kept.append(native.encode_pages(columns, pages, 1 << 40))
+        grown.append(address_bytes() - before)
 
-    found = native.encode_pages(columns, pages, 1 << 40)
-
-    assert address_bytes() - before < 256 * MIB  # those of this block, and what other threads take meanwhile
-    assert len(found[1]) == 1
+    assert min(grown) < 256 * MIB  # those of the block; other threads may take some meanwhile
+    assert [len(found[1]) for found in kept] == [1, 1, 1]
 
 
 def address_bytes() -> int:
