@@ -38,6 +38,7 @@ from bearlake.errors import BearlakeError, Conflict, NotFound, Unavailable
 from bearlake.table.applied_tasks import TASKS_SUMMARY, Decision, decide, read_applied_tasks
 from bearlake.table.column_iceberg import stage_columns
 from bearlake.table.current_model import current_summary
+from bearlake.table.deleted_rows import refuse_deleted_rows
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations
 from bearlake.table.manifest_entries import iceberg_file
@@ -329,19 +330,12 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
                 self._rest.append((manifest, rest))
         if missing:
             raise Unmergeable(f"{len(missing)} data files to remove are not in the table, among them {min(missing)}")
-        has_deletes = any(manifest.content == ManifestContent.DELETES for manifest in manifests)
-        if has_deletes and self._operation in (Operation.REPLACE, Operation.OVERWRITE):
-            self._refuse_deleted_rows(keys, locations)
+        if self._operation in (Operation.REPLACE, Operation.OVERWRITE):
+            refuse_deleted_rows(self._transaction._scan(), manifests, keys, locations)
 
     def commit(self) -> None:
         """Stage the snapshot."""
         self._transaction._apply(*self._commit())
-
-    def _refuse_deleted_rows(self, keys: Collection[str], locations: Locations) -> None:
-        """Refuse files with deleted rows: a rewrite reads whole files, so the rows removed by delete files would reappear."""
-        for task in self._transaction._scan().plan_files():
-            if task.delete_files and locations.key_or_none(task.file.file_path) in keys:
-                raise Unmergeable(f"another engine has deleted rows of {task.file.file_path}")
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         return [_with_status(entry, ManifestEntryStatus.DELETED, self._snapshot_id) for entry in self._removed]

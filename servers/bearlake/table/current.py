@@ -8,7 +8,7 @@ that began before it can be deleted. A repeated commit finds its round's id in t
 All functions but the methods of `IcebergCurrentTables` block. Source: Apache Iceberg table spec, "Partitioning", "Optimistic Concurrency".
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from uuid import UUID
 
 from pyiceberg.conversions import from_bytes
@@ -33,11 +33,11 @@ from bearlake.table.current_model import (
     read_state,
     state_properties,
 )
+from bearlake.table.deleted_rows import refuse_deleted_rows
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import Locations
 from bearlake.table.layouts import bucket_count
 from bearlake.table.manifest_entries import iceberg_file
-from bearlake.table.model import Unmergeable
 from bearlake.table.schema import BATCH, FIELD_IDS, OFFSET, PARTITION_ID
 
 _INT_MAX = 2**31 - 1
@@ -78,7 +78,8 @@ def _view(table: Table, source: Table, locations: Locations) -> CurrentView:
     snapshot = source.current_snapshot()
     read = -1 if state is None or UUID(state.source) != source.metadata.table_uuid else state.sequence
     sources = list(_sources(source, locations, read))
-    _refuse_deleted_rows(source, {file.key for file in sources}, locations)
+    manifests = snapshot.manifests(source.io) if snapshot else []
+    refuse_deleted_rows(source.scan(), manifests, {file.key for file in sources}, locations)
     return CurrentView(
         table=str(table.metadata.table_uuid),
         column_ids=column_ids(table.metadata.properties),
@@ -113,23 +114,6 @@ def _sources(source: Table, locations: Locations, read: int) -> Iterator[SourceF
             offset_min=int(from_bytes(LongType(), lower[offset])) if offset in lower else 0,
             offset_max=int(from_bytes(LongType(), upper[offset])) if offset in upper else _LONG_MAX,
         )
-
-
-def _refuse_deleted_rows(source: Table, keys: Collection[str], locations: Locations) -> None:
-    """Refuse to read files with deleted rows: a round reads whole files, so rows that delete files remove (merge on read) would come back.
-
-    Raises `Unmergeable`.
-    """
-    snapshot = source.current_snapshot()
-    manifests = snapshot.manifests(source.io) if snapshot and keys else []
-    if not any(manifest.content == ManifestContent.DELETES for manifest in manifests):
-        return
-    for task in source.scan().plan_files():
-        if task.delete_files and locations.key_or_none(task.file.file_path) in keys:
-            raise Unmergeable(
-                f"another engine has deleted rows of {task.file.file_path}, which the current table has not read yet:"
-                " let that engine rewrite the file without them (Spark: rewrite_data_files)"
-            )
 
 
 def _files(table: Table, locations: Locations) -> Iterator[CurrentFile]:
