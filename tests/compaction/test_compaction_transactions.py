@@ -21,8 +21,7 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.open import open_metadata
-from bearlake.metadata.transaction_rules import End
-from bearlake.metadata.transactions import BATCH_BEGINS, Transaction
+from bearlake.metadata.transactions import BATCH_BEGINS, End, Transaction
 from bearlake.objects.markers import MarkerObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.records import codec

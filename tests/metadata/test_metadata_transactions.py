@@ -17,8 +17,7 @@ from bearlake.metadata.model import (
     PartitionKey,
     TransactionChange,
 )
-from bearlake.metadata.transaction_rules import End
-from bearlake.metadata.transactions import Aborted, TransactionState
+from bearlake.metadata.transactions import Aborted, End, Put, Transaction, TransactionState
 from bearlake.records import markers
 from fixtures.store_producer import Producer
 
@@ -304,6 +303,89 @@ async def test_a_row_changes_only_from_the_version_that_was_read(scene: Any, pee
     assert held == producer.row
     assert (stored.version, stored.timeout_ms) == (held.version + 1, 5)
     assert await scene.metadata.transactions.get("copier") == stored
+
+
+async def test_a_change_stores_what_was_decided_by_the_row_as_of_now(scene: Any, peer: Metadata) -> None:
+    producer = await Producer(scene).begin()
+    seen: list[Transaction | None] = []
+
+    def longer(held: Transaction | None) -> Put:
+        seen.append(held)
+        assert held is not None
+        return Put(replace(held, timeout_ms=held.timeout_ms + 1))
+
+    first = await scene.metadata.transactions.change("copier", longer)
+    second = await peer.transactions.change("copier", longer)
+
+    assert seen == [producer.row, first]
+    assert second.timeout_ms == producer.row.timeout_ms + 2
+    assert await scene.metadata.transactions.get("copier") == second
+
+
+async def test_a_change_creates_a_row(scene: Any) -> None:
+    row = Transaction(transactional_id="new", producer_id=7, epoch=0)
+    stored = await scene.metadata.transactions.change("new", lambda held: Put(row) if held is None else Put(held))
+
+    assert (stored.producer_id, stored.version) == (7, 1)
+    assert await scene.metadata.transactions.get("new") == stored
+
+
+async def test_a_change_that_is_refused_or_changes_nothing_stores_nothing(scene: Any) -> None:
+    producer = await Producer(scene).begin()
+
+    def refuse(held: Transaction | None) -> Put:
+        raise LookupError("refused")
+
+    with pytest.raises(LookupError, match="refused"):
+        await scene.metadata.transactions.change("copier", refuse)
+    same = await scene.metadata.transactions.change("copier", Put)
+
+    assert same == producer.row
+    assert await scene.metadata.transactions.get("copier") == producer.row
+
+
+async def test_changes_of_two_servers_lose_nothing(scene: Any, peer: Metadata) -> None:
+    await Producer(scene).begin()
+
+    async def add(store: Metadata, group: str) -> None:
+        def decide(held: Transaction | None) -> Put:
+            assert held is not None
+            return Put(replace(held, groups=held.groups | {group}))
+
+        for _ in range(100):
+            try:
+                await store.transactions.change("copier", decide)
+            except Conflict:
+                continue
+            return
+        raise AssertionError("no attempt succeeded")
+
+    groups = [f"g{number}" for number in range(20)]
+    await asyncio.gather(*(add((scene.metadata, peer)[at % 2], group) for at, group in enumerate(groups)))
+
+    held = await scene.metadata.transactions.get("copier")
+    assert held.groups == set(groups)
+    assert held.version == 1 + len(groups)
+
+
+async def test_a_change_ends_a_transaction(scene: Any) -> None:
+    partition = await scene.partition()
+    producer = await Producer(scene).begin()
+    await producer.write(partition)
+    head = await scene.metadata.log.head()
+
+    def commit(held: Transaction | None) -> End:
+        step = transaction_rules.end(held, (0, 0), 99, is_commit=True, bumps=True)
+        assert isinstance(step, End)
+        return step
+
+    stored = await scene.metadata.transactions.change("copier", commit)
+    await scene.metadata.log.wait(head, wait_ms=60_000)
+    (entry,) = (await scene.metadata.log.follow(head, limit=9)).entries
+
+    assert stored.state is TransactionState.COMPLETE_COMMIT
+    assert (await scene.metadata.log.bounds([partition]))[partition] == (0, 2, 2)
+    assert [(change.partition, change.marker_offset) for change in entry.changes] == [(partition, 1)]
 
 
 async def test_a_transaction_knows_when_it_began(scene: Any) -> None:

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bearlake.metadata.model import BATCH_TRANSACTIONAL, BatchCommit, OutcomeKind, PartitionKey
-from bearlake.metadata.transaction_rules import End, Problem, Put, add, end, expire, initialize
+from bearlake.metadata.transaction_rules import Problem, add, end, expire, initialize
 from bearlake.metadata.transactions import (
     BATCH_BEGINS,
     EPOCH_MAX,
+    End,
+    Put,
     Transaction,
     TransactionState,
     marker_producer,

@@ -8,7 +8,7 @@ from bearlake.errors import Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import BATCH_TRANSACTIONAL, CommittedOffset, PartitionKey
 from bearlake.metadata.transaction_rules import Problem
-from bearlake.metadata.transactions import Transaction
+from bearlake.metadata.transactions import Decide, End, Transaction
 from bearlake.streams import transactions as served
 from bearlake.streams.transactions import TransactionRefusal, TransactionService, TransactionSettings
 
@@ -49,6 +49,16 @@ class Overtaken:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.before: Any = None
+
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+        held: Transaction | None = await self.get(transactional_id)
+        step = decide(held)
+        version = 0 if held is None else held.version
+        if isinstance(step, End):
+            ended: Transaction = await self.end(step.after, version, is_commit=step.is_commit)
+            return ended
+        put: Transaction = await self.put(step.after, version)
+        return put
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._inner, name)

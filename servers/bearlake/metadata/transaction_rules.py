@@ -17,11 +17,11 @@ Source: org.apache.kafka.coordinator.transaction.TransactionCoordinator and Tran
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 
 from bearlake.metadata.model import PartitionKey
-from bearlake.metadata.transactions import EPOCH_MAX, Transaction, TransactionState
+from bearlake.metadata.transactions import EPOCH_MAX, End, Put, Transaction, TransactionState
 
 ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT, EMPTY = (
     TransactionState.ONGOING,
@@ -44,21 +44,6 @@ class Problem(Enum):
     """The request makes no sense in this state."""
     TOO_MANY_GROUPS = auto()
     """The transaction has the offsets of as many groups as the server allows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Store this row. If it is the row as it is, there is nothing to do."""
-
-    after: Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """End the transaction and store this row."""
-
-    after: Transaction
-    is_commit: bool
 
 
 Step = Put | End | Problem

@@ -17,7 +17,7 @@ The marker of a partition is a control batch. The markers of one end form one ob
 Source: KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -90,6 +90,24 @@ class Transaction:
         """Whether a transaction has begun and not ended."""
         return self.state is TransactionState.ONGOING
 
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Store this row. If it is the row as it is, there is nothing to do."""
+
+    after: Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the transaction and store this row."""
+
+    after: Transaction
+    is_commit: bool
+
+
+Decide = Callable[[Transaction | None], Put | End]
+"""Returns what becomes of a row (None: there is none), or raises. It may run on another thread, and more than once."""
 
 CHANGE_WIDTH = 6
 """Fields of a change in a packed row (`packing.py`)."""
@@ -171,6 +189,15 @@ class Transactions(Protocol):
         """Return the transactional ids that have these producer ids now; ids that none has are left out.
 
         A producer id belongs to one transactional id for all time.
+        """
+
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+        """Read the row, let `decide` say what becomes of it, and store that by `put` or `end`; returns the row as stored.
+
+        Nothing is stored if `decide` raises, whose error this passes on, or if it puts the row as it is.
+
+        Raises:
+            Conflict: the row changed in between. Nothing was stored.
         """
 
     async def put(self, after: Transaction, version: int) -> Transaction:

@@ -1,7 +1,7 @@
-"""Transactional ids as servers serve them: read the row, decide (`metadata/transaction_rules.py`), store by compare-and-set, try again.
+"""Transactional ids as servers serve them: the store changes a row as `metadata/transaction_rules.py` decide.
 
 A server keeps nothing about a transactional id between two requests, so any server serves any request. A conflict shows that another
-server, or a commit, changed the row in the meantime: the request is decided anew.
+server, or a commit, changed the row while it was decided: the request is decided anew.
 
 `expire` aborts transactions that take too long. Every server runs it. Time decides only when a server tries; the compare-and-set
 decides whether the abort or a commit of the producer comes first (I13). A transaction takes too long by the store's clock, or by the
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from bearlake.errors import Conflict, NotFound, Unavailable
 from bearlake.metadata import Metadata, transaction_rules
 from bearlake.metadata.model import CommittedOffset, Lease, PartitionKey
-from bearlake.metadata.transaction_rules import NO_PRODUCER, End, Problem, Put, Step
-from bearlake.metadata.transactions import EPOCH_MAX, Transaction, is_transactional_id
+from bearlake.metadata.transaction_rules import NO_PRODUCER, Problem, Step
+from bearlake.metadata.transactions import EPOCH_MAX, End, Put, Transaction, is_transactional_id
 from bearlake.telemetry import metrics
 from bearlake.telemetry.fault_isolation import FaultIsolation
 
@@ -304,32 +304,44 @@ class TransactionService:
         return Problem.TOO_MANY_GROUPS if is_too_much else step
 
     async def _change(self, transactional_id: str, decide: Callable[[Transaction | None, int], Step]) -> Transaction:
-        for _ in range(ATTEMPTS):
-            held = await self._row(transactional_id)
-            step = decide(held, await self._new_id(held))
+        new_id = -1
+
+        def decided(held: Transaction | None) -> Put | End:
+            if new_id < 0 and _may_need_id(held):
+                raise _ProducerIdNeeded
+            step = decide(held, new_id)
             if isinstance(step, Problem):
                 raise TransactionRefusal(step)
-            row = step.after
-            if row is not held:
-                version = 0 if held is None else held.version
-                try:
-                    if isinstance(step, End):
-                        row = await self._store.end(row, version, is_commit=step.is_commit)
-                    else:
-                        row = await self._store.put(row, version)
-                except Conflict:
-                    continue
-            self.is_used = True
-            self._remember(row.producer_id, transactional_id)
-            return row
+            return step
+
+        for _ in range(ATTEMPTS):
+            try:
+                if not is_transactional_id(transactional_id):  # no store keeps it (decision 161)
+                    decided(None)
+                row = await self._store.change(transactional_id, decided)
+            except _ProducerIdNeeded:
+                new_id = (await self._metadata.producers.allocate(1)).start
+            except Conflict:
+                continue
+            else:
+                self.is_used = True
+                self._remember(row.producer_id, transactional_id)
+                return row
         raise Unavailable(f"the transactional id {transactional_id!r} is changed by others all the time")
 
     async def _row(self, transactional_id: str) -> Transaction | None:
         """Return the row; None also for names that no store keeps (decision 161)."""
         return await self._store.get(transactional_id) if is_transactional_id(transactional_id) else None
 
-    async def _new_id(self, held: Transaction | None) -> int:
+    async def _new_id(self, held: Transaction) -> int:
         """Return a producer id that a change of the row may need, else -1."""
-        if held is None or held.epoch >= EPOCH_MAX - 1:
-            return (await self._metadata.producers.allocate(1)).start
-        return -1
+        return (await self._metadata.producers.allocate(1)).start if _may_need_id(held) else -1
+
+
+class _ProducerIdNeeded(Exception):
+    """The change may need a new producer id."""
+
+
+def _may_need_id(held: Transaction | None) -> bool:
+    """Return whether a change may give the row a new producer id: it is the first one, or the epoch is nearly used up."""
+    return held is None or held.epoch >= EPOCH_MAX - 1

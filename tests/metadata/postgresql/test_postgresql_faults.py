@@ -30,7 +30,7 @@ from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, VersionKey
 from bearlake.metadata.subscriptions import CursorSave, CursorUpdate
-from bearlake.metadata.transactions import Transaction
+from bearlake.metadata.transactions import Put, Transaction
 from bearlake.metadata.users import CredentialChange
 from fixtures.postgresql import PostgresqlServer
 from fixtures.postgresql_proxy import Proxy
@@ -140,6 +140,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "cursors.list": lambda m: m.cursors.list(1),
     "transactions.get": lambda m: m.transactions.get("x"),
     "transactions.owners": lambda m: m.transactions.owners([1]),
+    "transactions.change": lambda m: m.transactions.change("x", lambda held: Put(TRANSACTION)),
     "transactions.put": lambda m: m.transactions.put(TRANSACTION, 0),
     "transactions.put_offsets": lambda m: m.transactions.put_offsets(
         TRANSACTION, 1, "g", {P: CommittedOffset(offset=1)}, LEASE

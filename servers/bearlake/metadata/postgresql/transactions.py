@@ -12,6 +12,8 @@ from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.transactions import (
     TRANSACTIONAL_ID_BYTES_MAX,
     Aborted,
+    Decide,
+    End,
     Isolation,
     OpenOffset,
     Transaction,
@@ -66,6 +68,19 @@ class PostgresqlTransactions(Transactions):
         return {row[0]: row[1] for row in rows}
 
     @override
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+        """Two round trips: the row may change in between, and then its version has."""
+        held = await self.get(transactional_id)
+        step = decide(held)
+        if step.after is held:
+            return held
+        version = 0 if held is None else held.version
+        if not isinstance(step, End):
+            return await self.put(step.after, version)
+        assert held is not None
+        return await self._end(held, step.after, version, is_commit=step.is_commit)
+
+    @override
     async def put(self, after: Transaction, version: int) -> Transaction:
         check_name("a transactional id", after.transactional_id, TRANSACTIONAL_ID_BYTES_MAX)
         return await self._stored(*call("put_transaction", **_whole(after, version)))
@@ -97,14 +112,18 @@ class PostgresqlTransactions(Transactions):
 
     @override
     async def end(self, after: Transaction, version: int, *, is_commit: bool) -> Transaction:
-        before = await self.get(after.transactional_id)
-        marker_epoch = after.epoch if before is None else marker_producer(before, after)[1]
+        return await self._end(await self.get(after.transactional_id), after, version, is_commit=is_commit)
+
+    async def _end(
+        self, before: Transaction | None, after: Transaction, version: int, *, is_commit: bool
+    ) -> Transaction:
+        """`before`: the row as it was read; if it was not of version `version`, the function refuses."""
         return await self._stored(
             *call(
                 "end_transaction",
                 **_fields(after, version),
                 is_commit=is_commit,
-                marker_epoch=marker_epoch,
+                marker_epoch=after.epoch if before is None else marker_producer(before, after)[1],
                 marker_bytes=MARKER_BYTES,
             )
         )

@@ -19,6 +19,8 @@ from bearlake.metadata.transactions import (
     CHANGE_WIDTH,
     TRANSACTIONAL_ID_BYTES_MAX,
     Aborted,
+    Decide,
+    End,
     Isolation,
     OpenOffset,
     Transaction,
@@ -43,6 +45,14 @@ class SqliteTransactions(Transactions):
     @override
     async def owners(self, producer_ids: Collection[int]) -> dict[int, str]:
         return await self._database.run_read(self._owners, list(producer_ids))
+
+    @override
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+        """One step of the writer's thread, so that only another process can change the row in between."""
+        check_name("a transactional id", transactional_id, TRANSACTIONAL_ID_BYTES_MAX)
+        stored, position = await self._database.run(self._change, transactional_id, decide)
+        self._log.notify(position)
+        return stored
 
     @override
     async def put(self, after: Transaction, version: int) -> Transaction:
@@ -99,6 +109,17 @@ class SqliteTransactions(Transactions):
             find = "SELECT producer_id, name FROM transactional_ids WHERE producer_id = ?"
             found = (connection.execute(find, (producer_id,)).fetchone() for producer_id in producer_ids)
             return dict(row for row in found if row is not None)
+
+    def _change(self, name: str, decide: Decide) -> tuple[Transaction, int]:
+        with self._database.looking() as connection:
+            held = rows.find(connection, name)
+        step = decide(held)  # before the wait for the write lock: another process may change the row until then
+        if step.after is held:
+            return held, 0
+        version = 0 if held is None else held.version
+        if isinstance(step, End):
+            return self._end(step.after, version, step.is_commit)
+        return self._put(step.after, version), 0
 
     def _put(self, after: Transaction, version: int) -> Transaction:
         with self._database.writing() as connection:
