@@ -119,9 +119,15 @@ def write_refusal(connection: sqlite3.Connection, now_ms: int, commit: ObjectCom
 
 
 def write_commit(
-    connection: sqlite3.Connection, position: int, now_ms: int, commit: ObjectCommit, decision: Decision
+    connection: sqlite3.Connection,
+    position: int,
+    now_ms: int,
+    commit: ObjectCommit,
+    decision: Decision,
+    changes: bytes = b"",
 ) -> None:
-    """Append the entry of a commit with accepted batches."""
+    """Append the entry of a commit with accepted batches; `changes`: of transactions, packed."""
     connection.execute(
-        f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row_of(position, now_ms, commit, decision)
+        f"INSERT INTO log ({_COLUMNS}, transactions) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*row_of(position, now_ms, commit, decision), changes or None),
     )

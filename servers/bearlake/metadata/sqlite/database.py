@@ -180,6 +180,10 @@ class Database:
         """Run one statement as its own transaction on the writing connection; returns whether it changed a row."""
         return self._patiently(self.writer, statement, parameters).rowcount > 0
 
+    def read_at_once(self, statement: str, parameters: Sequence[object]) -> sqlite3.Cursor:
+        """Run one statement as its own snapshot on the writing connection."""
+        return self._patiently(self.writer, statement, parameters)
+
     def _patiently(
         self, connection: sqlite3.Connection, statement: str, parameters: Sequence[object] = ()
     ) -> sqlite3.Cursor:

@@ -4,7 +4,7 @@ It runs inside the commit's transaction, before and after the ledger's decision,
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from bearlake.metadata.model import (
@@ -13,6 +13,7 @@ from bearlake.metadata.model import (
     ChangeKind,
     Outcome,
     OutcomeKind,
+    PartitionKey,
     TransactionChange,
 )
 from bearlake.metadata.packing import pack_rows
@@ -43,28 +44,26 @@ class Gate:
         ledger = iter(decided)
         return [next(ledger) if refusal is None else refusal for refusal in self._refusals]
 
-    def begin(self, position: int, now_ms: int, decided: Iterable[Outcome]) -> None:
-        """Register the transactions that the accepted batches begin, in the tables and in the entry at `position`."""
-        changes = pack_rows(list(self._begun(decided)), CHANGE_WIDTH)
-        if changes:
-            self._connection.execute("UPDATE log SET transactions = ? WHERE position = ?", (changes, position))
-        for held in self._held.values():
-            if held is not None and not held.is_ongoing and held.producer_id in self._begins:
-                after = replace(held, state=TransactionState.ONGOING)
-                rows.write(self._connection, after, held.version, now_ms)
-
-    def _begun(self, decided: Iterable[Outcome]) -> Iterator[TransactionChange]:
-        self._begins: set[int] = set()
+    def begin(self, now_ms: int, decided: Iterable[Outcome]) -> bytes:
+        """Register the transactions that the accepted batches begin; returns the changes of the log entry, packed."""
+        firsts: dict[tuple[PartitionKey, int], int] = {}
         for batch, outcome in zip(self.admitted, decided, strict=True):
-            if outcome.kind is not OutcomeKind.ACCEPTED or not batch.flags & BATCH_TRANSACTIONAL:
-                continue
-            place = (batch.partition, batch.producer_id)
-            self._begins.add(batch.producer_id)
-            if self._connection.execute(
-                "INSERT OR IGNORE INTO open_transactions VALUES (?, ?, ?)", (*place, outcome.base_offset)
-            ).rowcount:
-                first = rows.open_offset(self._connection, batch.partition)
-                yield TransactionChange(ChangeKind.BEGUN, *place, outcome.base_offset, -1, first)
+            if outcome.kind is OutcomeKind.ACCEPTED and batch.flags & BATCH_TRANSACTIONAL:
+                firsts.setdefault((batch.partition, batch.producer_id), outcome.base_offset)
+        if not firsts:
+            return b""
+        begun = rows.begin(self._connection, firsts)
+        producer_ids = {producer_id for _, producer_id in firsts}
+        for held in self._held.values():
+            if held is not None and not held.is_ongoing and held.producer_id in producer_ids:
+                rows.write(self._connection, replace(held, state=TransactionState.ONGOING), held.version, now_ms)
+        open_offsets = rows.open_offsets(self._connection, [partition for partition, _ in begun])
+        changes = [
+            TransactionChange(ChangeKind.BEGUN, *place, firsts[place], -1, open_offsets[place[0]])
+            for place in firsts
+            if place in begun
+        ]
+        return pack_rows(changes, CHANGE_WIDTH)
 
     def _row(self, producer_id: int) -> Transaction | None:
         if producer_id not in self._held:

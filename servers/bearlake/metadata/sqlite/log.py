@@ -210,9 +210,8 @@ class SqliteLog(CommitLog):
                 write_refusal(connection, now_ms, commit, decision)
                 return ObjectCommitted(position=0, outcomes=decision.outcomes, slices=())
             position = heads.head + 1
-            write_commit(connection, position, now_ms, commit, decision)
-            if gate is not None:
-                gate.begin(position, now_ms, decided)
+            changes = b"" if gate is None else gate.begin(now_ms, decided)
+            write_commit(connection, position, now_ms, commit, decision, changes)
         ledger.adopt(decision, position)
         return ObjectCommitted(
             position=position,

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bearlake.errors import Conflict
@@ -10,9 +10,18 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.packing import pack_rows, unpack_rows
 from bearlake.metadata.transactions import NOTHING_OPEN, Transaction, TransactionState
 
-_COLUMNS = (
-    "name, producer_id, epoch, state, timeout_ms, last_producer_id, last_epoch, started_ms, changed_ms,"
-    " partitions, consumer_groups, version"
+_CHANGED = (
+    "producer_id, epoch, state, timeout_ms, last_producer_id, last_epoch, started_ms, changed_ms, partitions,"
+    " consumer_groups, version"
+)
+_COLUMNS = f"name, {_CHANGED}"
+
+FIND = f"SELECT {_COLUMNS} FROM transactional_ids WHERE name = ?"
+
+_UPDATE = f"UPDATE transactional_ids SET ({_CHANGED}) = ({', '.join('?' * 11)}) WHERE name = ? AND version = ?"
+
+_INSERT = (
+    f"INSERT INTO transactional_ids ({_CHANGED}, name) VALUES ({', '.join('?' * 12)}) ON CONFLICT (name) DO NOTHING"
 )
 
 _LISTED = _COLUMNS.replace("partitions, consumer_groups", "X'', '[]'")
@@ -20,20 +29,18 @@ _LISTED = _COLUMNS.replace("partitions, consumer_groups", "X'', '[]'")
 
 def find(connection: sqlite3.Connection, name: str) -> Transaction | None:
     """Return the row of a transactional id."""
-    found = select(connection, "name = ?", name)
-    return found[0] if found else None
+    return found(connection.execute(FIND, (name,)))
+
+
+def found(cursor: sqlite3.Cursor) -> Transaction | None:
+    """Return the row that `FIND` has found."""
+    row = cursor.fetchone()
+    return None if row is None else _row(*row)
 
 
 def by_producer(connection: sqlite3.Connection, producer_id: int) -> Transaction | None:
     """Return the row of a producer id."""
-    found = select(connection, "producer_id = ?", producer_id)
-    return found[0] if found else None
-
-
-def select(connection: sqlite3.Connection, condition: str, *parameters: object) -> list[Transaction]:
-    """Return the rows that fulfil the condition."""
-    query = f"SELECT {_COLUMNS} FROM transactional_ids WHERE {condition}"
-    return [_row(*row) for row in connection.execute(query, parameters)]
+    return found(connection.execute(f"SELECT {_COLUMNS} FROM transactional_ids WHERE producer_id = ?", (producer_id,)))
 
 
 def page(connection: sqlite3.Connection, after: str, limit: int, *, is_ongoing: bool) -> list[Transaction]:
@@ -45,31 +52,40 @@ def page(connection: sqlite3.Connection, after: str, limit: int, *, is_ongoing: 
 
 def write(connection: sqlite3.Connection, after: Transaction, version: int, now_ms: int) -> Transaction:
     """Replace the row of version `version` (0: none); returns it as stored. Raises `Conflict`."""
-    found = connection.execute(
-        "SELECT version FROM transactional_ids WHERE name = ?", (after.transactional_id,)
-    ).fetchone()
-    if (found[0] if found else 0) != version:
-        raise Conflict(f"the transactional id {after.transactional_id!r} has changed since version {version}")
-    started_ms = -1 if not after.is_ongoing else now_ms if after.started_ms < 0 else after.started_ms
-    stored = replace(after, version=version + 1, started_ms=started_ms, changed_ms=now_ms)
-    connection.execute(
-        f"INSERT OR REPLACE INTO transactional_ids ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            stored.transactional_id,
-            stored.producer_id,
-            stored.epoch,
-            stored.state,
-            stored.timeout_ms,
-            stored.last_producer_id,
-            stored.last_epoch,
-            stored.started_ms,
-            stored.changed_ms,
-            pack_rows([(key,) for key in sorted(stored.partitions)], 1),
-            json.dumps(sorted(stored.groups)),
-            stored.version,
-        ),
-    )
+    stored = next_version(after, version, now_ms)
+    if not connection.execute(*replacement(stored, version)).rowcount:
+        raise conflict(after, version)
     return stored
+
+
+def next_version(after: Transaction, version: int, now_ms: int) -> Transaction:
+    """Return the row that replaces the one of version `version`."""
+    started_ms = -1 if not after.is_ongoing else now_ms if after.started_ms < 0 else after.started_ms
+    return replace(after, version=version + 1, started_ms=started_ms, changed_ms=now_ms)
+
+
+def replacement(stored: Transaction, version: int) -> tuple[str, Sequence[object]]:
+    """Return the statement that replaces the row of version `version` (0: none); it changes no row if there is another version."""
+    values = (
+        stored.producer_id,
+        stored.epoch,
+        stored.state,
+        stored.timeout_ms,
+        stored.last_producer_id,
+        stored.last_epoch,
+        stored.started_ms,
+        stored.changed_ms,
+        pack_rows([(key,) for key in sorted(stored.partitions)], 1),
+        json.dumps(sorted(stored.groups)) if stored.groups else "[]",
+        stored.version,
+        stored.transactional_id,
+    )
+    return (_UPDATE, (*values, version)) if version else (_INSERT, values)
+
+
+def conflict(after: Transaction, version: int) -> Conflict:
+    """Return the error of a row that is not of version `version`."""
+    return Conflict(f"the transactional id {after.transactional_id!r} has changed since version {version}")
 
 
 def open_offset(connection: sqlite3.Connection, partition: int) -> int:
@@ -78,6 +94,27 @@ def open_offset(connection: sqlite3.Connection, partition: int) -> int:
         "SELECT min(first_offset) FROM open_transactions WHERE partition = ?", (partition,)
     ).fetchone()
     return NOTHING_OPEN if first is None else int(first)
+
+
+def open_offsets(connection: sqlite3.Connection, partitions: Sequence[int]) -> dict[int, int]:
+    """Return the smallest first offset of the open transactions, of each of the partitions that has some."""
+    return dict(
+        connection.execute(
+            "SELECT partition, min(first_offset) FROM open_transactions"
+            " WHERE partition IN (SELECT value FROM json_each(?)) GROUP BY partition",
+            (json.dumps(partitions),),
+        ).fetchall()
+    )
+
+
+def begin(connection: sqlite3.Connection, firsts: Mapping[tuple[PartitionKey, int], int]) -> set[tuple[int, int]]:
+    """Register open transactions, by partition and producer id; returns those that were not open."""
+    begun = connection.execute(
+        "INSERT OR IGNORE INTO open_transactions SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?)"
+        " RETURNING partition, producer_id",
+        (json.dumps([(*place, first) for place, first in firsts.items()]),),
+    )
+    return set(begun.fetchall())
 
 
 def has_open(connection: sqlite3.Connection) -> bool:
@@ -115,8 +152,10 @@ def _row(
     )
 
 
-def opened(connection: sqlite3.Connection, producer_id: int) -> Sequence[tuple[PartitionKey, int]]:
-    """Return partition and first offset of a producer's open transactions, by partition."""
-    return connection.execute(
-        "SELECT partition, first_offset FROM open_transactions WHERE producer_id = ? ORDER BY partition", (producer_id,)
-    ).fetchall()
+def close(connection: sqlite3.Connection, producer_id: int) -> Sequence[tuple[PartitionKey, int]]:
+    """Delete a producer's open transactions; returns partition and first offset of each, by partition."""
+    return sorted(
+        connection.execute(
+            "DELETE FROM open_transactions WHERE producer_id = ? RETURNING partition, first_offset", (producer_id,)
+        ).fetchall()
+    )

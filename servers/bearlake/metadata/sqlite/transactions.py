@@ -17,6 +17,7 @@ from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.servers import check_lease
 from bearlake.metadata.transactions import (
     CHANGE_WIDTH,
+    NOTHING_OPEN,
     TRANSACTIONAL_ID_BYTES_MAX,
     Aborted,
     Decide,
@@ -111,8 +112,7 @@ class SqliteTransactions(Transactions):
             return dict(row for row in found if row is not None)
 
     def _change(self, name: str, decide: Decide) -> tuple[Transaction, int]:
-        with self._database.looking() as connection:
-            held = rows.find(connection, name)
+        held = rows.found(self._database.read_at_once(rows.FIND, (name,)))
         step = decide(held)  # before the wait for the write lock: another process may change the row until then
         if step.after is held:
             return held, 0
@@ -122,8 +122,10 @@ class SqliteTransactions(Transactions):
         return self._put(step.after, version), 0
 
     def _put(self, after: Transaction, version: int) -> Transaction:
-        with self._database.writing() as connection:
-            return rows.write(connection, after, version, self._clock.now_ms())
+        stored = rows.next_version(after, version, self._clock.now_ms())
+        if not self._database.write_at_once(*rows.replacement(stored, version)):
+            raise rows.conflict(after, version)
+        return stored
 
     def _put_offsets(
         self,
@@ -154,8 +156,7 @@ class SqliteTransactions(Transactions):
             stored = rows.write(connection, after, version, now_ms)
             assert before is not None
             assert before.is_ongoing
-            opened = rows.opened(connection, before.producer_id)
-            connection.execute("DELETE FROM open_transactions WHERE producer_id = ?", (before.producer_id,))
+            opened = rows.close(connection, before.producer_id)
             changes = _markers(
                 self._log.follower.ledger, connection, opened, before.producer_id, slices, now_ms, is_commit=is_commit
             )
@@ -255,12 +256,13 @@ def _markers(
     """Assign the markers' offsets: one at the end of each partition that still exists."""
     kind = ChangeKind.COMMITTED if is_commit else ChangeKind.ABORTED
     changes: list[TransactionChange] = []
+    still_open = rows.open_offsets(connection, [partition for partition, _ in opened])
     for partition, first_offset in opened:
         state = ledger.existing(partition)
         if state is None:
             continue
         slices.append(Slice(partition, state.end, 1, len(slices) * MARKER_BYTES, MARKER_BYTES, now_ms))
-        open_offset = rows.open_offset(connection, partition)
+        open_offset = still_open.get(partition, NOTHING_OPEN)
         changes.append(TransactionChange(kind, partition, producer_id, first_offset, state.end, open_offset))
         if not is_commit:
             _remember_aborted(connection, partition, Aborted(producer_id, first_offset, state.end))
