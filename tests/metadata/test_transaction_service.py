@@ -50,9 +50,11 @@ class Overtaken:
         self._inner = inner
         self.before: Any = None
 
-    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
         held: Transaction | None = await self.get(transactional_id)
         step = decide(held)
+        if step is None:
+            return None
         version = 0 if held is None else held.version
         if isinstance(step, End):
             ended: Transaction = await self.end(step.after, version, is_commit=step.is_commit)

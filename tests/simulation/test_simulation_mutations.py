@@ -97,9 +97,9 @@ def forget_tokens(patch: pytest.MonkeyPatch) -> None:
 
 
 def _write_commit_again(write: Callable[..., None]) -> Callable[..., None]:
-    def write_again(connection: Any, position: int, now_ms: int, commit: ObjectCommit, decision: Any) -> None:
+    def write_again(connection: Any, position: int, now_ms: int, commit: ObjectCommit, *decided: Any) -> None:
         connection.execute("UPDATE log SET token = token || '~' || position WHERE token = ?", (commit.token,))
-        write(connection, position, now_ms, commit, decision)
+        write(connection, position, now_ms, commit, *decided)
 
     return write_again
 

@@ -20,7 +20,7 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.tokens import surely_not_stored
-from bearlake.metadata.transactions import Transaction
+from bearlake.metadata.transactions import Decide, End, Put, Transaction
 from bearlake.objects import Buffer, ObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from simulator.truth import Truth
@@ -161,6 +161,19 @@ class _Transactions(_Noun):
         super().__init__(inner, truth)
         self._log = log
 
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
+        step: Put | End | None = None
+
+        def noted(held: Transaction | None) -> Put | End | None:
+            nonlocal step
+            step = decide(held)
+            return step
+
+        row: Transaction | None = await self._inner.change(transactional_id, noted)
+        if isinstance(step, End):
+            await self._ended()
+        return row if row is None else self._stored(row)
+
     async def put(self, after: Transaction, version: int) -> Transaction:
         return self._stored(await self._inner.put(after, version))
 
@@ -169,9 +182,12 @@ class _Transactions(_Noun):
 
     async def end(self, after: Transaction, version: int, *, is_commit: bool) -> Transaction:
         row: Transaction = await self._inner.end(after, version, is_commit=is_commit)
+        await self._ended()
+        return self._stored(row)
+
+    async def _ended(self) -> None:
         for entry in (await self._log.follow(self._truth.position, limit=1)).entries:
             self._truth.transaction_ended(entry)
-        return self._stored(row)
 
     def _stored(self, row: Transaction) -> Transaction:
         self._truth.transactions.stored(row)

@@ -106,8 +106,8 @@ class End:
     is_commit: bool
 
 
-Decide = Callable[[Transaction | None], Put | End]
-"""Returns what becomes of a row (None: there is none), or raises. It may run on another thread, and more than once."""
+Decide = Callable[[Transaction | None], Put | End | None]
+"""Returns what becomes of a row (None: there is none); None: nothing. It may run on another thread."""
 
 CHANGE_WIDTH = 6
 """Fields of a change in a packed row (`packing.py`)."""
@@ -191,10 +191,10 @@ class Transactions(Protocol):
         A producer id belongs to one transactional id for all time.
         """
 
-    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
         """Read the row, let `decide` say what becomes of it, and store that by `put` or `end`; returns the row as stored.
 
-        Nothing is stored if `decide` raises, whose error this passes on, or if it puts the row as it is.
+        Nothing is stored if `decide` puts the row as it is, or returns None, and then so does this.
 
         Raises:
             Conflict: the row changed in between. Nothing was stored.

@@ -306,28 +306,39 @@ class TransactionService:
     async def _change(self, transactional_id: str, decide: Callable[[Transaction | None, int], Step]) -> Transaction:
         new_id = -1
 
-        def decided(held: Transaction | None) -> Put | End:
-            if new_id < 0 and _may_need_id(held):
-                raise _ProducerIdNeeded
-            step = decide(held, new_id)
-            if isinstance(step, Problem):
-                raise TransactionRefusal(step)
-            return step
+        def decide_with_id(held: Transaction | None) -> Step | None:
+            return None if new_id < 0 and _may_need_id(held) else decide(held, new_id)
 
         for _ in range(ATTEMPTS):
             try:
-                if not is_transactional_id(transactional_id):  # no store keeps it (decision 161)
-                    decided(None)
-                row = await self._store.change(transactional_id, decided)
-            except _ProducerIdNeeded:
-                new_id = (await self._metadata.producers.allocate(1)).start
+                done = await self._attempt(transactional_id, decide_with_id)
             except Conflict:
                 continue
-            else:
+            if isinstance(done, Problem):
+                raise TransactionRefusal(done)
+            if done is not None:
                 self.is_used = True
-                self._remember(row.producer_id, transactional_id)
-                return row
+                self._remember(done.producer_id, transactional_id)
+                return done
+            new_id = (await self._metadata.producers.allocate(1)).start
         raise Unavailable(f"the transactional id {transactional_id!r} is changed by others all the time")
+
+    async def _attempt(
+        self, transactional_id: str, decide: Callable[[Transaction | None], Step | None]
+    ) -> Transaction | Problem | None:
+        """Return the row as stored, or why the change is refused; None if `decide` returned None. Raises `Conflict`."""
+        if not is_transactional_id(transactional_id) and isinstance(step := decide(None), Problem | None):
+            return step  # no store keeps such a name (decision 161)
+        problem: Problem | None = None
+
+        def accepted(held: Transaction | None) -> Put | End | None:
+            nonlocal problem
+            step = decide(held)
+            problem = step if isinstance(step, Problem) else None
+            return None if isinstance(step, Problem) else step
+
+        row = await self._store.change(transactional_id, accepted)
+        return row if problem is None else problem
 
     async def _row(self, transactional_id: str) -> Transaction | None:
         """Return the row; None also for names that no store keeps (decision 161)."""
@@ -336,10 +347,6 @@ class TransactionService:
     async def _new_id(self, held: Transaction) -> int:
         """Return a producer id that a change of the row may need, else -1."""
         return (await self._metadata.producers.allocate(1)).start if _may_need_id(held) else -1
-
-
-class _ProducerIdNeeded(Exception):
-    """The change may need a new producer id."""
 
 
 def _may_need_id(held: Transaction | None) -> bool:

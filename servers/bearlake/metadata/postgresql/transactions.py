@@ -68,12 +68,12 @@ class PostgresqlTransactions(Transactions):
         return {row[0]: row[1] for row in rows}
 
     @override
-    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
         """Two round trips: the row may change in between, and then its version has."""
         held = await self.get(transactional_id)
         step = decide(held)
-        if step.after is held:
-            return held
+        if step is None or step.after is held:
+            return None if step is None else held
         version = 0 if held is None else held.version
         if not isinstance(step, End):
             return await self.put(step.after, version)

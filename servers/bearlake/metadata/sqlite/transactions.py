@@ -48,7 +48,7 @@ class SqliteTransactions(Transactions):
         return await self._database.run_read(self._owners, list(producer_ids))
 
     @override
-    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
         """One step of the writer's thread, so that only another process can change the row in between."""
         check_name("a transactional id", transactional_id, TRANSACTIONAL_ID_BYTES_MAX)
         stored, position = await self._database.run(self._change, transactional_id, decide)
@@ -111,11 +111,11 @@ class SqliteTransactions(Transactions):
             found = (connection.execute(find, (producer_id,)).fetchone() for producer_id in producer_ids)
             return dict(row for row in found if row is not None)
 
-    def _change(self, name: str, decide: Decide) -> tuple[Transaction, int]:
+    def _change(self, name: str, decide: Decide) -> tuple[Transaction | None, int]:
         held = rows.found(self._database.read_at_once(rows.FIND, (name,)))
         step = decide(held)  # before the wait for the write lock: another process may change the row until then
-        if step.after is held:
-            return held, 0
+        if step is None or step.after is held:
+            return (None if step is None else held), 0
         version = 0 if held is None else held.version
         if isinstance(step, End):
             return self._end(step.after, version, step.is_commit)
