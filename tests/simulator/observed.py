@@ -164,12 +164,12 @@ class _Transactions(_Noun):
     async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
         step: Put | End | None = None
 
-        def noted(held: Transaction | None) -> Put | End | None:
+        def recorded(held: Transaction | None) -> Put | End | None:
             nonlocal step
             step = decide(held)
             return step
 
-        row: Transaction | None = await self._inner.change(transactional_id, noted)
+        row: Transaction | None = await self._inner.change(transactional_id, recorded)
         if isinstance(step, End):
             await self._ended()
         return row if row is None else self._stored(row)
