@@ -1,8 +1,8 @@
 """A bounded pool of connections, which lends one for a single statement.
 
-The driver's own pool makes a task, three timers and a proxy for each loan; a commit spent a third of its processor time on them (decision
-313). Here, a loan of an idle connection is a step without a wait, a task or a timer. Only a caller that must wait for a connection, or for a
-new one to connect, has a time limit.
+The driver's own pool makes a task, three timers and a proxy for each loan; a commit spent a third of its processor time on them
+(decision 313). Here, a loan of an idle connection is a step without a wait, a task or a timer. Only a caller that must wait for a
+connection, or for a new one to connect, has a time limit.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Pool:
     def __init__(
         self, connect: Callable[[], Awaitable[Connection]], size_max: int, *, wait_s: float, idle_s: float
     ) -> None:
-        """`wait_s`: longest wait for a connection. `idle_s`: a connection that nobody needed for that long is closed, except for the last."""
+        """`wait_s`: longest wait for a connection. `idle_s`: a connection that nobody needed for so long is closed, except for the last."""
         self._connect = connect
         self._size_max = size_max
         self._wait_s = wait_s
@@ -48,8 +48,8 @@ class Pool:
     async def take(self) -> Connection:
         """Return a connection that is open as far as this process knows. The caller gives it back, in whatever state.
 
-        Raises `TimeoutError` if there is no connection within the time limit; `asyncpg.InterfaceError` if the pool is closed; what `connect`
-        raises.
+        Raises `TimeoutError` if there is no connection within the time limit, `asyncpg.InterfaceError` if the pool is closed, and what
+        `connect` raises.
         """
         if not self._places.locked():
             await self._places.acquire()  # does not wait

@@ -35,11 +35,8 @@ class Sessions:
         return [session for session, connection in self._connections.items() if connection.is_closed()]
 
     def are_lost(self) -> bool:
-        """Return whether any session is lost; every write asks several times."""
-        for connection in self._connections.values():
-            if connection.is_closed():
-                return True
-        return False
+        """Return whether a session is lost."""
+        return any(connection.is_closed() for connection in self._connections.values())
 
     async def begin(self, connection: Connection, begin: Callable[[int], Awaitable[object]]) -> None:
         """Begin a session for this connection, by asking the store with `begin`. Raises what `begin` raises."""

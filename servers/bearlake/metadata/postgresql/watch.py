@@ -1,9 +1,9 @@
 """Learns of new log entries: LISTEN on a separate connection, with polling as the fallback.
 
-Notifications are hints. While there is a listening connection, the head is read once after LISTEN, because earlier entries were not notified,
-and then at most once per `poll_interval_listening_ms`; a waiter that cannot listen polls often. So a lost notification, a lost connection or
-a pooler that does not pass notifications on costs time, but never an entry. There is no background task: waiters keep the listening
-connection alive, with a growing pause between attempts.
+Notifications are hints. While there is a listening connection, the head is read once after LISTEN, because earlier entries were not
+notified, and then at most once per `poll_interval_listening_ms`; a waiter that cannot listen polls often. So a lost notification, a lost
+connection or a pooler that does not pass notifications on costs time, but never an entry. There is no background task: waiters keep the
+listening connection alive, with a growing pause between attempts.
 """
 
 import asyncio
@@ -56,10 +56,10 @@ class Watch:
                 await self._next_hint(min(remaining, self._pause_s()))
 
     async def _look(self) -> None:
-        """Read the head."""
-        begun = asyncio.get_running_loop().time()
+        """Read the head. The next look has time if all later entries are notified: this read began after LISTEN."""
+        session, begun = self._session, asyncio.get_running_loop().time()
         self.saw(await self._database.value("select position from bearlake.log_head", is_read=True))
-        if self._session is not None:
+        if session is not None and session is self._session:
             self._next_look = begun + self._settings.poll_interval_listening_ms / 1000
 
     def _pause_s(self) -> float:
