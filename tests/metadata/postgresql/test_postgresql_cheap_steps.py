@@ -1,7 +1,6 @@
 """What statements and waits do not cost: a task for the loan of a connection, and a read of the head for each wait (decision 313)."""
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import asyncpg
@@ -17,24 +16,22 @@ SETTINGS = PostgresqlSettings(poll_interval_ms=3_600_000, poll_interval_listenin
 LISTENING = "select 1 from pg_stat_activity where query ilike 'listen%' and state = 'idle'"
 
 
-async def test_a_statement_on_an_idle_connection_starts_no_task(postgresql_url: str, opened: Opening) -> None:
+async def test_a_statement_on_an_idle_connection_starts_no_task(
+    postgresql_url: str, opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = await opened(postgresql_url)
     await store.log.head()
     await store.streams.create(StreamSpec(name="before", partition_count=1))
-    begun: list[str] = []
     loop = asyncio.get_running_loop()
+    begun, create = [], loop.create_task
 
-    def counted(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
-        begun.append(work.__qualname__)
-        return asyncio.Task(work, loop=loop, **options)
+    def counted(work: Any, **options: Any) -> asyncio.Task[Any]:
+        begun.append(repr(work))
+        return create(work, **options)
 
-    former = loop.get_task_factory()
-    loop.set_task_factory(counted)
-    try:
-        await store.log.head()
-        await store.streams.create(StreamSpec(name="orders", partition_count=1))
-    finally:
-        loop.set_task_factory(former)
+    monkeypatch.setattr(loop, "create_task", counted)
+    await store.log.head()
+    await store.streams.create(StreamSpec(name="orders", partition_count=1))
 
     assert begun == []
 
