@@ -128,7 +128,6 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
 def test_messages_that_a_pool_repeats_while_a_store_is_away_are_not_logged() -> None:
     stream = io.StringIO()
     set_up(LogSettings(format="text"), stream)
-    logging.getLogger("asyncpg.pool").warning("Failed to restore the pool connection floor; retrying")
     logging.getLogger("sqlalchemy.pool.impl.QueuePool").error("Exception terminating connection")
 
     assert stream.getvalue() == ""

@@ -1,11 +1,14 @@
 """The leaves of an Arrow schema in Parquet's order: their paths in the file and their field ids."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from bearlake.table.schema import ARROW_SCHEMA, METADATA_KEY
+
+INTEGER_DIGITS_MAX: Final = 18
+"""Digits of the longest decimal that Parquet stores as an integer. Source: Apache Iceberg table spec, "Parquet", data type mappings."""
 
 
 class Leaf(NamedTuple):
@@ -41,7 +44,7 @@ def dictionary_paths(columns: pa.Schema) -> list[str]:
 
 
 def delta_paths(columns: pa.Schema) -> list[str]:
-    """Return the paths of the typed columns of integers, dates and times, which differ little from row to row."""
+    """Return the paths of the typed columns of integers, dates, times and short decimals: small differences take few bits."""
     return [leaf.path for leaf in _typed(columns) if _is_integral(leaf.type)]
 
 
@@ -50,4 +53,7 @@ def _typed(columns: pa.Schema) -> Iterator[Leaf]:
 
 
 def _is_integral(found: pa.DataType) -> bool:
+    """Return whether Parquet stores the type as an integer of 32 or 64 bits."""
+    if pa.types.is_decimal(found):
+        return bool(found.precision <= INTEGER_DIGITS_MAX)
     return bool(pa.types.is_integer(found) or pa.types.is_timestamp(found) or pa.types.is_date(found))

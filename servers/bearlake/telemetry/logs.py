@@ -23,8 +23,8 @@ VALUE_LENGTH_MAX = 500
 SECRET_WORDS = ("password", "secret", "token", "credential", "access_key")
 FOREIGN = ("asyncpg", "pg8000", "py4j", "pyiceberg", "root", "sqlalchemy")
 """Loggers of libraries that talk to stores, and their child loggers. py4j also logs to the root logger."""
-QUIET = {"asyncpg.pool": logging.ERROR, "sqlalchemy.pool": logging.CRITICAL}
-"""Loggers without useful messages below this level: a pool retries each second, or drops a connection that it knows is dead."""
+QUIET = {"sqlalchemy.pool": logging.CRITICAL}
+"""Loggers without useful messages below this level: a pool drops a connection that it knows is dead."""
 AUDIT = "bearlake.audit"
 """The logger of the audit log: changes as INFO, denials and failures as WARNING."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

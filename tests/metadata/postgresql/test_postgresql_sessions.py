@@ -296,7 +296,7 @@ async def test_a_level_of_commit_that_a_fail_over_would_lose_is_refused(
     store = await opened(postgresql_url)
     database = await admin.fetchval("select current_database()")
     await admin.execute(f"alter database {database} set synchronous_commit = {level}")
-    await store._database._writers.expire_connections()  # type: ignore[union-attr]
+    store._database._writers.expire()  # type: ignore[union-attr]
     with pytest.raises(Unavailable, match=f"synchronous_commit is {level}"):
         await store.producers.allocate(1)
 

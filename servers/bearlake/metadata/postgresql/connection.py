@@ -53,9 +53,10 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
         """Process id and start time of the connection's backend."""
 
     @property
-    def itself(self) -> "Connection":
-        """The connection behind the pool's proxy for it."""
-        return self
+    def statement_count(self) -> int:
+        """Statements that this connection, which must be open, has run."""
+        count: int = self._protocol.queries_count
+        return count
 
     def _cancel_current_command(self, *_: Any) -> None:  # Any: the driver's futures, which closing completes
         """Close instead of sending a CancelRequest; soon, but not inside the protocol's own step."""

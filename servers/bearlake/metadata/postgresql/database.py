@@ -15,8 +15,7 @@ A pooler in front of the database must be in session mode: a session belongs to 
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.connection import Connection, Connections
+from bearlake.metadata.postgresql.pool import Pool
 from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 
@@ -36,6 +36,9 @@ ATTEMPTS_MAX = 3
 
 GRACE_S = 1.0
 """This process waits this much longer than the database's own limit for an answer."""
+
+IDLE_S = 300.0
+"""Time after which a connection that nobody needs is closed."""
 
 MALFORMED = "the metadata URL is malformed; expected postgresql://user:password@host:port/database"
 
@@ -64,8 +67,8 @@ class Database:
     def __init__(self, url: str, settings: PostgresqlSettings) -> None:
         self.settings = settings
         self._url = url
-        self._writers: asyncpg.Pool | None = None
-        self._readers: asyncpg.Pool | None = None
+        self._writers: Pool | None = None
+        self._readers: Pool | None = None
         self._connections = Connections()
         self._was_let_in = False
         self._sessions = Sessions(self._end_sessions)
@@ -74,26 +77,30 @@ class Database:
         """Create the pools, with one connection each to show that they work. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
         settings = self.settings
         try:
-            self._readers = await self._pool(settings.read_connections_max, _refuse_writes)
-            self._writers = await self._pool(settings.connections_max)
+            self._readers = await self._pool(self._connect_reader, settings.read_connections_max)
+            self._writers = await self._pool(self._connect, settings.connections_max)
             self._was_let_in = True
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
         except ValueError:
             raise Invalid(MALFORMED) from None
 
-    async def _pool(
-        self, size_max: int, init: Callable[[asyncpg.Connection], Awaitable[None]] | None = None
-    ) -> asyncpg.Pool:
-        return await asyncpg.create_pool(
-            **self._arguments(self.settings.statement_timeout_ms),
-            min_size=1,
-            max_size=size_max,
-            max_inactive_connection_lifetime=300.0,
-            connect=self._connections.connect,
-            init=init,
-            reset=_leave_as_it_is,
-        )
+    async def _pool(self, connect: Callable[[], Awaitable[Connection]], size_max: int) -> Pool:
+        pool = Pool(connect, size_max, wait_s=self.settings.acquire_timeout_ms / 1000, idle_s=IDLE_S)
+        await pool.open()
+        return pool
+
+    async def _connect(self) -> Connection:
+        return await self._connections.connect(**self._arguments(self.settings.statement_timeout_ms))
+
+    async def _connect_reader(self) -> Connection:
+        connection = await self._connect()
+        try:
+            await _refuse_writes(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
     async def connect(self, statement_timeout_ms: int) -> "Session":
         """Open a connection outside the pools, with its own time limit; the caller closes it. Raises as `open`."""
@@ -201,23 +208,24 @@ class Database:
         return (await self.rows(statement, *values, is_repeatable=is_repeatable, is_read=is_read))[0][0]
 
     async def _run(self, statement: str, values: Sequence[object], is_read: bool) -> list[asyncpg.Record]:
-        if is_read:
-            async with self._acquired(self._readers) as connection:
-                return await self._fetched(connection, statement, values)
-        while True:
-            await self._sessions.end_lost()
-            async with self._acquired(self._writers) as connection:
-                if not connection.session and not self._sessions.lost():
-                    await self._begin_session(connection)
-                if not self._sessions.lost():  # a connection may have closed while this step waited for one
-                    return await self._fetched(connection, statement, values)
-
-    @asynccontextmanager
-    async def _acquired(self, pool: asyncpg.Pool | None) -> AsyncIterator[Connection]:
+        pool = self._readers if is_read else self._writers
         if pool is None:
             raise Unavailable("the metadata store is closed")
-        async with pool.acquire(timeout=self.settings.acquire_timeout_ms / 1000) as connection:
-            yield connection.itself
+        while True:
+            if not is_read and self._sessions.are_lost():
+                await self._sessions.end_lost()
+            connection = await pool.take()
+            try:
+                if is_read or await self._may_write(connection):
+                    return await self._fetched(connection, statement, values)
+            finally:
+                pool.give_back(connection)
+
+    async def _may_write(self, connection: Connection) -> bool:
+        """Return whether the connection has a session, and none is lost: a connection may have closed while a step waited."""
+        if not connection.session and not self._sessions.are_lost():
+            await self._begin_session(connection)
+        return not self._sessions.are_lost()
 
     async def _fetched(self, connection: Connection, statement: str, values: Sequence[object]) -> list[asyncpg.Record]:
         """Return the statement's rows. A connection without an answer, or whose session has ended, is closed and never used again."""
@@ -229,7 +237,7 @@ class Database:
             elif failures.is_session_over(error):
                 connection.terminate()
                 if self._writers is not None:
-                    await self._writers.expire_connections()  # the sessions of the other connections may have ended too
+                    self._writers.expire()  # the sessions of the other connections may have ended too
             raise
         return rows
 
@@ -253,7 +261,7 @@ class Database:
         """
         if self._writers is None:
             raise Unavailable("the metadata store is closed")
-        connection = await self._connections.connect(**self._arguments(self.settings.statement_timeout_ms))
+        connection = await self._connect()
         try:
             statement, *values = call("end_sessions", ids=sessions)
             await self._fetched(connection, self.sql(statement), values)
@@ -327,10 +335,6 @@ class Session:
 async def _refuse_writes(connection: asyncpg.Connection) -> None:
     """Let PostgreSQL refuse writes. Not as a connection parameter, because `target_session_attrs=read-write` in the URL checks that."""
     await connection.execute("set default_transaction_read_only = on")
-
-
-async def _leave_as_it_is(_: asyncpg.Connection) -> None:
-    """Sessions keep no state between steps, so there is nothing to reset (which would cost a round trip)."""
 
 
 @lru_cache(maxsize=256)

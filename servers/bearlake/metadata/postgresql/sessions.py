@@ -34,6 +34,10 @@ class Sessions:
         """Return sessions whose connection is closed and that have not ended yet."""
         return [session for session, connection in self._connections.items() if connection.is_closed()]
 
+    def are_lost(self) -> bool:
+        """Return whether a session is lost."""
+        return any(connection.is_closed() for connection in self._connections.values())
+
     async def begin(self, connection: Connection, begin: Callable[[int], Awaitable[object]]) -> None:
         """Begin a session for this connection, by asking the store with `begin`. Raises what `begin` raises."""
         session = -1 - secrets.randbits(62)  # ids that the store chose, for older programs, are positive

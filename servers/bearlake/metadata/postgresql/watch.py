@@ -1,8 +1,9 @@
 """Learns of new log entries: LISTEN on a separate connection, with polling as the fallback.
 
-Notifications are hints. A waiter that listens still polls the head from time to time, and a waiter that cannot listen polls often. So a
-lost notification, a lost connection or a pooler that does not pass notifications on costs time, but never an entry. There is no
-background task: waiters keep the listening connection alive, with a growing pause between attempts.
+Notifications are hints. While there is a listening connection, the head is read once after LISTEN, because earlier entries were not
+notified, and then at most once per `poll_interval_listening_ms`; a waiter that cannot listen polls often. So a lost notification, a lost
+connection or a pooler that does not pass notifications on costs time, but never an entry. There is no background task: waiters keep the
+listening connection alive, with a growing pause between attempts.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ class Watch:
         self._database = database
         self._settings = database.settings
         self._head = 0
+        self._next_look = 0.0  # loop time at which a waiter that listens reads the head again
         self._waiters: set[asyncio.Future[None]] = set()
         self._session: Session | None = None
         self._is_connecting = False
@@ -45,16 +47,26 @@ class Watch:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         while self._head <= after:
-            self.saw(await self._database.value("select position from bearlake.log_head", is_read=True))
+            if self._session is None or loop.time() >= self._next_look:
+                await self._look()
             remaining = deadline - loop.time()
             if self._head > after or remaining <= 0:
                 return
             if not await self._started_to_listen(remaining):
-                await self._next_hint(min(remaining, self._interval_s()))
+                await self._next_hint(min(remaining, self._pause_s()))
 
-    def _interval_s(self) -> float:
-        is_listening = self._session is not None
-        return (self._settings.poll_interval_listening_ms if is_listening else self._settings.poll_interval_ms) / 1000
+    async def _look(self) -> None:
+        """Read the head. The next look has time if all later entries are notified: this read began after LISTEN."""
+        session, begun = self._session, asyncio.get_running_loop().time()
+        self.saw(await self._database.value("select position from bearlake.log_head", is_read=True))
+        if session is not None and session is self._session:
+            self._next_look = begun + self._settings.poll_interval_listening_ms / 1000
+
+    def _pause_s(self) -> float:
+        """Return how long to wait for a hint until the head is read again."""
+        if self._session is None:
+            return self._settings.poll_interval_ms / 1000
+        return max(0.0, self._next_look - asyncio.get_running_loop().time())
 
     async def _next_hint(self, timeout_s: float) -> None:
         waiter = asyncio.get_running_loop().create_future()
@@ -105,6 +117,7 @@ class Watch:
             await session.close()
             return
         self._session = session
+        self._next_look = 0.0  # what was committed before LISTEN is not notified
         self._backoff_ms = 0
 
     def _received(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
