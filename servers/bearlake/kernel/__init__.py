@@ -30,7 +30,15 @@ from bearlake.kernel.batch.lz4 import is_plain as is_plain_lz4
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.columns.pages import ValuePage
 from bearlake.kernel.files import FILE_PARTS_MAX
-from bearlake.kernel.kafka import FetchAnswer, FetchEntry, PlainRules, ProduceEntry, ProducePlace, ProduceResult, TurnWorld
+from bearlake.kernel.kafka import (
+    FetchAnswer,
+    FetchEntry,
+    PlainRules,
+    ProduceEntry,
+    ProducePlace,
+    ProduceResult,
+    TurnWorld,
+)
 from bearlake.kernel.log import (
     BATCH_CONTROL,
     BATCH_NAMED,
