@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from bearlake.kernel import fallback
+from bearlake.serving.receiving import ROOM_BYTES_MIN
+from bearlake.serving.slabs import SIZES, SMALL_BYTES, SlabPool, SlabSettings
 from fixtures.turns import Story, agreed
 from kernel.test_kernel_binding import rules
 from kernel.test_kernel_intake import framed, lead_of
@@ -85,6 +87,29 @@ def test_connections_in_a_cycle_are_collected(kernel: ModuleType) -> None:
     gc.collect()
 
     assert found() is None
+
+
+def test_a_slab_is_left_when_it_has_less_room_than_the_least(kernel: ModuleType) -> None:
+    for room, expected in ((ROOM_BYTES_MIN, ROOM_BYTES_MIN), (ROOM_BYTES_MIN - 1, SIZES[1] - 1)):
+        connection = connection_of(kernel)
+        slab = connection._slab = SlabPool(SlabSettings()).take_small()
+        slab.acquire()  # a batch is in it
+        connection._high = SMALL_BYTES - room
+        connection._low = connection._high - 1
+
+        assert len(connection.get_buffer(-1)) == expected
+
+
+def test_what_is_needed_of_a_known_request_decides_about_room(kernel: ModuleType) -> None:
+    for need, is_left in ((SMALL_BYTES - 10, False), (SMALL_BYTES - 9, True)):
+        connection = connection_of(kernel)
+        slab = connection._slab = SlabPool(SlabSettings()).take_small()
+        slab.acquire()
+        connection._low, connection._high, connection._need = 10, SMALL_BYTES - 5, need
+
+        connection.get_buffer(-1)
+
+        assert (connection._slab is not slab) == is_left
 
 
 def test_flags_and_numbers_keep_their_kind(kernel: ModuleType) -> None:

@@ -56,12 +56,14 @@ static PyObject *rest_of_slab(const Turn *turn)
     const int64_t end = most < size - self->high ? self->high + most : size;
     PyObject *from = PyLong_FromSsize_t(self->high), *to = PyLong_FromLongLong(end);
     PyObject *range = from == NULL || to == NULL ? NULL : PySlice_New(from, to, NULL);
-    PyObject *view = range == NULL ? NULL : PyObject_GetAttr(self->slab, turn->names[NAME_view]);
+    PyObject *slab = Py_NewRef(self->slab == NULL ? Py_None : self->slab);
+    PyObject *view = range == NULL ? NULL : PyObject_GetAttr(slab, turn->names[NAME_view]);
     PyObject *rest = view == NULL ? NULL : PyObject_GetItem(view, range);
     Py_XDECREF(from);
     Py_XDECREF(to);
     Py_XDECREF(range);
     Py_XDECREF(view);
+    Py_DECREF(slab);
     self->asked = rest == NULL ? self->asked : (Py_ssize_t)(end - self->high);
     return rest;
 }

@@ -41,7 +41,28 @@ class ProduceTurn:
 
     _world: TurnWorld
     """What all connections of a server share. Set it, and `_fetches`, `_seen`, `_slots` and `waiter`, before the first read."""
-    _binding: Bound | None
+    arrived: int
+    _asked: int
+    _emptied: int
+    _frame_since: float
+    _high: int
+    _is_encrypted: bool
+    _is_finishing: bool
+    _is_frugal: bool
+    _is_logging_in: bool
+    _is_reading_paused: bool
+    _is_write_paused: bool
+    _last_active: float
+    _last_arrived: int
+    _last_bytes: int
+    _low: int
+    _need: int
+    _ready_bytes: int
+    _request_count: int
+    _waiting_bytes: int
+    _waits_for_budget: bool
+    _binding: Any
+    """What is known about the next requests (`Bound`), or None."""
     _fetches: Any
     _seen: Any
     _slab: Any

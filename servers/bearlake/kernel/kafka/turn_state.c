@@ -1,9 +1,18 @@
 /* The state of a turn: what it reads of the connection and of others. Contract: turn.py, and Receiver for the bytes that have arrived. */
 #include "kafka/turn.h"
 
+/* An attribute of an object that one of the connection's attributes refers to: getting it may run Python code, which may change that. */
+static PyObject *get_attribute(PyObject *object, PyObject *name)
+{
+    object = Py_NewRef(object == NULL ? Py_None : object);
+    PyObject *value = PyObject_GetAttr(object, name);
+    Py_DECREF(object);
+    return value;
+}
+
 int get_number(PyObject *object, PyObject *name, int64_t *out)
 {
-    PyObject *value = PyObject_GetAttr(object, name);
+    PyObject *value = get_attribute(object, name);
     const int outcome = value == NULL ? -1 : to_int64(value, out);
     Py_XDECREF(value);
     return outcome;
@@ -11,13 +20,12 @@ int get_number(PyObject *object, PyObject *name, int64_t *out)
 
 int get_truth(PyObject *object, PyObject *name)
 {
-    PyObject *value = PyObject_GetAttr(object, name);
-    const int truth = value == NULL ? -1 : value == Py_True ? 1 : value == Py_False ? 0 : PyObject_IsTrue(value);
+    PyObject *value = get_attribute(object, name);
+    const int truth = value == NULL ? -1 : PyObject_IsTrue(value);
     Py_XDECREF(value);
     return truth;
 }
 
-/* counter.value += count */
 int count_up(PyObject *counter, PyObject *name, Py_ssize_t count)
 {
     PyObject *value = PyObject_GetAttr(counter, name), *more = PyLong_FromSsize_t(count);
@@ -29,7 +37,6 @@ int count_up(PyObject *counter, PyObject *name, Py_ssize_t count)
     return outcome;
 }
 
-/* The truth of what a method returns. */
 int get_answer(PyObject *self, PyObject *name)
 {
     PyObject *value = PyObject_CallMethodNoArgs(self, name);
@@ -45,7 +52,6 @@ int call_method(PyObject *self, PyObject *name)
     return done == NULL ? -1 : 0;
 }
 
-/* Whether memory for the next bytes is needed: as Receiver._lacks_room. `size`: the slab's. */
 int turn_lacks_room(const Turn *turn, int64_t size)
 {
     const ProduceTurn *self = turn->self;
@@ -57,7 +63,6 @@ int turn_lacks_room(const Turn *turn, int64_t size)
     return size - self->high < least;
 }
 
-/* As above, of the present slab; 0 if there is none. */
 int turn_lacks_room_now(const Turn *turn)
 {
     int64_t size;
@@ -82,8 +87,8 @@ int turn_note_arrival(const Turn *turn, Py_ssize_t count)
     int64_t position;
     if (is_empty <= 0)
         return is_empty;
-    if (is_none(self->seen) || get_number(self->seen, turn->names[NAME_position], &position) < 0)
-        return PyErr_Occurred() ? -1 : 0;
+    if (get_number(self->seen, turn->names[NAME_position], &position) < 0)
+        return -1;
     self->emptied = position;
     return 0;
 }
@@ -96,12 +101,9 @@ int turn_must_wait(const Turn *turn)
         || !is_none(self->wish))
         return 1;
     if (get_limit(turn, WORLD_REQUEST_COUNT_MAX, &counts) < 0 || get_limit(turn, WORLD_READY_BYTES_MAX, &ready) < 0
-        || get_limit(turn, WORLD_WAITING_BYTES_MAX, &waiting) < 0 || self->fetches == NULL || self->waiter == NULL
-        || get_number(self->fetches, turn->names[NAME_waiting_bytes], &fetching) < 0) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_AttributeError, "a turn needs its fetches and its waiter");
+        || get_limit(turn, WORLD_WAITING_BYTES_MAX, &waiting) < 0
+        || get_number(self->fetches, turn->names[NAME_waiting_bytes], &fetching) < 0)
         return -1;
-    }
     if (self->request_count >= counts || self->ready_bytes >= ready || self->waiting_bytes + fetching >= waiting)
         return 1;
     return get_truth(self->waiter, turn->names[NAME_is_waiting]);

@@ -21,10 +21,10 @@ static PyObject *buffer_for(const Turn *turn, PyObject *binding)
     if (outcome > 0 && !is_none(self->session))
         outcome = get_truth(self->session, turn->names[NAME_is_logged_in]);
     if (outcome > 0)
-        outcome = (outcome = turn_must_wait(turn)) < 0 ? -1 : !outcome;
-    if (outcome <= 0)
-        return outcome < 0 ? NULL : Py_NewRef(Py_None);
-    return PyObject_CallNoArgs(known(turn, WORLD_BUFFER_WITH_ROOM));
+        outcome = 1 - turn_must_wait(turn); /* 2 if that has failed */
+    if (PyErr_Occurred())
+        return NULL;
+    return outcome > 0 ? PyObject_CallNoArgs(known(turn, WORLD_BUFFER_WITH_ROOM)) : Py_NewRef(Py_None);
 }
 
 /* Puts requests that were taken in the connection's order, and hands them to the write path. */
@@ -39,13 +39,12 @@ static int queue_calls(const Turn *turn, PyObject *binding, PyObject *calls)
     Py_XDECREF(done);
     if (done == NULL)
         return -1;
-    done = self->slots == NULL ? NULL : PyObject_CallMethodOneArg(self->slots, turn->names[NAME_append], calls);
+    PyObject *slots = Py_NewRef(self->slots == NULL ? Py_None : self->slots);
+    done = PyObject_CallMethodOneArg(slots, turn->names[NAME_append], calls);
+    Py_DECREF(slots);
     Py_XDECREF(done);
-    if (done == NULL) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_AttributeError, "a turn needs its slots");
+    if (done == NULL)
         return -1;
-    }
     self->request_count += count;
     if (count_up(known(turn, WORLD_REQUESTS), turn->names[NAME_value], count) < 0)
         return -1;
@@ -72,7 +71,7 @@ static int take_calls(const Turn *turn, PyObject *requests, PyObject *buffer, Py
 {
     ProduceTurn *self = turn->self;
     BindingLimits limits;
-    PyObject *slab = Py_NewRef(self->slab);
+    PyObject *slab = Py_NewRef(self->slab == NULL ? Py_None : self->slab);
     PyObject *view = PyObject_GetAttr(slab, turn->names[NAME_view]);
     PyObject *low = PyLong_FromSsize_t(self->low), *high = PyLong_FromSsize_t(self->high);
     PyObject *const from[INTAKE_ARGUMENTS] = {buffer, calls, view, slab, low, high};
@@ -115,6 +114,8 @@ static int release_consumed(const Turn *turn)
 {
     ProduceTurn *self = turn->self;
     int64_t size, least, holders;
+    if (is_none(self->slab))
+        return 0;
     const int is_extra = get_truth(self->slab, turn->names[NAME_is_extra]);
     if (is_extra < 0 || get_number(self->slab, turn->names[NAME_size], &size) < 0 || get_limit(turn, WORLD_SLAB_BYTES_MIN, &least) < 0)
         return -1;
