@@ -2,6 +2,7 @@
 """A turn of a connection whose Produce requests are bound, native and in Python."""
 
 import gc
+import sys
 import weakref
 from random import Random
 from types import ModuleType
@@ -87,6 +88,30 @@ def test_connections_in_a_cycle_are_collected(kernel: ModuleType) -> None:
     gc.collect()
 
     assert found() is None
+
+
+FAILING = [b"", *(bytes([7, 14 + 16 * part]) for part in range(10)), bytes([7, 1 + 16 * 8])]
+"""Nothing, a part of the world, or a socket with TLS, of which the kernel is asked."""
+
+
+@pytest.mark.parametrize("change", FAILING)
+def test_turns_leave_no_memory_behind(native: ModuleType, change: bytes) -> None:
+    story = Story(native, b"", FRAMES[:4], BINDINGS)
+    script = bytes([6, 0, *change, 0, 0, 0, 0, 0, 1, 0, 9, 0, 0, 0, 2, 4, 5, 3, 7, 2])
+
+    def tell_often(count: int) -> int:
+        for _ in range(count):
+            story._script, story._unsent = iter(script), b""
+            story._run()
+            story._connection._slots.clear()
+            story._connection._request_count = 0
+            story.told.clear()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = tell_often(50)
+
+    assert tell_often(500) - before < 250  # a leak has one or more blocks per turn
 
 
 def test_a_slab_is_left_when_it_has_less_room_than_the_least(kernel: ModuleType) -> None:
