@@ -13,7 +13,7 @@ import pytest
 from bearlake.kernel import fallback
 from bearlake.serving.receiving import ROOM_BYTES_MIN
 from bearlake.serving.slabs import SIZES, SMALL_BYTES, SlabPool, SlabSettings
-from fixtures.turns import Story, agreed
+from fixtures.kernel_turns import Story, agreed
 from kernel.test_kernel_binding import rules
 from kernel.test_kernel_intake import framed, lead_of
 from kernel.test_kernel_produce import BATCH, IDEMPOTENT, request

@@ -8,7 +8,7 @@ from typing import Any
 from bearlake.kernel import Append, PartitionKey, fallback
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.messages import FetchRequest, ProduceRequest
-from fixtures import produces, turns
+from fixtures import kernel_turns, produces
 from fixtures.produces import Reads
 from fuzz.target import Choices, Target, exact
 from fuzz.targets.kernel import agreed, batches, native, repair
@@ -140,7 +140,7 @@ def _turn_frames() -> list[bytes]:
 def turn(data: bytes) -> object:
     """Follow a connection, whose first requests are bound, through what the input says."""
     bindings = [(3, LEADS[0], size_max, "topic-0", RULES) for size_max in (10_000, 100)]
-    story = turns.agreed(native, fallback, data, _turn_frames(), bindings)
+    story = kernel_turns.agreed(native, fallback, data, _turn_frames(), bindings)
     return min(story.taken, 8), min(len(story.told) // 16, 8)
 
 
