@@ -182,4 +182,10 @@ static PyModuleDef definition = {
     .m_free = module_free,
 };
 
+KernelState *state_of_subclass(PyTypeObject *type)
+{
+    PyObject *module = PyType_GetModuleByDef(type, &definition);
+    return module == NULL ? NULL : state_of(module);
+}
+
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

@@ -104,6 +104,9 @@ static inline void store_row_field(uint8_t *at, int64_t value)
     memcpy(at, &value, sizeof value);
 }
 
+/* module.c: of a type of the module, or of a class that Python code derives from one; NULL with an exception set */
+KernelState *state_of_subclass(PyTypeObject *type);
+
 /* arguments.c: each returns -1 with an exception set if the argument is wrong */
 int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most);
 int to_int64(PyObject *number, int64_t *out); /* beyond 64 bits: the nearest int64 */

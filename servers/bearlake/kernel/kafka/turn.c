@@ -11,9 +11,9 @@ PyObject *import_turn_world_type(void)
     return import_fields("bearlake.kernel.kafka", "TurnWorld", names, WORLD_FIELDS);
 }
 
-static int turn_begin(Turn *turn, PyObject *self, PyTypeObject *type)
+static int turn_begin(Turn *turn, PyObject *self)
 {
-    const KernelState *state = PyType_GetModuleState(type);
+    const KernelState *state = ((ProduceTurn *)self)->state;
     PyObject *world = ((ProduceTurn *)self)->world;
     if (is_none(world) || !PyObject_TypeCheck(world, (PyTypeObject *)state->turn_world_type)) {
         PyErr_SetString(PyExc_TypeError, "a turn needs a TurnWorld");
@@ -68,10 +68,10 @@ static PyObject *rest_of_slab(const Turn *turn)
     return rest;
 }
 
-static PyObject *turn_get_buffer(PyObject *self, PyTypeObject *type, PyObject *const *arguments, size_t count, PyObject *names)
+static PyObject *turn_get_buffer(PyObject *self, PyObject *hint)
 {
     Turn turn;
-    if (check_arguments("get_buffer", (Py_ssize_t)count, 1, 1) < 0 || turn_begin(&turn, self, type) < 0)
+    if (turn_begin(&turn, self) < 0)
         return NULL;
     PyObject *rest = rest_of_slab(&turn);
     if (rest == NULL && !PyErr_Occurred())
@@ -80,24 +80,23 @@ static PyObject *turn_get_buffer(PyObject *self, PyTypeObject *type, PyObject *c
     return rest;
 }
 
-static PyObject *turn_buffer_updated(PyObject *self, PyTypeObject *type, PyObject *const *arguments, size_t count, PyObject *names)
+static PyObject *turn_buffer_updated(PyObject *self, PyObject *nbytes)
 {
     Turn turn;
-    int64_t nbytes;
-    if (check_arguments("buffer_updated", (Py_ssize_t)count, 1, 1) < 0 || to_int64(arguments[0], &nbytes) < 0
-        || turn_begin(&turn, self, type) < 0)
+    int64_t count;
+    if (to_int64(nbytes, &count) < 0 || turn_begin(&turn, self) < 0)
         return NULL;
-    const int outcome = turn_update(&turn, (Py_ssize_t)nbytes);
+    const int outcome = turn_update(&turn, (Py_ssize_t)count);
     Py_DECREF(turn.world);
     if (outcome < 0)
         return NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *turn_method_must_wait(PyObject *self, PyTypeObject *type, PyObject *const *arguments, size_t count, PyObject *names)
+static PyObject *turn_method_must_wait(PyObject *self, PyObject *unused)
 {
     Turn turn;
-    if (check_arguments("_must_wait", (Py_ssize_t)count, 0, 0) < 0 || turn_begin(&turn, self, type) < 0)
+    if (turn_begin(&turn, self) < 0)
         return NULL;
     const int outcome = turn_must_wait(&turn);
     Py_DECREF(turn.world);
@@ -141,7 +140,14 @@ static int turn_clear(PyObject *object)
     return 0;
 }
 
-static PyObject *turn_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) { return type->tp_alloc(type, 0); }
+static PyObject *turn_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    const KernelState *state = state_of_subclass(type);
+    ProduceTurn *self = state == NULL ? NULL : (ProduceTurn *)type->tp_alloc(type, 0);
+    if (self != NULL)
+        self->state = state;
+    return (PyObject *)self;
+}
 
 static void turn_dealloc(PyObject *self)
 {
@@ -152,16 +158,14 @@ static void turn_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-#define METHOD(name, function) \
-    {name, (PyCFunction)(void (*)(void))function, METH_METHOD | METH_FASTCALL | METH_KEYWORDS, "Native twin of bearlake.kernel.fallback.ProduceTurn."}
 #define MEMBER(name, kind, field) {name, kind, offsetof(ProduceTurn, field), 0, NULL}
 
 PyObject *make_produce_turn_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        METHOD("get_buffer", turn_get_buffer),
-        METHOD("buffer_updated", turn_buffer_updated),
-        METHOD("_must_wait", turn_method_must_wait),
+        {"get_buffer", turn_get_buffer, METH_O, "Native twin of bearlake.kernel.fallback.ProduceTurn."},
+        {"buffer_updated", turn_buffer_updated, METH_O, "Native twin of bearlake.kernel.fallback.ProduceTurn."},
+        {"_must_wait", turn_method_must_wait, METH_NOARGS, "Native twin of bearlake.kernel.fallback.ProduceTurn."},
         {NULL, NULL, 0, NULL},
     };
     static PyMemberDef members[] = {

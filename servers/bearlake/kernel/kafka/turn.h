@@ -7,6 +7,7 @@
 /* turn.ProduceTurn: the attributes of the connection that a turn reads and changes. */
 typedef struct {
     PyObject_HEAD
+    const KernelState *state;
     Py_ssize_t low, high, need, asked, last_bytes;
     long long arrived, emptied, last_arrived; /* log positions */
     Py_ssize_t request_count, ready_bytes, waiting_bytes;
