@@ -23,7 +23,7 @@ static int turn_begin(Turn *turn, PyObject *self)
     return 0;
 }
 
-/* -- called by the event loop --------------------------------------------------------------------------------------------------------------- */
+/* -- called by the event loop --------------------------------------------------------------------------------------------------------- */
 
 static int turn_update(const Turn *turn, Py_ssize_t count)
 {
@@ -103,7 +103,7 @@ static PyObject *turn_method_must_wait(PyObject *self, PyObject *unused)
     return outcome < 0 ? NULL : PyBool_FromLong(outcome);
 }
 
-/* -- the type ------------------------------------------------------------------------------------------------------------------------------- */
+/* -- the type ------------------------------------------------------------------------------------------------------------------------- */
 
 static int turn_traverse(PyObject *object, visitproc visit, void *arg)
 {

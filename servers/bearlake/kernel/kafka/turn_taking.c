@@ -56,7 +56,8 @@ static int queue_calls(const Turn *turn, PyObject *binding, PyObject *calls)
 static int read_limits(const Turn *turn, BindingLimits *limits)
 {
     PyObject *now = PyObject_CallNoArgs(known(turn, WORLD_NOW_MS));
-    const int outcome = now == NULL || to_int64(now, &limits->now_ms) < 0 || get_limit(turn, WORLD_REQUEST_COUNT_MAX, &limits->count_max) < 0
+    const int outcome = now == NULL || to_int64(now, &limits->now_ms) < 0
+            || get_limit(turn, WORLD_REQUEST_COUNT_MAX, &limits->count_max) < 0
             || get_number(known(turn, WORLD_BUDGET), turn->names[NAME_left], &limits->check_max) < 0
         ? -1
         : 0;
@@ -148,7 +149,7 @@ static int turn_end(const Turn *turn, Py_ssize_t first, int64_t need)
     if (self->request_count >= counts || (need <= 0 && !is_empty))
         return 0;
     self->need = (Py_ssize_t)need;
-    if (is_empty ? release_consumed(turn) < 0 : false)
+    if (is_empty && release_consumed(turn) < 0)
         return -1;
     if (!is_empty && self->frame_since == 0.0)
         self->frame_since = now;
