@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bearlake.kernel
-from bearlake.kernel import fallback, log
+from bearlake.kernel import fallback, kafka, log
 from bearlake.metadata.model import BatchCommit, Outcome, Slice
 from bearlake.streams.append import Append, Appended
 from bearlake.streams.subscriptions.model import Delivery
@@ -29,6 +29,7 @@ INSTANCE = {
     "ColumnBuilder": (),
     "OffsetAssignment": (),
     "ProduceResults": (),
+    "ProduceTurn": (),
     "Results": (),
     "WriteBuffer": ("count", "seen", "size"),
 }
@@ -108,7 +109,7 @@ def twin_of(path: str) -> str:
 
 
 def test_native_types_have_the_public_names_of_their_python_versions(native: ModuleType) -> None:
-    for name in ("ColumnBuilder", "OffsetAssignment", "ProduceResults", "Results", "WriteBuffer"):
+    for name in ("ColumnBuilder", "OffsetAssignment", "ProduceResults", "ProduceTurn", "Results", "WriteBuffer"):
         ours, theirs = vars(getattr(native, name)), vars(getattr(fallback, name))
         public = {attribute for attribute in ours if not attribute.startswith("_")}
         assert public <= {*theirs, *getattr(getattr(fallback, name), "__annotations__", ()), *INSTANCE[name]}, name
@@ -122,7 +123,13 @@ class Reversed(log.BatchCommit):
     _fields = tuple(reversed(log.BatchCommit._fields))
 
 
-@pytest.mark.parametrize(("name", "changed"), [("Append", Grown), ("BatchCommit", Reversed), ("Append", tuple)])
+class Renamed(kafka.TurnWorld):
+    _fields = ("generations", *kafka.TurnWorld._fields[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"), [("Append", Grown), ("BatchCommit", Reversed), ("Append", tuple), ("TurnWorld", Renamed)]
+)
 def test_a_native_kernel_that_was_built_for_other_fields_is_not_imported(
     native: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, changed: type[Any]
 ) -> None:
@@ -130,7 +137,7 @@ def test_a_native_kernel_that_was_built_for_other_fields_is_not_imported(
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setattr(log, name, changed)
+    monkeypatch.setattr(kafka if name == "TurnWorld" else log, name, changed)
 
     with pytest.raises((ImportError, AttributeError)):
         spec.loader.exec_module(module)

@@ -30,7 +30,15 @@ from bearlake.kernel.batch.lz4 import is_plain as is_plain_lz4
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.columns.pages import ValuePage
 from bearlake.kernel.files import FILE_PARTS_MAX
-from bearlake.kernel.kafka import FetchAnswer, FetchEntry, PlainRules, ProduceEntry, ProducePlace, ProduceResult
+from bearlake.kernel.kafka import (
+    FetchAnswer,
+    FetchEntry,
+    PlainRules,
+    ProduceEntry,
+    ProducePlace,
+    ProduceResult,
+    TurnWorld,
+)
 from bearlake.kernel.log import (
     BATCH_CONTROL,
     BATCH_NAMED,
@@ -69,6 +77,7 @@ if TYPE_CHECKING:
         OffsetAssignment,
         ProduceBinding,
         ProduceResults,
+        ProduceTurn,
         Results,
         WriteBuffer,
         admit_plain,
@@ -123,6 +132,7 @@ else:
     OffsetAssignment = _implementation.OffsetAssignment
     ProduceBinding = _implementation.ProduceBinding
     ProduceResults = _implementation.ProduceResults
+    ProduceTurn = _implementation.ProduceTurn
     Results = _implementation.Results
     WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
@@ -195,6 +205,7 @@ __all__ = [
     "ProducePlace",
     "ProduceResult",
     "ProduceResults",
+    "ProduceTurn",
     "ProtoCheck",
     "ProtoCoding",
     "ProtoLabel",
@@ -205,6 +216,7 @@ __all__ = [
     "SendEntry",
     "SendIds",
     "SliceLike",
+    "TurnWorld",
     "TypedKind",
     "TypedNode",
     "TypedOutcome",

@@ -20,6 +20,7 @@ from bearlake.kernel.kafka.intake import take_produces
 from bearlake.kernel.kafka.produce import parse_produce
 from bearlake.kernel.kafka.produce_response import encode_produce_response
 from bearlake.kernel.kafka.produce_results import ProduceResults
+from bearlake.kernel.kafka.turn import ProduceTurn
 from bearlake.kernel.log.buffer import WriteBuffer
 from bearlake.kernel.log.offsets import OffsetAssignment
 from bearlake.kernel.log.results import Results
@@ -40,6 +41,7 @@ __all__ = [
     "OffsetAssignment",
     "ProduceBinding",
     "ProduceResults",
+    "ProduceTurn",
     "Results",
     "WriteBuffer",
     "admit_plain",

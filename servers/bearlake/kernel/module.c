@@ -85,6 +85,8 @@ static int module_exec(PyObject *module)
         || (state->write_buffer_type = make_write_buffer_type(module)) == NULL
         || (state->produce_results_type = make_produce_results_type(module)) == NULL
         || (state->produce_binding_type = make_produce_binding_type(module)) == NULL
+        || (state->turn_world_type = import_turn_world_type()) == NULL
+        || (state->produce_turn_type = make_produce_turn_type(module)) == NULL
         || (state->rows_type = import_name("bearlake.kernel.log.rows", "Rows")) == NULL
         || (state->commit_rows_type = import_name("bearlake.kernel.log.rows", "CommitRows")) == NULL
         || (state->typed_slots_type = import_tuple_type("bearlake.kernel.typed", "TypedSlots")) == NULL
@@ -92,6 +94,7 @@ static int module_exec(PyObject *module)
         || PyModule_AddObjectRef(module, "OffsetAssignment", state->offset_assignment_type) < 0
         || PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type) < 0
         || PyModule_AddObjectRef(module, "ProduceBinding", state->produce_binding_type) < 0
+        || PyModule_AddObjectRef(module, "ProduceTurn", state->produce_turn_type) < 0
         || PyModule_AddObjectRef(module, "Results", state->results_type) < 0
         || PyModule_AddObjectRef(module, "WriteBuffer", state->write_buffer_type) < 0)
         return -1;
@@ -117,6 +120,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->write_buffer_type);
     Py_VISIT(state->produce_results_type);
     Py_VISIT(state->produce_binding_type);
+    Py_VISIT(state->turn_world_type);
+    Py_VISIT(state->produce_turn_type);
     Py_VISIT(state->rows_type);
     Py_VISIT(state->commit_rows_type);
     Py_VISIT(state->offset_assignment_type);
@@ -143,6 +148,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->write_buffer_type);
     Py_CLEAR(state->produce_results_type);
     Py_CLEAR(state->produce_binding_type);
+    Py_CLEAR(state->turn_world_type);
+    Py_CLEAR(state->produce_turn_type);
     Py_CLEAR(state->rows_type);
     Py_CLEAR(state->commit_rows_type);
     Py_CLEAR(state->offset_assignment_type);
@@ -174,5 +181,11 @@ static PyModuleDef definition = {
     .m_clear = module_clear,
     .m_free = module_free,
 };
+
+KernelState *state_of_subclass(PyTypeObject *type)
+{
+    PyObject *module = PyType_GetModuleByDef(type, &definition);
+    return module == NULL ? NULL : state_of(module);
+}
 
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

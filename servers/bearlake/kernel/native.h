@@ -13,7 +13,10 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
 
 /* Names of attributes that the kernel reads from or sets in objects of others. */
 #define ATTRIBUTES(NAME) \
-    NAME(start) NAME(end) NAME(size) NAME(changed) NAME(tail) NAME(producers) NAME(stream) NAME(is_open) NAME(packed) NAME(width)
+    NAME(start) NAME(end) NAME(size) NAME(changed) NAME(tail) NAME(producers) NAME(stream) NAME(is_open) NAME(packed) NAME(width) \
+    NAME(_find_room) NAME(_is_socket_empty) NAME(_pace) NAME(_proceed) NAME(_release_consumed) NAME(append) NAME(began) NAME(caller) \
+    NAME(generation) NAME(holders) NAME(is_extra) NAME(is_logged_in) NAME(is_waiting) NAME(left) NAME(number) \
+    NAME(position) NAME(requests) NAME(value) NAME(view) NAME(waiting_bytes)
 
 #define NAME_OF_ATTRIBUTE(name) NAME_##name,
 enum { ATTRIBUTES(NAME_OF_ATTRIBUTE) NAME_COUNT };
@@ -38,6 +41,8 @@ typedef struct {
     PyObject *write_buffer_type;
     PyObject *produce_results_type;
     PyObject *produce_binding_type;
+    PyObject *turn_world_type; /* bearlake.kernel.kafka.TurnWorld */
+    PyObject *produce_turn_type;
     PyObject *rows_type;        /* bearlake.kernel.log.rows.Rows */
     PyObject *commit_rows_type; /* bearlake.kernel.log.rows.CommitRows */
     PyObject *offset_assignment_type;
@@ -98,6 +103,9 @@ static inline void store_row_field(uint8_t *at, int64_t value)
 #endif
     memcpy(at, &value, sizeof value);
 }
+
+/* module.c: of a type of the module, or of a class that Python code derives from one; NULL with an exception set */
+KernelState *state_of_subclass(PyTypeObject *type);
 
 /* arguments.c: each returns -1 with an exception set if the argument is wrong */
 int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most);

@@ -25,8 +25,10 @@ from typing import Protocol
 
 from bearlake.serving.slabs import SIZES, SMALL_BYTES, Slab, SlabPool, Wish
 
-_READ_BYTES = 1024 * 1024
-_ROOM_BYTES_MIN = 16 * 1024
+READ_BYTES = 1024 * 1024
+"""Largest read of a socket."""
+ROOM_BYTES_MIN = 16 * 1024
+"""Room of a slab below which another one is needed, unless the size of the incomplete frame is known."""
 _UNREAD = struct.Struct("i")
 
 
@@ -71,7 +73,7 @@ class Receiver(asyncio.BufferedProtocol):
             self._make_room()
             slab = self._slab
             assert slab is not None
-        end = self._frugal_end() if self._is_frugal or slab.is_extra else self._high + _READ_BYTES
+        end = self._frugal_end() if self._is_frugal or slab.is_extra else self._high + READ_BYTES
         asked = slab.view[self._high : min(end, slab.size)]
         self._asked = len(asked)
         return asked
@@ -79,7 +81,7 @@ class Receiver(asyncio.BufferedProtocol):
     def _frugal_end(self) -> int:
         """The position in the slab behind which nothing is read now: the end of the frame, or of a small slab."""
         unread = self._low + self._need - self._high
-        return self._high + min(_READ_BYTES, unread if unread > 0 else max(SMALL_BYTES - (self._high - self._low), 1))
+        return self._high + min(READ_BYTES, unread if unread > 0 else max(SMALL_BYTES - (self._high - self._low), 1))
 
     def _received(self, nbytes: int) -> None:
         """Record that the slab has `nbytes` more bytes."""
@@ -114,7 +116,7 @@ class Receiver(asyncio.BufferedProtocol):
         need = self._need
         if need and (self._low + need <= slab.size or need <= SIZES[-1]):
             return self._low + need > slab.size
-        return slab.size - self._high < _ROOM_BYTES_MIN
+        return slab.size - self._high < ROOM_BYTES_MIN
 
     def _release_consumed(self) -> None:
         """After frames were consumed, release memory that is not needed."""
@@ -140,7 +142,7 @@ class Receiver(asyncio.BufferedProtocol):
         if slab.size < slab.room:
             self._grow(slab, have)
             return
-        whole = max(self._need, have + _ROOM_BYTES_MIN)
+        whole = max(self._need, have + ROOM_BYTES_MIN)
         if slab.holders == 1 and whole <= slab.size and have <= slab.size // 4:
             slab.view[:have] = slab.view[self._low : self._high]
             self._low, self._high = 0, have

@@ -8,7 +8,7 @@ from typing import Any
 from bearlake.kernel import Append, PartitionKey, fallback
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.messages import FetchRequest, ProduceRequest
-from fixtures import produces
+from fixtures import kernel_turns, produces
 from fixtures.produces import Reads
 from fuzz.target import Choices, Target, exact
 from fuzz.targets.kernel import agreed, batches, native, repair
@@ -131,6 +131,24 @@ def _checksums(random: Random, data: bytearray) -> None:
         at += 1
 
 
+def _turn_frames() -> list[bytes]:
+    contents = [struct.pack(">hhi", 0, 3, 7) + LEADS[0] + body for body in bodies(3)]
+    contents.append(struct.pack(">hhi", 3, 3, 7) + LEADS[0])
+    return [struct.pack(">i", len(content)) + content for content in contents]
+
+
+def turn(data: bytes) -> object:
+    """Follow a connection, whose first requests are bound, through what the input says."""
+    bindings = [(3, LEADS[0], size_max, "topic-0", RULES) for size_max in (10_000, 100)]
+    story = kernel_turns.agreed(native, fallback, data, _turn_frames(), bindings)
+    return min(story.taken, 8), min(len(story.told) // 16, 8)
+
+
+def _scripts() -> list[bytes]:
+    """Bind, then read; change something, then read again."""
+    return [bytes([6, 0, 0, 0, 0, 0, 7, number, 0, 0, 1, 9, 4, 5, 3, 6, 1, 1, 0, 0, 0]) for number in range(16)]
+
+
 FETCHES = range(4, 19)
 
 
@@ -179,5 +197,6 @@ TARGETS = [
         change=_checksums,
         share=2,
     ),
+    Target(name="kernel turn", seeds=_scripts, run=turn),
     Target(name="kernel produces", seeds=_frames, run=take_many, change=_sizes),
 ]

@@ -18,33 +18,38 @@ static int64_t later(int64_t time, int64_t now_ms)
     return __builtin_add_overflow(time, now_ms, &sum) ? (now_ms < 0 ? INT64_MIN : INT64_MAX) : sum;
 }
 
-static PyObject *binding_take(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+int binding_take(PyObject *self, PyObject *const *from, const BindingLimits *limits, IntakeEnd *found)
 {
-    enum { COUNT_MAX = INTAKE_ARGUMENTS, CHECK_MAX, NOW_MS, SEEN, ARGUMENTS };
     const ProduceBinding *binding = (ProduceBinding *)self;
-    int64_t now_ms, seen;
-    IntakeEnd end;
     Intake intake = {
         .state = PyType_GetModuleState(Py_TYPE(self)),
         .lead = (const uint8_t *)PyBytes_AS_STRING(binding->lead),
         .lead_size = PyBytes_GET_SIZE(binding->lead),
         .version = binding->version,
         .size_max = binding->size_max,
+        .count_max = limits->count_max,
+        .check_left = limits->check_max,
         .topic = binding->topic,
         .has_rules = true,
         .rules = binding->rules,
     };
-    if (check_arguments("take", count, ARGUMENTS, ARGUMENTS) < 0 || to_int64(arguments[COUNT_MAX], &intake.count_max) < 0
-        || to_int64(arguments[CHECK_MAX], &intake.check_left) < 0 || to_int64(arguments[NOW_MS], &now_ms) < 0
-        || to_int64(arguments[SEEN], &seen) < 0)
-        return NULL;
     memcpy(intake.stream_id, binding->stream_id, STREAM_ID_BYTES);
-    intake.rules.earliest = later(intake.rules.earliest, now_ms);
-    intake.rules.latest = later(intake.rules.latest, now_ms);
+    intake.rules.earliest = later(intake.rules.earliest, limits->now_ms);
+    intake.rules.latest = later(intake.rules.latest, limits->now_ms);
     Py_INCREF(self); /* acquiring the hold runs Python code */
-    const int outcome = intake_take(&intake, arguments, seen, &end);
+    const int outcome = intake_take(&intake, from, limits->seen, found);
     Py_DECREF(self);
-    if (outcome < 0)
+    return outcome;
+}
+
+static PyObject *binding_method_take(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    enum { COUNT_MAX = INTAKE_ARGUMENTS, CHECK_MAX, NOW_MS, SEEN, ARGUMENTS };
+    BindingLimits limits;
+    IntakeEnd end;
+    if (check_arguments("take", count, ARGUMENTS, ARGUMENTS) < 0 || to_int64(arguments[COUNT_MAX], &limits.count_max) < 0
+        || to_int64(arguments[CHECK_MAX], &limits.check_max) < 0 || to_int64(arguments[NOW_MS], &limits.now_ms) < 0
+        || to_int64(arguments[SEEN], &limits.seen) < 0 || binding_take(self, arguments, &limits, &end) < 0)
         return NULL;
     return Py_BuildValue("nLL", end.at, (long long)(end.is_full ? -1 : end.need), (long long)end.checked);
 }
@@ -87,7 +92,7 @@ static void binding_dealloc(PyObject *self)
 PyObject *make_produce_binding_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        {"take", (PyCFunction)(void (*)(void))binding_take, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.ProduceBinding."},
+        {"take", (PyCFunction)(void (*)(void))binding_method_take, METH_FASTCALL, "Native twin of bearlake.kernel.fallback.ProduceBinding."},
         {NULL, NULL, 0, NULL},
     };
     static PyType_Slot slots[] = {

@@ -35,4 +35,12 @@ typedef struct {
 /* Takes requests as these arguments say, of which `intake` has the rest. -1 with an exception set. */
 int intake_take(Intake *intake, PyObject *const *from, int64_t seen, IntakeEnd *found);
 
+/* What a call of ProduceBinding.take has besides these arguments. */
+typedef struct {
+    int64_t count_max, check_max, now_ms, seen;
+} BindingLimits;
+
+/* binding.c: as ProduceBinding.take. -1 with an exception set. */
+int binding_take(PyObject *binding, PyObject *const *from, const BindingLimits *limits, IntakeEnd *found);
+
 #endif

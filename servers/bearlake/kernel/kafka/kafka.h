@@ -71,6 +71,10 @@ void responses_free(ResponseWriter *writer);
 /* binding.c */
 PyObject *make_produce_binding_type(PyObject *module);
 
+/* turn.c */
+PyObject *make_produce_turn_type(PyObject *module);
+PyObject *import_turn_world_type(void); /* bearlake.kernel.kafka.TurnWorld */
+
 /* produce_results.c */
 PyObject *make_produce_results_type(PyObject *module);
 

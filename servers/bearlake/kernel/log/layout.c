@@ -1,4 +1,4 @@
-/* Compares the fields of Append and BatchCommit, as Python defines them, with the order that C uses. */
+/* Compares the fields of tuples, as Python defines them, with the order that C uses. */
 #include "log/log.h"
 
 #define NAME_OF(type, place, name) #name,
@@ -19,9 +19,9 @@ static int are_named(PyObject *fields, const char *const *names, Py_ssize_t coun
     return 1;
 }
 
-static PyObject *import_row(const char *name, const char *const *names, Py_ssize_t count)
+PyObject *import_fields(const char *module_name, const char *name, const char *const *names, Py_ssize_t count)
 {
-    PyObject *type = import_tuple_type("bearlake.kernel.log", name);
+    PyObject *type = import_tuple_type(module_name, name);
     PyObject *fields = type == NULL ? NULL : PyObject_GetAttrString(type, "_fields");
     if (fields != NULL && !are_named(fields, names, count))
         PyErr_Format(PyExc_ImportError, "the native kernel was built for other fields of %s than %R", name, fields);
@@ -31,6 +31,6 @@ static PyObject *import_row(const char *name, const char *const *names, Py_ssize
     return type;
 }
 
-PyObject *import_append_type(void) { return import_row("Append", append_names, APPEND_FIELDS); }
+PyObject *import_append_type(void) { return import_fields("bearlake.kernel.log", "Append", append_names, APPEND_FIELDS); }
 
-PyObject *import_commit_type(void) { return import_row("BatchCommit", commit_names, COMMIT_FIELDS); }
+PyObject *import_commit_type(void) { return import_fields("bearlake.kernel.log", "BatchCommit", commit_names, COMMIT_FIELDS); }

@@ -41,6 +41,8 @@ enum { APPEND_LAYOUT(PLACE_OF) APPEND_FIELDS };
 enum { COMMIT_LAYOUT(PLACE_OF) COMMIT_FIELDS };
 #undef PLACE_OF
 
+/* layout.c: a NamedTuple; NULL with an exception set if it has other fields than these */
+PyObject *import_fields(const char *module_name, const char *name, const char *const *names, Py_ssize_t count);
 /* layout.c: the type bearlake.kernel.log.Append or .BatchCommit; NULL with an exception set if it has other fields */
 PyObject *import_append_type(void);
 PyObject *import_commit_type(void);

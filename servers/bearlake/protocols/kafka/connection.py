@@ -210,21 +210,6 @@ class Connection(TurnConnection):
 
     # -- pace ----------------------------------------------------------------------------------------------------
 
-    def _must_wait(self) -> bool:
-        limits = self.context.settings
-        return (
-            self._is_write_paused
-            or self._request_count >= limits.requests_in_flight_max
-            or self._ready_bytes >= limits.response_bytes_max
-            or self._waiting_bytes + self._fetches.waiting_bytes >= limits.control_request_bytes_max
-            or self._waits_for_budget
-            or self.quota_wait is not None
-            or self.waiter.is_waiting
-            or self._wish is not None
-            or self._is_finishing
-            or self._is_logging_in
-        )
-
     def resume_writing(self) -> None:
         """Called by the event loop when the client has read its responses."""
         super().resume_writing()

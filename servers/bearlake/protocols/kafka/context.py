@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from bearlake import kernel
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.rendered import Renderings
 from bearlake.protocols.kafka.sasl import SaslSession
@@ -61,6 +62,8 @@ class KafkaContext:
         """Decodes large requests and encodes large responses, so that the event loop is not blocked."""
         self.slow_readers = SlowReaders(2 * settings.unsent_bytes_max)
         """The connections whose clients do not read their responses."""
+        self.turn_world: kernel.TurnWorld | None = None
+        """What the turns of all connections share; the first one makes it."""
 
     async def decode(self, key: int, version: int, body: bytes) -> Any:  # Any: the class depends on the API
         """Decode a request; a large one in a thread, so that the event loop is not blocked. Raises error kinds."""

@@ -1,8 +1,9 @@
 """What a turn of the event loop does for a Kafka connection most often: it takes Produce requests that need no question.
 
 Requests are *bound* if an earlier request of the connection has asked for its client's right and its stream's rules, in this generation
-(`streams/generation.py`). One native call takes all bound requests that have arrived into the write buffer, without a Python object per
-request. It stops at the first request that needs special handling, from which `Connection._process` goes on.
+(`streams/generation.py`). The event loop then calls native code alone (`kernel.ProduceTurn`): it takes all bound requests that have arrived
+into the write buffer, without a Python object per request and without a Python function of the connection. It stops at the first request
+that needs special handling, from which `Connection._process` goes on.
 
 Bound requests are taken under the conditions of all others: logged in, behind no Produce request that waits, within the budget of the write
 path and the connection's limits. While there is a quota, no requests are bound.
@@ -12,7 +13,7 @@ import asyncio
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from bearlake import kernel
 from bearlake.protocols.kafka import codec
@@ -23,11 +24,13 @@ from bearlake.protocols.kafka.handlers.produce_pipelined import Binding, Lead, P
 from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.slot import Place
 from bearlake.serving.pacing import PacedConnection, Register
+from bearlake.serving.receiving import READ_BYTES, ROOM_BYTES_MIN, Receiver
+from bearlake.serving.slabs import SIZES, SMALL_BYTES
 from bearlake.streams.append import UNAVAILABLE
 from bearlake.telemetry.watchdog import begin
 
 
-class TurnConnection(PacedConnection):
+class TurnConnection(kernel.ProduceTurn, PacedConnection):
     """A connection whose Produce requests may be bound, and which answers in order."""
 
     def __init__(
@@ -44,22 +47,19 @@ class TurnConnection(PacedConnection):
         self._request_count = 0  # requests in `_slots`
         self._produce_lead: Lead | None = None  # of the last Produce request that `_request` took
         self._binding: Binding | None = None  # of the requests that have this lead
-        self._what_produces = apis[ApiKey.PRODUCE].what
         self._generation = context.streams.generation
         self._is_pumping = False
+        if context.turn_world is None:
+            context.turn_world = _world(context, register, apis[ApiKey.PRODUCE])
+        self._world = context.turn_world
 
     # -- receive -------------------------------------------------------------------------------------------------
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Called by the event loop; what is answered at once leaves at the end of this turn, without a turn of its own."""
-        self._received(nbytes)
-        self._meters.received_bytes.value += nbytes
-        if self._high - self._low < self._need:
-            if self._slab is not None and self._lacks_room(self._slab):
-                self._pace()
-            return
-        if self._takes_bound():
-            return
+    def _find_room(self) -> memoryview:
+        return Receiver.get_buffer(self, -1)
+
+    def _proceed(self) -> None:
+        """Take what is not bound; what is answered at once leaves at the end of this turn, without a turn of its own."""
         is_pumping, self._is_pumping = self._is_pumping, True
         self._process()
         self._is_pumping = is_pumping
@@ -84,57 +84,6 @@ class TurnConnection(PacedConnection):
         self._produce_lead = lead
         self._binding = None
 
-    def _takes_bound(self) -> bool:
-        """Take bound requests; returns whether nothing is left to do for the bytes that have arrived."""
-        binding, session = self._binding, self.session
-        if (
-            binding is None
-            or binding.generation != self._generation.number
-            or self.produce_tail is not None
-            or (session is not None and not session.is_logged_in)
-            or self._must_wait()
-            or (buffer := self.context.streams.buffer_with_room()) is None
-        ):
-            return False
-        first = self._low
-        need = self._take_into(buffer, binding)
-        has_moved, is_empty = self._low != first, self._low == self._high
-        self._last_active = now = self._loop.time()
-        if has_moved:
-            self._frame_since = 0.0  # what is left has just begun to arrive
-        elif need == 0:
-            self._binding = None  # the next request is another one, and so may be those behind it
-        if self._request_count >= self.context.settings.requests_in_flight_max or (need <= 0 and not is_empty):
-            return False
-        self._need = need
-        if is_empty:
-            self._release_consumed()
-        elif not self._frame_since:
-            self._frame_since = now
-        if self._is_reading_paused or (self._slab is not None and self._lacks_room(self._slab)):
-            self._pace()
-        return True
-
-    def _take_into(self, buffer: kernel.WriteBuffer, binding: Binding) -> int:
-        """Take bound requests into the open buffer; returns what `kernel.ProduceBinding.take` knows of the next request."""
-        slab, streams = self._slab, self.context.streams
-        assert slab is not None
-        budget = streams.checks.budget
-        begin(self._what_produces)
-        calls = ProduceCalls(UNAVAILABLE)
-        self._low, need, checked_bytes = binding.requests.take(
-            buffer, calls, slab.view, slab, self._low, self._high,
-            self.context.settings.requests_in_flight_max - self._request_count,
-            budget.left, streams.clock.now_ms(), self.arrived,
-        )  # fmt: skip
-        if checked_bytes:
-            budget.spend(checked_bytes)
-        if calls.request_count:
-            calls.began(self, binding.caller)
-            self.add(calls)
-            streams.added(calls)
-        return need
-
     def add(self, place: Place) -> None:
         """Queue the requests of `place` for their answer, and count them."""
         self._slots.append(place)
@@ -148,3 +97,28 @@ class TurnConnection(PacedConnection):
     @abstractmethod
     def _pump(self) -> None:
         """Send all completed responses. Raises nothing."""
+
+
+def _world(context: KafkaContext, register: Register[Any], produce: Served) -> kernel.TurnWorld:
+    streams, settings = context.streams, context.settings
+    return kernel.TurnWorld(
+        generation=streams.generation,
+        buffer_with_room=streams.buffer_with_room,
+        added=streams.added,
+        calls=ProduceCalls,
+        outcome=UNAVAILABLE,
+        now_ms=streams.clock.now_ms,
+        time=register.loop.time,
+        budget=streams.checks.budget,
+        begin=begin,
+        what=produce.what,
+        received=register.meters.received_bytes,
+        requests=produce.requests,
+        request_count_max=settings.requests_in_flight_max,
+        ready_bytes_max=settings.response_bytes_max,
+        waiting_bytes_max=settings.control_request_bytes_max,
+        read_bytes=READ_BYTES,
+        room_bytes_min=ROOM_BYTES_MIN,
+        slab_bytes_min=SMALL_BYTES,
+        slab_bytes_max=SIZES[-1],
+    )
