@@ -1,16 +1,20 @@
 """Validation of JSON values at the door: by JSON Schema, in child processes, and by declared columns, in the kernel."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.records.batch import Compression
 from bearlake.streams import config_changes
 from bearlake.streams.checking import BadRecord
+from bearlake.streams.schema_rules import SchemaRules
+from bearlake.streams.schemas.budget import Budget
+from bearlake.streams.schemas.compiled import CheckedValues, Compiled, ValueChecker
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.settings import SchemasSettings
@@ -146,20 +150,60 @@ async def test_batches_of_one_stream_take_turns_and_give_up_in_time(closing: Asy
     assert others is not None
     nothing = Examination(schemas, Views(key=None, value=None), 1, 1)
 
-    async with outside.turn(schemas), outside.place():
+    async with outside.place(schemas):
         with pytest.raises(Unavailable):
             await outside.check(schemas, nothing)
         with pytest.raises(Unavailable):
-            await take_place(outside)
+            await take_place(outside, others)
         await outside.check(others, nothing)
     await outside.check(schemas, nothing)
-    await take_place(outside)
+    await take_place(outside, others)
 
 
-async def take_place(outside: Outside) -> None:
+async def take_place(outside: Outside, schemas: SchemaRules) -> None:
     """Take a place and give it back."""
-    async with outside.place():
+    async with outside.place(schemas):
         pass
+
+
+class Slow(ValueChecker):
+    """Finds nothing wrong, and does not end with values of one schema before it is told to."""
+
+    def __init__(self, slow: bytes) -> None:
+        self._slow = slow
+        self.begun, self.end = asyncio.Event(), asyncio.Event()
+
+    @override
+    def budget(self) -> Budget:
+        return Budget(SchemasSettings())
+
+    @override
+    async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
+        if self._slow in values:
+            self.begun.set()
+            await self.end.wait()
+        return CheckedValues({}, len(values))
+
+
+async def test_compressed_batches_that_wait_for_their_turn_leave_the_places_to_other_streams(
+    closing: AsyncExitStack,
+) -> None:
+    slow = Slow(b"1")
+    door = doors(closing, (await opened(closing)).metadata, checker=slow)
+    ids = [await register(door.metadata, ORDER, subject, type_=SchemaType.JSON) for subject in ("a", "b")]
+    a, b = (rules(schema__validation="value", table__value__subjects=subject) for subject in ("a", "b"))
+    value, other = head(ids[0]) + b"1", head(ids[1]) + b"2"
+
+    async with asyncio.TaskGroup() as group:
+        checks = [group.create_task(door.check(a, value, compression=Compression.GZIP)) for _ in range(5)]
+        await slow.begun.wait()
+        found = await door.check(b, other, compression=Compression.GZIP)
+        is_over = any(check.done() for check in checks)
+        slow.end.set()
+
+    assert found is None
+    assert not is_over
+    assert [check.result() for check in checks] == [None] * 5
 
 
 async def test_records_of_rest_are_judged_one_by_one(closing: AsyncExitStack) -> None:
