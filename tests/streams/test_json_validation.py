@@ -1,6 +1,7 @@
 """Validation of JSON values at the door: by JSON Schema, in child processes, and by declared columns, in the kernel."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -139,6 +140,28 @@ async def test_a_schema_that_takes_for_ever_refuses_its_own_values_and_hinders_n
     assert isinstance(error, BadRecord)
     assert "processor time" in error.reasons[0]
     assert error.reasons[1:] == ["value: was not checked, because an earlier value needs too much time or memory"] * 49
+
+
+async def test_many_costly_schemas_do_not_keep_the_values_of_another_one_waiting() -> None:
+    pool = Pool(SchemasSettings(value_count_max=1, value_time_ms_max=100, value_mebibyte_time_ms_max=1))
+    try:
+        good = await pool.compiled("JSON", json.dumps(ORDER), {})
+        costly = [await pool.compiled("JSON", json.dumps(doubling(40) | {"title": f"{at}"}), {}) for at in range(12)]
+
+        def check(schema: Compiled) -> asyncio.Task[CheckedValues]:
+            return asyncio.create_task(pool.checked_values(schema, [b'{"id": 1}'], pool.budget()))
+
+        await asyncio.gather(*map(check, costly))
+        again = [*map(check, costly)]
+        found = await check(good)
+        done_count = sum(task.done() for task in again)
+        unfit = [(await task).unfit for task in again]
+    finally:
+        pool.close()
+
+    assert not found.unfit
+    assert done_count <= 2
+    assert [[*places] for places in unfit] == [[0]] * 12
 
 
 async def test_batches_of_one_stream_take_turns_and_give_up_in_time(closing: AsyncExitStack) -> None:
