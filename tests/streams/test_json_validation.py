@@ -1,16 +1,21 @@
 """Validation of JSON values at the door: by JSON Schema, in child processes, and by declared columns, in the kernel."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.records.batch import Compression
 from bearlake.streams import config_changes
 from bearlake.streams.checking import BadRecord
+from bearlake.streams.schema_rules import SchemaRules
+from bearlake.streams.schemas.budget import Budget
+from bearlake.streams.schemas.compiled import CheckedValues, Compiled, ValueChecker
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.settings import SchemasSettings
@@ -137,6 +142,28 @@ async def test_a_schema_that_takes_for_ever_refuses_its_own_values_and_hinders_n
     assert error.reasons[1:] == ["value: was not checked, because an earlier value needs too much time or memory"] * 49
 
 
+async def test_many_costly_schemas_do_not_keep_the_values_of_another_one_waiting() -> None:
+    pool = Pool(SchemasSettings(value_count_max=1, value_time_ms_max=100, value_mebibyte_time_ms_max=1))
+    try:
+        good = await pool.compiled("JSON", json.dumps(ORDER), {})
+        costly = [await pool.compiled("JSON", json.dumps(doubling(40) | {"title": f"{at}"}), {}) for at in range(12)]
+
+        def check(schema: Compiled) -> asyncio.Task[CheckedValues]:
+            return asyncio.create_task(pool.checked_values(schema, [b'{"id": 1}'], pool.budget()))
+
+        await asyncio.gather(*map(check, costly))
+        again = [*map(check, costly)]
+        found = await check(good)
+        done_count = sum(task.done() for task in again)
+        unfit = [(await task).unfit for task in again]
+    finally:
+        pool.close()
+
+    assert not found.unfit
+    assert done_count <= 2
+    assert [[*places] for places in unfit] == [[0]] * 12
+
+
 async def test_batches_of_one_stream_take_turns_and_give_up_in_time(closing: AsyncExitStack) -> None:
     pool = Pool(SchemasSettings())
     closing.callback(pool.close)
@@ -146,20 +173,60 @@ async def test_batches_of_one_stream_take_turns_and_give_up_in_time(closing: Asy
     assert others is not None
     nothing = Examination(schemas, Views(key=None, value=None), 1, 1)
 
-    async with outside.turn(schemas), outside.place():
+    async with outside.place(schemas):
         with pytest.raises(Unavailable):
             await outside.check(schemas, nothing)
         with pytest.raises(Unavailable):
-            await take_place(outside)
+            await take_place(outside, others)
         await outside.check(others, nothing)
     await outside.check(schemas, nothing)
-    await take_place(outside)
+    await take_place(outside, others)
 
 
-async def take_place(outside: Outside) -> None:
+async def take_place(outside: Outside, schemas: SchemaRules) -> None:
     """Take a place and give it back."""
-    async with outside.place():
+    async with outside.place(schemas):
         pass
+
+
+class Slow(ValueChecker):
+    """Finds nothing wrong, and does not end with values of one schema before it is told to."""
+
+    def __init__(self, slow: bytes) -> None:
+        self._slow = slow
+        self.begun, self.end = asyncio.Event(), asyncio.Event()
+
+    @override
+    def budget(self) -> Budget:
+        return Budget(SchemasSettings())
+
+    @override
+    async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
+        if self._slow in values:
+            self.begun.set()
+            await self.end.wait()
+        return CheckedValues({}, len(values))
+
+
+async def test_compressed_batches_that_wait_for_their_turn_leave_the_places_to_other_streams(
+    closing: AsyncExitStack,
+) -> None:
+    slow = Slow(b"1")
+    door = doors(closing, (await opened(closing)).metadata, checker=slow)
+    ids = [await register(door.metadata, ORDER, subject, type_=SchemaType.JSON) for subject in ("a", "b")]
+    a, b = (rules(schema__validation="value", table__value__subjects=subject) for subject in ("a", "b"))
+    value, other = head(ids[0]) + b"1", head(ids[1]) + b"2"
+
+    async with asyncio.TaskGroup() as group:
+        checks = [group.create_task(door.check(a, value, compression=Compression.GZIP)) for _ in range(5)]
+        await slow.begun.wait()
+        found = await door.check(b, other, compression=Compression.GZIP)
+        is_over = any(check.done() for check in checks)
+        slow.end.set()
+
+    assert found is None
+    assert not is_over
+    assert [check.result() for check in checks] == [None] * 5
 
 
 async def test_records_of_rest_are_judged_one_by_one(closing: AsyncExitStack) -> None:

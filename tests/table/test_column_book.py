@@ -97,7 +97,7 @@ def test_ids_follow_those_that_other_engines_gave_meanwhile() -> None:
 
 
 def test_a_schema_beyond_the_limit_of_columns_is_refused() -> None:
-    with pytest.raises(Unsupported, match="would have 103 columns with this schema; the limit is 100"):
+    with pytest.raises(Unsupported, match="would have 101 columns with this schema; the limit is 100"):
         with_schema(new_book(15), 1, [field(f"f{at}", "int") for at in range(101)], last_id=15, column_count_max=100)
 
 

@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import ColumnSettings
-from bearlake.compaction.writer_schemas import FoundSchemas, WriterSchemas, refusal
-from bearlake.errors import Conflict, Unsupported
+from bearlake.compaction.writer_schemas import FoundSchemas, WriterSchemas, declared_schema, refusal
+from bearlake.errors import Conflict, Invalid, Unsupported
 from bearlake.metadata import Metadata
 from bearlake.metadata.formats import ELIDED_MESSAGES, ELIDED_VALUES, TYPED_KEYS, too_old
 from bearlake.metadata.model import Server, Stream
@@ -32,6 +32,7 @@ from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.streams.value_rules import ValueMode, ValueRules, key_rules, value_rules
 from bearlake.table import Tables
 from bearlake.table.column_book import ColumnBook, KeyBook, MessageKey, decode_book, new_book, with_keys, with_schema
+from bearlake.table.declared import DECLARED_ID
 from bearlake.table.schema import FIELD_IDS
 from bearlake.table.value_codecs import SchemaUnusable, ValueCodec, codec_of, key_fields, message_of
 from bearlake.table.value_plan import LACKS_GUIDS, FileColumns, PartPlan, ValuePlan, WriterSchema
@@ -217,6 +218,17 @@ class ValueSchemas:
         """Return the columns of `plan`; None: there are none. Raises as `plan`."""
         plan = await self.plan(stream)
         return None if plan is None else plan.columns.book
+
+    def check_declared(self, book: ColumnBook | None, text: str) -> None:
+        """Raise `Invalid` if a table with the columns of `book` (None: without typed ones) cannot have those that `text` declares, too."""
+        book = book or new_book(max(FIELD_IDS.values()))
+        try:
+            fields = codec_of(declared_schema(text)).fields
+            with_schema(
+                book, DECLARED_ID, fields, last_id=book.next_id, column_count_max=self._settings.column_count_max
+            )
+        except (SchemaUnusable, Unsupported) as error:
+            raise Invalid(str(error)) from error
 
     async def run(
         self, works: Sequence[Typed], items: Sequence[Sequence[WorkItem]], runner: Runner

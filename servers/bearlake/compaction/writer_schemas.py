@@ -98,9 +98,7 @@ class WriterSchemas:
         is_framed = rules.schema_id is None
         found = FoundSchemas()
         if rules.columns and DECLARED_ID in ids:
-            found.texts[DECLARED_ID] = WriterSchema(
-                TypedSchemaType.COLUMNS, rules.columns, (), is_framed, LEVELS_MAX, COLUMNS_MAX
-            )
+            found.texts[DECLARED_ID] = declared_schema(rules.columns)
         for schema in schemas:
             if schema.type is not SchemaType.PROTOBUF:
                 found.texts[schema.id] = await self._text(schema, is_framed=is_framed)
@@ -139,6 +137,11 @@ class WriterSchemas:
         while self._length > _COMPILED_LENGTH_MAX and len(self._compiled) > 1:
             self._length -= len(self._compiled.popitem(last=False)[1])
         return text
+
+
+def declared_schema(text: str) -> WriterSchema:
+    """Return the schema of values that have declared columns."""
+    return WriterSchema(TypedSchemaType.COLUMNS, text, (), False, LEVELS_MAX, COLUMNS_MAX)
 
 
 def refusal(error: Exception) -> str:

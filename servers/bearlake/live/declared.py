@@ -8,6 +8,7 @@ from bearlake.errors import Conflict, Invalid
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.streams.value_rules import declared
+from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_tree import Column
 from bearlake.table.declared import DECLARED_ID
 from bearlake.table.iceberg import IcebergTables
@@ -47,6 +48,10 @@ class DeclaredTables:
                 raise Invalid(reason.removeprefix("UNSUPPORTED_SCHEMA: "))
             await self._tables.add_columns(stream, plan.columns.book)
         return state.identifier
+
+    def check(self, book: ColumnBook | None, text: str) -> None:
+        """Raise `Invalid` if a table with the columns of `book` (None: a new one) cannot have those that `text` declares, too."""
+        self._values.check_declared(book, text)
 
     async def columns_of(self, body: Body) -> tuple[Column, ...]:
         """Return the columns of a request to create a stream's table. Raises `Refused`: a stream cannot have such a table."""

@@ -262,11 +262,12 @@ class Checks:
                 outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
             if isinstance(outcome, NeedsOutside):
                 assert views is not None
+                assert schemas is not None
                 assert self._outside is not None
-                async with self._outside.place():
+                async with self._outside.place(schemas):
                     examination = self._examination(rules, views)
                     outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
-                    outcome = await self._with_held(rules, outcome, examination)
+                    outcome = await self._with_held(rules, outcome, examination, has_turn=True)
             else:
                 outcome = await self._with_held(rules, outcome, examination)
         except BearlakeError as error:
@@ -279,13 +280,15 @@ class Checks:
         rules: StreamRules,
         outcome: BearlakeError | Missing | NeedsOutside | bool,
         examination: Examination | None,
+        *,
+        has_turn: bool = False,
     ) -> BearlakeError | Missing | NeedsOutside | bool:
         """Return the outcome for a batch after the values that it holds were checked. Raises `Overloaded`, `Unavailable`."""
         if outcome is not True or examination is None or not any(True for _ in examination.held()):
             return outcome
         assert self._outside is not None
         assert rules.schemas is not None
-        await self._outside.check(rules.schemas, examination)
+        await self._outside.check(rules.schemas, examination, has_turn=has_turn)
         return _refusal(examination, examination.problems()) or True
 
     async def problems(

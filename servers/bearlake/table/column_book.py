@@ -218,7 +218,7 @@ def with_schema(
         found = replace(book, next_id=step.next_id, key=key)
     else:
         found = replace(book, next_id=step.next_id, columns=columns, schema_ids=schema_ids, messages=messages)
-    if (count := len(found.ids)) > column_count_max:
+    if (count := sum(1 for _ in ids_of(found.all_columns))) > column_count_max:
         raise Unsupported(f"the table would have {count} columns with this schema; the limit is {column_count_max}")
     if (size := null_bytes(found.all_columns)) > null_bytes_max:
         raise Unsupported(f"an empty row would take {size} bytes with this schema; the limit is {null_bytes_max}")

@@ -30,6 +30,8 @@ from bearlake.table.column_tree import Column, ColumnType, ListOf, MapOf, Struct
 _NULL: Final = "null"
 _SPECIAL: Final = r'["\\\x00-\x1f]'
 _CONTROL: Final = r"[\x00-\x1f]"
+_INTEGER_DIGITS: Final = 20
+"""Digits of the largest whole number of Arrow."""
 _SLOT_BYTES: Final = 6
 """What a value counts beside its name: `null` and the marks around it."""
 
@@ -96,7 +98,8 @@ def _of_structs(type_: StructOf, array: pa.Array, path: str) -> pa.StringArray:
         raise Invalid(f"column {path}: its field {unknown[0]!r} is not declared")
     if len(set(names)) < len(names):
         raise Invalid(f"column {path}: two of its fields have one name")
-    columns = [(name, _texts(known[name].type, array.field(at), f"{path}.{name}")) for at, name in enumerate(names)]
+    fields = array.flatten()  # null where the struct is: anything may stand behind a null
+    columns = [(name, _texts(known[name].type, fields[at], f"{path}.{name}")) for at, name in enumerate(names)]
     return _objects(columns, len(array))
 
 
@@ -157,6 +160,8 @@ def _reals(type_: str, array: pa.Array) -> pa.StringArray:
 
 def _decimals(type_: str, array: pa.Array) -> pa.StringArray:
     precision, scale = map(int, type_[len("decimal(") : -1].split(","))
+    if pa.types.is_integer(array.type):  # a cast of whole numbers asks for room for the largest of their type
+        array = array.cast(pa.decimal256(_INTEGER_DIGITS + scale, scale))
     return array.cast(pa.decimal128(precision, scale)).cast(pa.string())
 
 

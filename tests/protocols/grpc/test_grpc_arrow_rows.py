@@ -75,6 +75,22 @@ def test_every_type_becomes_its_text() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("type_", [pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64()])
+def test_whole_numbers_of_any_type_are_decimals_if_they_fit(type_: pa.DataType) -> None:
+    assert values(pa.record_batch({"p": pa.array([7, None], type_)})) == [{"p": 7}, {"p": None}]
+    rows = pa.record_batch({"x": pa.array([1], type_)})
+    assert encoded(rows, "x decimal(38,37)")[0].value == b'{"x":1.' + b"0" * 37 + b"}"
+    with pytest.raises(Invalid, match="column p is decimal"):
+        encoded(pa.record_batch({"p": pa.array([120], type_)}), "p decimal(4,2)")
+
+
+def test_what_stands_behind_a_null_need_not_fit() -> None:
+    behind = pa.array([float("nan"), 1.0])
+    rows = pa.StructArray.from_arrays([behind], names=["x"], mask=pa.array([True, False]))
+
+    assert values(pa.record_batch({"o": rows}), "o struct<x double>") == [{"o": None}, {"o": {"x": 1.0}}]
+
+
 def test_columns_of_records_stand_beside_those_of_the_row() -> None:
     rows = pa.record_batch(
         {

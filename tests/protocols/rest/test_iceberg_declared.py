@@ -203,6 +203,34 @@ async def test_tables_that_no_stream_can_have_are_refused_and_leave_nothing(
     assert list(server.streams.names()) == []
 
 
+async def test_a_table_has_as_many_columns_as_may_be_declared(server: CatalogNode) -> None:
+    columns = [NestedField(at + 1, f"c{at}", LongType()) for at in range(1_000)]
+
+    table = await created(server, schema=Schema(*columns))
+    one_more = Schema(*columns, NestedField(1_001, "more", LongType()))
+    with pytest.raises(BadRequestError, match="more than 1000 columns"):
+        await server.client(lambda catalog: catalog.create_table("streams.more", one_more, properties=STREAM))
+
+    assert table.schema().find_field("c999").field_type == LongType()
+    assert list(server.streams.names()) == ["orders"]
+
+
+async def test_columns_for_which_the_table_has_no_room_are_not_declared(server: CatalogNode) -> None:
+    await created(server, schema=Schema(*(NestedField(at + 1, f"c{at}", LongType()) for at in range(600))))
+    view = server.streams.peek("orders")
+    assert view is not None
+    await server.streams.change(view.stream, lambda _: ({"table.columns": "c0 long"}, ()))
+
+    def alter(catalog: Any) -> None:
+        with catalog.load_table("streams.orders").update_schema() as update:
+            for at in range(600, 1_001):
+                update.add_column(f"c{at}", LongType())
+
+    with pytest.raises(BadRequestError, match="the table would have 1001 columns"):
+        await server.client(alter)
+    assert config(server, "table.columns") == "c0 long"
+
+
 async def test_names_are_taken_once(server: CatalogNode) -> None:
     await created(server)
     await server.stream("other")

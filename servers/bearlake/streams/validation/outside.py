@@ -7,7 +7,7 @@ processes from all others. Uncompressed values of compressed batches are held fo
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -35,26 +35,31 @@ class Outside:
         self._turns: WeakValueDictionary[SchemaRules, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Let a compressed batch hold its values, in the block. Raises `Unavailable`: others hold theirs for too long."""
-        async with _within(self._held, self._wait_s):
-            yield
-
-    async def check(self, rules: SchemaRules, examination: Examination) -> None:
-        """Check what the examination holds, when it is the turn of a batch of a stream with these rules; note what is wrong.
-
-        Raises:
-            Overloaded, Unavailable: not all values were checked. Nothing is wrong with the records.
-        """
-        async with self.turn(rules):
-            await self._check(examination)
-
-    @asynccontextmanager
     async def turn(self, rules: SchemaRules) -> AsyncIterator[None]:
         """Keep all other batches of streams with these rules waiting, in the block. Raises `Unavailable`: others take too long."""
         lock = self._turns.setdefault(rules, asyncio.Lock())
         async with _within(lock, self._wait_s):
             yield
+
+    @asynccontextmanager
+    async def place(self, rules: SchemaRules) -> AsyncIterator[None]:
+        """Let a compressed batch of a stream with these rules hold its values, in the block, when it is its turn.
+
+        A batch takes its turn first: batches that wait for it must not hold the places of other streams. Raises `Unavailable` as `turn`.
+        """
+        async with self.turn(rules), _within(self._held, self._wait_s):
+            yield
+
+    async def check(self, rules: SchemaRules, examination: Examination, *, has_turn: bool = False) -> None:
+        """Check what the examination holds, when it is the turn of a batch of a stream with these rules; note what is wrong.
+
+        `has_turn`: the batch has a `turn` or a `place` already.
+
+        Raises:
+            Overloaded, Unavailable: not all values were checked. Nothing is wrong with the records.
+        """
+        async with nullcontext() if has_turn else self.turn(rules):
+            await self._check(examination)
 
     async def _check(self, examination: Examination) -> None:
         budget = self._checker.budget()

@@ -64,6 +64,7 @@ class DeclaredStreams:
         """
         tables, declaring = await self._tables(), await self._declaring()
         text = declared_text(await declaring.columns_of(body))
+        declaring.check(None, text)
         partition_count, stream_name, configs = _stream_of(name, properties, text)
         if not self._streams.may_create(who, stream_name):  # before anything is told about the table
             raise Denied(f"{who} may not Create Topic {stream_name!r}")
@@ -107,7 +108,9 @@ class DeclaredStreams:
 
         def decide(present: Mapping[str, str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
             before = declared_columns(declared(present))
-            return {_COLUMNS: declared_text(evolved(before, added))}, ()
+            text = declared_text(evolved(before, added))
+            declaring.check(book, text)  # before it is declared: no record would have columns
+            return {_COLUMNS: text}, ()
 
         changed = await self._streams.change(who, view.stream, decide)
         await declaring.ensure(changed.stream)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from bearlake.metadata.model import Stream
+from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_tree import Column
 from bearlake.table.warehouse.model import Answer, Body, Listed, Name, Namespace, Owner, OwnerCheck
 
@@ -58,6 +59,9 @@ class DeclaredTables(Protocol):
 
     async def ensure(self, stream: Stream) -> Name:
         """Give the stream a table with its declared columns; return the table's name."""
+
+    def check(self, book: ColumnBook | None, text: str) -> None:
+        """Raise `Invalid` if a table with the columns of `book` cannot have those that `text` declares, too."""
 
     async def columns_of(self, body: Body) -> tuple[Column, ...]:
         """Return the columns of a new table that shall be that of a stream."""

@@ -1,6 +1,7 @@
 """A bounded queue in front of a few helper processes. Schemas and values have a lane each, so that neither waits for the other.
 
-The queue is bounded by the number and the bytes of its requests, and by the time that each of them waits. Helpers start at first use. A
+The queue is bounded by the number and the bytes of its requests, and by the time that each of them waits; whose turn it is says `line`.
+Helpers start at first use. A
 thread waits for each helper; the event loop never does.
 """
 
@@ -15,6 +16,7 @@ from bearlake.errors import Overloaded, Unavailable
 from bearlake.streams.schemas.confined.frames import NEEDS_SCHEMA, Answer
 from bearlake.streams.schemas.confined.helper_process import HelperProcess
 from bearlake.streams.schemas.confined.limits import Limits
+from bearlake.streams.schemas.confined.line import Line
 from bearlake.telemetry import metrics
 
 GRACE_MS = 5_000
@@ -54,6 +56,7 @@ class Lane:
         self._requests: dict[Future[Answer], int] = {}
         self._helpers: set[HelperProcess] = set()
         self._idle: list[HelperProcess] = []
+        self._line: Line[tuple[Future[Answer], Sequence[Call]]] = Line(time.monotonic)
         self._is_closed = False
 
     @property
@@ -70,14 +73,20 @@ class Lane:
         """Kill the helpers and their children; their requests fail with `Unavailable`."""
         self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
+        while (found := self._line.take()) is not None:
+            waiting, _ = found[1]
+            if waiting.set_running_or_notify_cancel():
+                waiting.set_exception(Unavailable("the schema registry of this server is closed"))
         for helper in list(self._helpers):
             helper.kill()
         self._threads.shutdown()
         for helper in list(self._helpers):
             self._end(helper)
 
-    async def ask(self, calls: Sequence[Call], size_bytes: int) -> Answer:
-        """Run the first of `calls`; if its child needs the schema, run the next. `size_bytes`: memory of the largest.
+    async def ask(self, calls: Sequence[Call], size_bytes: int, owner: str = "") -> Answer:
+        """Run the first of `calls`; if its child needs the schema, run the next.
+
+        `size_bytes`: memory of the largest. `owner`: see `Line`.
 
         A request that is larger than the whole queue runs alone.
 
@@ -92,15 +101,16 @@ class Lane:
             metrics.REGISTRY_COMPILE_FAILURES.labels("queue").inc()
             raise Overloaded(f"{len(self._requests)} schemas wait already ({waiting_bytes} bytes), come back later")
         started = time.monotonic()
-        work = [*calls]
 
         def forget(done: Future[Answer]) -> None:
             self._requests.pop(done, None)
-            work.clear()  # a cancelled request stays in the executor's queue, but not its values
+            self._line.drop(number)
 
-        waiting = self._threads.submit(self._ask, work)
+        waiting: Future[Answer] = Future()
         self._requests[waiting] = size_bytes
+        number = self._line.put(owner, (waiting, calls))
         waiting.add_done_callback(forget)
+        self._threads.submit(self._serve_next)
         try:
             async with asyncio.timeout(room.wait_ms / 1000):
                 return await asyncio.wrap_future(waiting)
@@ -111,6 +121,22 @@ class Lane:
             metrics.REGISTRY_COMPILE_SECONDS.observe(time.monotonic() - started)
 
     # -- on a thread ---------------------------------------------------------------------------------------------
+
+    def _serve_next(self) -> None:
+        """Serve the request whose turn it is, if one waits: those that wait may have been cancelled."""
+        found = self._line.take()
+        if found is None:
+            return
+        owner, (waiting, calls) = found
+        if not waiting.set_running_or_notify_cancel():
+            return
+        try:
+            answer = self._ask(calls)
+        except BaseException as error:  # noqa: BLE001 - the request's
+            waiting.set_exception(error)
+            return
+        self._line.charge(owner, answer.processor_ms)
+        waiting.set_result(answer)
 
     def _ask(self, calls: Sequence[Call]) -> Answer:
         """Return the child's answer, or how it ended. Raises `Unavailable`."""

@@ -177,7 +177,7 @@ class Pool:
             Call(partial(encode, is_complete=False), allowance.processor_ms),
             Call(partial(encode, is_complete=True), allowance.processor_ms + self._settings.compile_time_ms_max),
         ]
-        answer = await self._evaluating.ask(calls, size_bytes)
+        answer = await self._evaluating.ask(calls, size_bytes, schema.digest)
         budget.spend(answer.processor_ms, len(answer.message))
         return answer, allowance
 
