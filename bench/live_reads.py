@@ -180,7 +180,8 @@ class Reader:
             self.failed.append(f"{warehouse} {kind}: {repr(error)[:300]}")
             time.sleep(0.2)
             return
-        self.read_s.setdefault(f"{warehouse} {kind}", []).append(time.monotonic() - began_s)
+        took_s = time.monotonic() - began_s
+        self.read_s.setdefault(f"{warehouse} {kind}", []).append(took_s)
         if kind == "counts":
             counts = {row[0]: (row[1], row[2], row[3], row[4]) for row in rows}
             self.starts = {partition: count[2] for partition, count in counts.items()}
@@ -192,7 +193,7 @@ class Reader:
         else:
             given = [(row[0], row[1], row[2], row[3]) for row in rows]
             found = check_newest(self.truth, given, self._ends.setdefault(warehouse, {}))
-        self.violations += [f"{warehouse} {kind}: {text}" for text in found]
+        self.violations += [f"{warehouse} {kind} in {took_s:.1f} s: {text}" for text in found]
 
 
 class Engine:
