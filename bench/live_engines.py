@@ -82,6 +82,7 @@ def pyiceberg(url: str, _: str) -> Ask:
     }
 
     def ask(question: dict[str, Any]) -> list[list[Any]]:
+        """Scan the table, and return the answer as the SQL engines would."""
         table = catalogs[question["warehouse"]].load_table(question["table"])
         if table.current_snapshot() is None:
             return []

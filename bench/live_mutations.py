@@ -27,10 +27,12 @@ def index_after_table() -> None:
     late: dict[int, Mapping[Any, int]] = {}
 
     async def build(self: Any, number: int) -> Any:
+        """Build as before, with an index that is read after the table."""
         stream = await self._stream(number)
         load = self._tables.load
 
         async def load_then_look(asked: Any) -> Any:
+            """Load the table, then read what is compacted."""
             table = await load(asked)
             await asyncio.sleep(0.3)  # a task commits in between, as on a busy server
             partitions = [stream.partition(index) for index in range(stream.partition_count)]
@@ -46,6 +48,7 @@ def index_after_table() -> None:
     tail_of = views.tail_of
 
     def tail_of_late(ends: Mapping[int, int], _: Any, bounds: Any) -> Any:
+        """Return the tail as of the late index."""
         return tail_of(ends, next(iter(late.values())), bounds)
 
     views.Views._build_once = build  # type: ignore[method-assign]
@@ -63,6 +66,7 @@ def half_compacted_piece() -> None:
     def choose(
         pieces: Iterable[tail.Piece], desired: Sequence[OffsetRange], **_: int
     ) -> tuple[list[tail.Piece], list[OffsetRange]]:
+        """Return pieces that reach into the tail, and what is behind them."""
         of_partition = {range_.partition: range_ for range_ in desired}
         kept = [
             piece
@@ -88,6 +92,7 @@ def running_build() -> None:
     right = shared_build.SharedBuild.result
 
     async def result(self: Any) -> Any:
+        """Return the result of the build that runs, if one does."""
         return await (right(self) if self._running is None else asyncio.shield(self._running))
 
     shared_build.SharedBuild.result = result  # type: ignore[method-assign]

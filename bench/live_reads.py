@@ -57,6 +57,7 @@ class KilledServer(LakeServer):
 
     @override
     def words(self, ready: Path) -> Sequence[str | Path]:
+        """Return the command line: after a kill, with the ports that the server had."""
         words = [str(word) for word in super().words(ready)]
         for option, listener in (("--kafka-port", "kafka"), ("--catalog-port", "catalog")):
             if listener in self.listeners:
@@ -78,6 +79,7 @@ class Load(threading.Thread):
     """One idempotent producer at a steady rate, whose records are those of the truth."""
 
     def __init__(self, bootstrap: str, truth: Truth, records_per_s: float) -> None:
+        """`bootstrap`: the server. `records_per_s`: over all partitions of the stream."""
         super().__init__(daemon=True)
         self._producer = confluent_kafka.Producer(
             {
@@ -97,6 +99,7 @@ class Load(threading.Thread):
 
     @override
     def run(self) -> None:
+        """Produce until `is_stopping`, then wait for what is on its way."""
         start, number = time.monotonic(), 0
         while not self.is_stopping.is_set():
             self._sent.append((time.monotonic(), number))
@@ -113,6 +116,7 @@ class Load(threading.Thread):
         self._producer.flush(120)
 
     def _delivered(self, error: object, message: confluent_kafka.Message) -> None:
+        """Note the offset of an acknowledged record, or that the run cannot be judged."""
         partition, offset = message.partition(), message.offset()
         if error is not None or partition is None or offset != self._ends[partition]:
             self.failed_count += 1  # offsets no longer follow from numbers: the run says nothing
@@ -155,6 +159,7 @@ class Reader:
                     self._ask(load, warehouse, kind)
 
     def _ask(self, load: Load, warehouse: str, kind: str) -> None:
+        """Ask one question, and note what is wrong with its answer."""
         name = f"{STREAM}_current" if kind == "current" else STREAM
         acknowledged, began_s = load.acknowledged(), time.monotonic()
         question: dict[str, Any] = {"kind": kind, "warehouse": warehouse, "table": f"streams.{name}"}
@@ -175,7 +180,8 @@ class Reader:
             self.failed.append(f"{warehouse} {kind}: {repr(error)[:300]}")
             time.sleep(0.2)
             return
-        self.read_s.setdefault(f"{warehouse} {kind}", []).append(time.monotonic() - began_s)
+        took_s = time.monotonic() - began_s
+        self.read_s.setdefault(f"{warehouse} {kind}", []).append(took_s)
         if kind == "counts":
             counts = {row[0]: (row[1], row[2], row[3], row[4]) for row in rows}
             self.starts = {partition: count[2] for partition, count in counts.items()}
@@ -187,13 +193,14 @@ class Reader:
         else:
             given = [(row[0], row[1], row[2], row[3]) for row in rows]
             found = check_newest(self.truth, given, self._ends.setdefault(warehouse, {}))
-        self.violations += [f"{warehouse} {kind}: {text}" for text in found]
+        self.violations += [f"{warehouse} {kind} in {took_s:.1f} s: {text}" for text in found]
 
 
 class Engine:
     """A process of `live_engines.py`."""
 
     def __init__(self, python: str, engine: str, url: str, jars: str = "") -> None:
+        """`python`: the interpreter that has the engine. `url`: the catalog. `jars`: Spark's, separated by commas."""
         self._process = subprocess.Popen(
             [python, str(HERE / "live_engines.py"), engine, url, jars],
             stdin=subprocess.PIPE,
@@ -224,6 +231,7 @@ def sql_reader(server: LakeServer) -> Ask:
     """Read with `bearlake sql`."""
 
     def ask(_: dict[str, Any]) -> list[list[Any]]:
+        """Count rows and offsets."""
         words = [server.command, "sql", COUNTS.format(table=STREAM), "--json", "--data-dir", str(server.data)]
         done = subprocess.run(words, capture_output=True, timeout=READ_TIMEOUT_S, check=False)
         if done.returncode:
@@ -242,6 +250,7 @@ def readers_of(server: KilledServer, options: argparse.Namespace, engines: list[
     found = []
 
     def add(name: str, python: str, engine: str, warehouses: tuple[str, ...], jars: str = "") -> None:
+        """Start an engine with its reader."""
         engines.append(Engine(python, engine, url, jars))
         found.append(Reader(name, engines[-1], warehouses, kinds, truth, retention_s))
 
@@ -359,6 +368,7 @@ def _look(server: KilledServer, until_s: float, options: argparse.Namespace) -> 
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--records-per-s", type=float, default=3000)

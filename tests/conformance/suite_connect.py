@@ -1,6 +1,6 @@
 """Kafka Connect with the file connectors: lines of a file → topic → another file.
 
-`connect_distributed.py` has the distributed worker; the others are standalone.
+`connect_distributed.py` has the distributed worker; the others are standalone (`connect_standalone.py`).
 
 20,000 lines make the round trip; then the worker is started again after 1,000 more lines were appended, and only those
 may be sent: source offsets come from Connect's own file, sink offsets from the sink's consumer group.
@@ -15,12 +15,13 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from conformance import packages, processes
+from conformance import packages
 from conformance.connect_distributed import Distributed
+from conformance.connect_standalone import worker
 from conformance.outcomes import Context, Outcome
 
 DISTRIBUTED = "distributed_on_compacted_topics"
@@ -81,7 +82,7 @@ def run(context: Context) -> Iterator[Outcome]:
 
 def _wait_for_lines(directory: Path, written: list[str], log: Path) -> str:
     """Run a worker until the sink's file holds `written`, each line once; returns the failure, or nothing."""
-    with _worker(directory, log) as process:
+    with worker(directory, ("source", "sink"), log) as process:
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline and len(_read(directory)) < len(written):
             try:
@@ -117,26 +118,6 @@ def _stop_connectors(directory: Path) -> bool:
 def _ask(url: str, method: str = "GET") -> Any:
     with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=TIMEOUT_S) as answer:
         return json.loads(answer.read() or b"null")
-
-
-@contextmanager
-def _worker(directory: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    jars = packages.obtain_kafka_jars()
-    logging = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
-    main = "org.apache.kafka.connect.cli.ConnectStandalone"
-    files = [str(directory / f"{name}.properties") for name in ("worker", "source", "sink")]
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            ["java", "-Xmx512m", "-XX:+UseSerialGC", logging, "-cp", f"{jars}/*", main, *files],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            processes.end_group(process)
 
 
 def _write_files(directory: Path, bootstrap: str, name: str) -> None:

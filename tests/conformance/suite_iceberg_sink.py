@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from conformance import packages, processes
+from conformance import packages
+from conformance.connect_standalone import worker
 from conformance.outcomes import Context, Outcome
 from fixtures.ports import free_port
 
@@ -83,7 +83,7 @@ def _copy(context: Context, folder: Path, name: str) -> str:
         created.result(30)
     rows = [{"id": number, "item": {"name": f"item {number}"}, "price": number / 4} for number in range(RECORD_COUNT)]
     _produce(context.bootstrap, name, rows)
-    with _worker(folder, "first.log") as process:
+    with worker(folder, ["sink"], folder / "first.log") as process:
         if not _waits_for(process, lambda: bool(_read(context.catalog))):
             return f"nothing was committed, see {folder}/first.log"
         process.send_signal(signal.SIGKILL)
@@ -91,7 +91,7 @@ def _copy(context: Context, folder: Path, name: str) -> str:
     more = [{"id": RECORD_COUNT + number, "note": f"note {number}"} for number in range(MORE_COUNT)]
     _produce(context.bootstrap, name, more)
     expected: dict[Any, dict[str, Any]] = {row["id"]: row for row in [*rows, *more]}
-    with _worker(folder, "second.log") as process:
+    with worker(folder, ["sink"], folder / "second.log") as process:
         is_all = _waits_for(process, lambda: len(_read(context.catalog)) >= len(expected))
     found = _read(context.catalog)
     if not is_all or sorted(row["id"] for row in found) != sorted(expected):
@@ -124,22 +124,3 @@ def _waits_for(process: subprocess.Popen[bytes], is_so: Callable[[], bool]) -> b
     while not (found := is_so()) and process.poll() is None and time.monotonic() < until_s:
         time.sleep(POLL_INTERVAL_S)
     return found
-
-
-@contextmanager
-def _worker(folder: Path, log: str) -> Iterator[subprocess.Popen[bytes]]:
-    logging = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
-    main = "org.apache.kafka.connect.cli.ConnectStandalone"
-    files = [str(folder / f"{name}.properties") for name in ("worker", "sink")]
-    with (folder / log).open("wb") as out:
-        process = subprocess.Popen(
-            ["java", "-Xmx768m", "-XX:+UseSerialGC", logging, "-cp", f"{packages.obtain_kafka_jars()}/*", main, *files],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            processes.end_group(process)

@@ -1,7 +1,8 @@
 """Plans one round of a current table: up to which offsets, from which files, in which work items. Pure.
 
-A round takes at most `round_bytes_max` of data files. If there is more, it ends at the same share of each partition's offsets, so that the
-next round goes on from there. What the round says is exact in any case: the newest records below its ends.
+A round takes at most `round_bytes_max` of data files, or as much as the current table has. If there is more, it ends at the same share of
+each partition's offsets, so that the next round goes on from there. What the round says is exact in any case: the newest records below its
+ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,15 @@ def plan_round(view: CurrentView, bytes_max: int) -> Round:
     sources = _between(sources, {index: (start, cut[index]) for index, (start, _) in spans.items()})
     is_whole = all(cut[index] >= end for index, (_, end) in spans.items())
     return Round(ends={**view.starts, **cut}, sources=sources, is_whole=is_whole)
+
+
+def bytes_of_round(view: CurrentView, bytes_min: int) -> int:
+    """Return how many bytes of data files a round may take: at least `bytes_min`, and as much as the current table has.
+
+    A round may write the whole table anew. A new table of many keys then doubles with each round, so all rounds write about twice
+    the table; rounds of a fixed size would write it once for each of them.
+    """
+    return max(bytes_min, sum(file.size for file in view.files))
 
 
 def half_of(view: CurrentView, bytes_max: int) -> int:

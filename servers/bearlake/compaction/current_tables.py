@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
-from bearlake.compaction.current_rounds import Round, half_of, items_of, plan_round, state_after
+from bearlake.compaction.current_rounds import Round, bytes_of_round, half_of, items_of, plan_round, state_after
 from bearlake.compaction.ensuring import StreamDeleted, ensure_current
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import Runner
@@ -54,6 +54,8 @@ class _Known:
     due_s: float = 0.0
     round_bytes: int | None = None
     """Bytes of data files that the next round takes, if its predecessor needed too much memory."""
+    has_been_late: bool = False
+    """Whether a round has missed its deadline; rounds then take no more than the settings say."""
     failure_count: int = 0
     caught_up_ms: int = 0
     """When the table was last seen to have all that the stream's table had (ms)."""
@@ -224,10 +226,12 @@ class CurrentTables:
         if view.state is not None and view.state.is_whole and 0 <= age_ms < rules.freshness_ms:
             self._wait(known, rules.freshness_ms - age_ms)
             return
-        bytes_max = self._settings.current.round_bytes_max
-        round_ = plan_round(view, known.round_bytes or bytes_max)
-        if not await self._make(stream, derived, view, round_, rules, columns, now_ms):
-            known.round_bytes = half_of(view, known.round_bytes or bytes_max)
+        bytes_min = self._settings.current.round_bytes_max
+        bytes_max = bytes_min if known.has_been_late else bytes_of_round(view, bytes_min)
+        bytes_ = min(known.round_bytes or bytes_max, bytes_max)
+        round_ = plan_round(view, bytes_)
+        if not await self._make(stream, derived, view, round_, rules, columns, known, now_ms):
+            known.round_bytes = half_of(view, bytes_)
             return
         if known.round_bytes is not None:
             known.round_bytes = None if 2 * known.round_bytes >= bytes_max else 2 * known.round_bytes
@@ -277,6 +281,7 @@ class CurrentTables:
         round_: Round,
         rules: CurrentRules,
         columns: CurrentColumns,
+        known: _Known,
         now_ms: int,
     ) -> bool:
         """Run the round's work items and commit their files; False: its records take too much memory. `now_ms`: a time before the view."""
@@ -285,7 +290,7 @@ class CurrentTables:
         )  # unique whatever the random source: a commit recognizes its own earlier attempt by it
         items = items_of(stream, view, round_, rules, columns, self._settings, round_id)
         began_s = asyncio.get_running_loop().time()
-        results = await self._run(items)
+        results = await self._run(items, known)
         if any(result.exceeds_memory for result in results):
             return False
         unchanged = {key for result in results for key in result.unchanged}
@@ -310,12 +315,13 @@ class CurrentTables:
         metrics.CURRENT_BYTES.labels("written").inc(sum(result.written_bytes for result in results))
         return True
 
-    async def _run(self, items: Sequence[WorkItem]) -> Sequence[ItemResult]:
+    async def _run(self, items: Sequence[WorkItem], known: _Known) -> Sequence[ItemResult]:
         deadline_ms = self._settings.worker.deadline_ms
         try:
             async with asyncio.timeout(deadline_ms / 1000):
                 return await self._runner.run(items)
         except TimeoutError:
+            known.has_been_late = True
             raise Unavailable(f"no result of a current table's work items within {deadline_ms} ms") from None
 
     async def _commit(self, derived: Stream, change: CurrentChange) -> None:

@@ -101,7 +101,8 @@ class CurrentSettings:
     """Pause (ms) between two looks at which current tables are behind."""
     round_bytes_max: int = 256 * MIB
     """Bytes of data files whose records one round takes; a table that is further behind needs several rounds, each of which rewrites its
-    buckets. With more bytes, a new table is complete sooner, and a round needs more memory."""
+    buckets. A round takes as many bytes as the current table has, if that is more. With more bytes, a new table is complete sooner, and a
+    round needs more memory."""
     item_bytes_max: int = 64 * MIB
     """Bytes of one work item: its share of the round's records, and its buckets. Each item reads the keys of all records of the round."""
     item_count_max: int = 64

@@ -71,7 +71,7 @@ class LiveSettings:
     """Age (ms) at which a piece is written again instead of used in a new view."""
     keep_ms: int = 3_600_000
     """Time (ms) for which a view's files exist at least after it was loaded. Queries that run longer fail."""
-    clock_margin_ms: int = 60_000
+    clock_margin_ms: int = 600_000
     """Age (ms) of a view's snapshot. DuckDB reads the snapshot as of its transaction's start, by its own clock, so the margin must exceed
     the difference of the clocks and the time between that start and the load."""
     stream_count_max: int = 1_000

@@ -35,7 +35,7 @@ from bearlake.table.foreign import BROKEN
 from bearlake.table.io import StoreFileIO
 from bearlake.table.layouts import Layout
 from bearlake.table.light import lighten
-from bearlake.table.metadata_text import read_metadata
+from bearlake.table.parsed_metadata import ParsedMetadata
 from bearlake.table.rest_catalog import BoundedRestCatalog
 from bearlake.table.settings import TableSettings
 
@@ -78,6 +78,7 @@ class ConditionalCatalog(SqlCatalog, Catalog):
             hide_parameters=True,
         )
         self.creations = Creations(self.engine, settings.catalog_name)
+        self._parsed = ParsedMetadata(settings.metadata_parsed_bytes_max)
         self._on_connect(settings)
         try:
             self._init_catalog()
@@ -92,14 +93,14 @@ class ConditionalCatalog(SqlCatalog, Catalog):
         return StoreFileIO(dict(self.properties))
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        """Return the table of a row. As PyIceberg does, but its metadata is read piece by piece."""
+        """Return the table of a row. As PyIceberg does, but its metadata is read piece by piece, and a version of it once."""
         location = orm_table.metadata_location
         if not location:
             raise NoSuchTableError("the catalog has no metadata file for the table")
         files = StoreFileIO(dict(self.properties))
         return Table(
             identifier=(*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name),
-            metadata=read_metadata(files.new_input(location)),
+            metadata=self._parsed.of(files.new_input(location)),
             metadata_location=location,
             io=files,
             catalog=self,

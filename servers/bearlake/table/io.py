@@ -136,9 +136,11 @@ class StoreBridge:
 
     def metadata_bytes_max(self, key: str) -> int | None:
         """Return how many bytes a file may have, uncompressed; None: any number."""
-        if not key.endswith(_TABLE_METADATA) or (self.own_prefix is not None and key.startswith(self.own_prefix)):
-            return None
-        return self.other_metadata_bytes_max
+        return self.other_metadata_bytes_max if key.endswith(_TABLE_METADATA) and not self.is_own(key) else None
+
+    def is_own(self, key: str) -> bool:
+        """Return whether an object is in our folder for the tables of streams."""
+        return self.own_prefix is not None and key.startswith(self.own_prefix)
 
     def at(self, location: str) -> "StoreBridge":
         """Return the bridge of the store with this location: this one, unless only a root has it."""
@@ -267,6 +269,11 @@ class StoreInput(InputFile):
         super().__init__(location)
         self._bridge = bridge
         self._key = bridge.locations.key(location)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the file is in our folder for the tables of streams."""
+        return self._bridge.is_own(self._key)
 
     def __len__(self) -> int:
         return self._bridge.size(self._key)

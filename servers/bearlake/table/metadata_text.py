@@ -55,9 +55,14 @@ _scan: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_on
 
 def read_metadata(file: InputFile) -> TableMetadata:
     """Return the metadata in a file. Blocks. Raises `ValidationError` (PyIceberg's), and what reading the file raises."""
+    return parsed(text_of(file))
+
+
+def text_of(file: InputFile) -> bytes:
+    """Return the JSON text in a metadata file, uncompressed. Blocks. Raises what reading the file raises."""
     with file.open() as stream, Compressor.get_compressor(file.location).stream_decompressor(stream) as plain:
-        octets = plain.read()
-    return parsed(octets)
+        octets: bytes = plain.read()
+    return octets
 
 
 def parsed(octets: bytes) -> TableMetadata:

@@ -95,6 +95,10 @@ class TableSettings:
     metadata_cache_bytes_max: int = 33_554_432
     """Bytes of immutable metadata files cached in memory. Saves about six requests to the object store per commit."""
 
+    metadata_parsed_bytes_max: int = 4_194_304
+    """Bytes of the metadata files of streams' tables that are kept parsed, the newest version of each table. They take about seven times as
+    much memory. Saves 2 ms of CPU time for each 100 snapshots of a table, with each load and each commit."""
+
     metadata_names_cached_count_max: int = 200_000
     """Names in manifests that upkeep caches (about 200 bytes each). Manifests are immutable, so caching saves reading them in each
     round."""
