@@ -32,7 +32,9 @@ _POLL_WEIGHT = 10
 class Past(Protocol):
     """Offsets before the tail index, as far as they are in memory; `streams/history.py` has them."""
 
-    def from_memory(self, item: FetchRange, bytes_max: int, *, is_first: bool) -> tuple[list[memoryview], bool] | None:
+    def from_memory(
+        self, item: FetchRange, end: int, bytes_max: int, *, is_first: bool
+    ) -> tuple[list[memoryview], bool] | None:
         """See `History.from_memory`."""
 
 
@@ -95,7 +97,7 @@ class TailReads:
                     if not self._cut(tail, result, limit, is_first=is_first):
                         return None
                 else:
-                    found = self._past.from_memory(item, limit, is_first=is_first)
+                    found = self._past.from_memory(item, tail.end, limit, is_first=is_first)
                     if found is None:
                         return None
                     result.views, is_short = found
