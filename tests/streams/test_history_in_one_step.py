@@ -13,7 +13,6 @@ from bearlake.streams.service import Streams
 from fixtures.deployment import Deployment, append, batch_of, create, deployment, fetch, values_of
 from fixtures.history import COLD, PlanningWorker
 from fixtures.late_follower import delay
-from fixtures.waiting import until
 from simulator.loop import virtual_time
 
 COUNT = 30
@@ -160,7 +159,7 @@ async def test_a_server_that_follows_late_answers_nothing_beyond_the_end_that_it
         assert found is None or found[0].end > values_of(found[0])[-1][0]
 
         log.opened.set()
-        await until(lambda: second._tail.get(key).end == 4 * COUNT)  # noqa: SLF001
+        await second.catalog.catch_up()
         await fetch(second, view, 2 * COUNT - 1)
 
         (caught_up,) = second.at_tail.read([FetchRange(key, 2 * COUNT - 1, 100_000)], 100_000) or []

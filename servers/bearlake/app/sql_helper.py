@@ -94,7 +94,8 @@ class Helper:
         if pid == 0:
             try:
                 self._become(os.fsdecode(packet), talk, control)
-                if os.getppid() == helper:  # else the helper has ended before the kernel knew that this process ends with it
+                # The helper may have ended before the kernel knew that this process ends with it.
+                if os.getppid() == helper:
                     self._run()
             finally:
                 os._exit(1)

@@ -178,5 +178,5 @@ async def _ended(control: StreamReader, helper: _Helper) -> None:
                 while await control.read(EXIT.size):
                     pass
     except TimeoutError:
-        log.error("the helper of statements does not end a process; killing the helper", extra={"wait_s": WAIT_S})
+        log.warning("the helper of statements does not end a process; killing the helper", extra={"wait_s": WAIT_S})
         helper.kill()
