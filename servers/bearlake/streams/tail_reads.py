@@ -54,6 +54,10 @@ class TailReads:
         """Return the bytes for which a read waits: at most as many as its answer may have."""
         return least(bytes_min, min(bytes_max, self._bytes_max))
 
+    def note_wait(self, wait_ms: float) -> None:
+        """Somebody waits up to `wait_ms` for records."""
+        self._cache.note_reader(wait_ms)
+
     def wake(self, poll: "Poll") -> None:
         """Let a poll read, after the event loop's present step and the polls that were woken before it."""
         if not self._woken:
@@ -182,9 +186,9 @@ class Poll:
         self._is_committed = is_committed
         self._is_woken = False
         self._lack = Lack(self._bytes_min - found_bytes, self._wake)
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(
-            min(wait_ms, reads.wait_max_ms) / 1000, self._read, 0
-        )
+        wait_ms = min(wait_ms, reads.wait_max_ms)
+        reads.note_wait(wait_ms)
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(wait_ms / 1000, self._read, 0)
         self._tails = reads.tails(ranges)
         for tail in self._tails:
             tail.waiters[self._lack] = None
