@@ -171,28 +171,33 @@ class Bench:
 
 def row_of(title: str, server: str, runs: Sequence[Measured]) -> list[str]:
     """A row of the table: medians of `runs`, which must not be empty."""
+    found = figures_of(runs)
+    return [title, server, *(found[head] for head in HEADS[2:])]
+
+
+def figures_of(runs: Sequence[Measured]) -> Mapping[str, str]:
+    """The medians of `runs`, which must not be empty, by the heads of the table that they belong to."""
     whole = [measured.run for measured in runs]
     low, high = figures.spread(whole, lambda run: run.mb_per_s)
 
     def figure(of: Callable[[Run], float | None]) -> str:
         return report.short(figures.of_runs(whole, of))
 
-    shares = ", ".join(f"{part} {_median(runs, _share_of(part)):.0%}" for part in runs[0].cpu_s)
-    return [
-        title,
-        server,
-        f"{figure(lambda run: run.mb_per_s)} [{report.short(low)}-{report.short(high)}]",
-        figure(lambda run: run.p50_ms),
-        figure(lambda run: run.p99_ms),
-        figure(lambda run: run.cpu_s_per_gb),
-        report.short(_median(runs, lambda measured: measured.cpu_s_per_gb_without_s3)),
-        shares,
-        figure(lambda run: run.rss_bytes / 1e6),
-        figure(lambda run: run.objects),
-        figure(lambda run: run.object_bytes / run.objects / 1e6 if run.objects and run.object_bytes else None),
-        figure(lambda run: run.commits),
-        figure(lambda run: run.other_cores),
-    ]
+    return {
+        "MB/s [min-max]": f"{figure(lambda run: run.mb_per_s)} [{report.short(low)}-{report.short(high)}]",
+        "p50 ms": figure(lambda run: run.p50_ms),
+        "p99 ms": figure(lambda run: run.p99_ms),
+        "CPU-s/GB": figure(lambda run: run.cpu_s_per_gb),
+        "without S3": report.short(_median(runs, lambda measured: measured.cpu_s_per_gb_without_s3)),
+        "share of the CPU": ", ".join(f"{part} {_median(runs, _share_of(part)):.0%}" for part in runs[0].cpu_s),
+        "RSS MB": figure(lambda run: run.rss_bytes / 1e6),
+        "objects/s": figure(lambda run: run.objects),
+        "MB/object": figure(
+            lambda run: run.object_bytes / run.objects / 1e6 if run.objects and run.object_bytes else None
+        ),
+        "commits/s": figure(lambda run: run.commits),
+        "other cores": figure(lambda run: run.other_cores),
+    }
 
 
 def _share_of(part: str) -> Callable[[Measured], float]:

@@ -102,10 +102,17 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("--postgresql-connections", type=int, default=400, help="PostgreSQL's max_connections")
     _add_server_options(part)
     part = parts.add_parser("stores")
-    part.add_argument("--servers", type=int, default=scale_stores.SERVER_COUNT)
-    part.add_argument("--repetitions", type=int, default=3)
+    part.add_argument("--servers", type=_at_least_one, default=scale_stores.SERVER_COUNT)
+    part.add_argument("--repetitions", type=_at_least_one, default=3)
     _add_server_options(part)
     return parser
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
+    return number
 
 
 def _add_server_options(part: argparse.ArgumentParser) -> None:

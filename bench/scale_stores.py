@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.cases import KIB, Case
 from bench.configured_server import BearlakeCluster
 from bench.errors import BenchError
-from bench.same_promise import Measured, measure
+from bench.same_promise import Measured, figures_of, measure
 from bench.stores import Postgresql
 from bench.templates import BatchShape
 
@@ -26,7 +26,7 @@ STORED_BYTES_MAX = 1 << 30
 """Bytes of objects above which a cluster begins anew: much free memory goes back to the host, and costs more when it is used again."""
 STORES = ("SQLite", "PostgreSQL")
 HEADS = (
-    "store", "MB/s [min-max]", "p50 ms", "p99 ms", "servers CPU-s/GB", "all CPU-s/GB", "commits/s", "MB/object", "other cores",
+    "store", "MB/s [min-max]", "p50 ms", "p99 ms", "servers CPU-s/GB", "CPU-s/GB", "commits/s", "MB/object", "other cores",
 )  # fmt: skip
 
 
@@ -94,19 +94,5 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    runs = [measured.run for measured in row.runs]
-    low, high = figures.spread(runs, lambda run: run.mb_per_s)
-    objects = figures.of_runs(
-        runs, lambda run: run.object_bytes / run.objects / 1e6 if run.objects and run.object_bytes else None
-    )
-    return [
-        row.store,
-        f"{report.short(figures.of_runs(runs, lambda run: run.mb_per_s))} [{report.short(low)}-{report.short(high)}]",
-        report.short(figures.of_runs(runs, lambda run: run.p50_ms)),
-        report.short(figures.of_runs(runs, lambda run: run.p99_ms)),
-        report.short(row.servers_cpu_s_per_gb),
-        report.short(figures.of_runs(runs, lambda run: run.cpu_s_per_gb)),
-        report.short(figures.of_runs(runs, lambda run: run.commits)),
-        report.short(objects),
-        report.short(figures.of_runs(runs, lambda run: run.other_cores)),
-    ]
+    found = {**figures_of(row.runs), "servers CPU-s/GB": report.short(row.servers_cpu_s_per_gb)}
+    return [row.store, *(found[head] for head in HEADS[1:])]

@@ -6,12 +6,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
+from bearlake.app import sql_processes
 from bearlake.app.sql_exits import EXIT
-from fixtures.waiting import WAIT_S
+from bearlake.app.sql_processes import HELPER, StatementProcesses
+from fixtures.waiting import WAIT_S, until
 
 PROGRAM = """
 import os, signal, socket, subprocess, sys, time
@@ -32,6 +35,35 @@ def run():
 
 Helper(socket.socket(fileno=0), run).serve()
 """
+
+
+BEFORE_ITS_SESSION = """
+import os, signal
+from bearlake.app import sql_helper
+
+pid = os.fork()
+if pid == 0:
+    signal.pause()
+sql_helper._kill(pid)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+"""Kills a process that has not made its session yet."""
+
+WITHOUT_PROCESSES = """
+import os
+
+count, fork = 0, os.fork
+
+def refusing():
+    global count
+    count += 1
+    if count == 2:
+        raise BlockingIOError("no process")
+    return fork()
+
+os.fork = refusing
+"""
+"""The system refuses the second process."""
 
 
 class Statement:
@@ -81,13 +113,22 @@ class Running:
 
 @pytest.fixture
 def helper() -> Iterator[Running]:
+    with running(PROGRAM) as found:
+        yield found
+
+
+@contextmanager
+def running(program: str) -> Iterator[Running]:
+    """Run a helper."""
     channel, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        process = subprocess.Popen([sys.executable, "-P", "-c", PROGRAM], stdin=its.fileno(), env=environment)
+        process = subprocess.Popen([sys.executable, "-P", "-c", program], stdin=its.fileno(), env=environment)
     with ExitStack() as closing, channel, process:
-        yield Running(process, channel, closing)
-        process.kill()
+        try:
+            yield Running(process, channel, closing)
+        finally:
+            process.kill()
 
 
 def test_a_process_has_only_its_own_statement(helper: Running) -> None:
@@ -125,3 +166,55 @@ def test_the_helper_and_its_processes_end_with_the_server(helper: Running) -> No
 
     assert found.rest() == b""
     assert helper.process.wait(WAIT_S) == 0
+
+
+def test_a_process_is_killed_before_it_has_made_its_session() -> None:
+    """Its client may be gone so early; nobody would end it before its own deadline."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-P", "-c", BEFORE_ITS_SESSION]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            output, _ = process.communicate(timeout=WAIT_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    assert output == b"%d\n" % -signal.SIGKILL
+
+
+def test_a_process_that_the_system_refuses_harms_no_other() -> None:
+    with running(WITHOUT_PROCESSES + PROGRAM) as helper:
+        first, refused = helper.start("stay"), helper.start("look")
+        assert first.line() == b"runs\n"
+
+        assert refused.control.recv(EXIT.size) == b""
+        last = helper.start("look")
+        assert last.line().startswith(b"/a/folder True")
+
+
+async def test_a_helper_that_hangs_is_killed_and_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    processes = StatementProcesses()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(sql_processes, "WAIT_S", 0.01)
+            async with processes.started(str(tmp_path)):
+                (hung,) = helpers()
+                os.kill(hung, signal.SIGSTOP)
+        await until(lambda: hung not in helpers(), "the helper is killed")
+        async with processes.started(str(tmp_path)) as process:
+            process.writer.write_eof()
+
+            assert await process.exit_code() == 1  # there was no request
+    finally:
+        await processes.close()
+
+
+def helpers() -> list[int]:
+    """The helpers that this process has started and that live."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with suppress(OSError):
+                if HELPER.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+    return found

@@ -15,7 +15,7 @@ from bearlake.exporting.settings import ExportSettings, ExportSourceSettings, Ex
 from bearlake.exporting.target import ExportedTopic, ExportTarget
 from bearlake.importing.settings import CopySettings
 from bearlake.settings.document import Settings
-from fixtures.kafka_server import Make, Node, batch_of, values_of
+from fixtures.kafka_server import Make, batch_of
 
 SETTINGS = Settings(
     exports=ExportSettings(
@@ -59,33 +59,91 @@ class Delayed(ExportTarget):
         await super()._send(views, made)
 
 
-async def values(node: Node) -> list[bytes | None]:
-    """All values of `t`."""
-    client = await node.client()
-    (topic,) = (await client.fetch("t", 0)).responses
-    return [value for _, value in values_of(topic.partitions[0].records)]
+class KilledBeforeSending(ExportTarget):
+    """An export that is killed when its plan is in the ledger, and nothing is on its way."""
+
+    @override
+    async def _send(
+        self, views: Mapping[str, ExportedTopic], made: Mapping[Place, Sequence[tuple[int, Outgoing]]]
+    ) -> None:
+        raise Fenced("killed")
 
 
-@pytest.mark.parametrize("size", [5, 7], ids=["batches of the same size", "batches of other sizes"])
-async def test_a_late_batch_of_deleted_records_is_no_repeat_of_the_next_ones(
-    kafka_cluster: Make, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
+class KilledBeforeChecking(Delayed):
+    """An export that gets the late batch in its way, and is killed before it reads back what it has appended."""
+
+    @override
+    async def _check_late(self, view: ExportedTopic, index: int, start: int, end: int) -> None:
+        raise Fenced("killed")
+
+
+class Scene:
+    """An export was killed with a batch of five records on its way, and the source has deleted these."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, options: ExportOptions) -> None:
+        self._patch = patch
+        self._options = options
+
+    async def export(self, kind: type[ExportTarget] = ExportTarget) -> None:
+        """Export again."""
+        self._patch.setattr(exporting, "ExportTarget", kind)
+        await export_topics(SETTINGS, self._options)
+
+
+@pytest.fixture(params=[5, 7], ids=["batches of the same size", "batches of other sizes"])
+async def scene(request: pytest.FixtureRequest, kafka_cluster: Make, monkeypatch: pytest.MonkeyPatch) -> Scene:
     source, target = (await kafka_cluster())[0], (await kafka_cluster())[0]
     await source.create("t")
     producer = await source.client()
     await producer.produce("t", batch_of(*(b"a%d" % number for number in range(5))))
-    options = ExportOptions(source=source.address, target=target.address, patterns=["t"])
-    monkeypatch.setattr(exporting, "ExportTarget", Killed)
+    made = Scene(monkeypatch, ExportOptions(source=source.address, target=target.address, patterns=["t"]))
     with pytest.raises(Fenced):
-        await export_topics(SETTINGS, options)
+        await made.export(Killed)
     for batch in range(3):
-        await producer.produce("t", batch_of(*(b"%d-%d" % (batch, number) for number in range(size))))
+        await producer.produce("t", batch_of(*(b"%d-%d" % (batch, number) for number in range(request.param))))
     view = await source.streams.catalog.resolve("t")
     await source.streams.metadata.log.trim(view.partition(0), 5)
-    monkeypatch.setattr(exporting, "ExportTarget", Delayed)
     Delayed.has_arrived = False
+    return made
 
+
+async def test_a_late_batch_of_deleted_records_is_no_repeat_of_the_next_ones(scene: Scene) -> None:
     with pytest.raises(Conflict, match="arrived late"):
-        await export_topics(SETTINGS, options)
+        await scene.export(Delayed)
 
     assert Delayed.has_arrived
+
+
+async def test_an_export_that_starts_again_behind_records_of_a_late_batch_does_not_go_on(scene: Scene) -> None:
+    with pytest.raises(Conflict, match="arrived late"):
+        await scene.export(Delayed)
+
+    for _ in range(2):
+        with pytest.raises(Conflict, match="arrived late"):
+            await scene.export()
+
+
+async def test_an_export_that_was_killed_before_it_read_back_does_not_hide_a_late_batch(scene: Scene) -> None:
+    with pytest.raises(Fenced):
+        await scene.export(KilledBeforeChecking)
+    assert Delayed.has_arrived
+
+    with pytest.raises(Conflict, match="arrived late"):
+        await scene.export()
+
+
+async def test_a_plan_of_which_nothing_was_sent_does_not_hide_a_late_batch(scene: Scene) -> None:
+    with pytest.raises(Fenced):
+        await scene.export(KilledBeforeSending)
+
+    with pytest.raises(Conflict, match="arrived late"):
+        await scene.export(Delayed)
+    assert Delayed.has_arrived
+
+
+async def test_an_export_goes_on_if_the_late_batch_never_arrives(scene: Scene) -> None:
+    with pytest.raises(Fenced):
+        await scene.export(KilledBeforeSending)
+
+    await scene.export()
+    await scene.export()

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from typing_extensions import override
 
 from bearlake.errors import Corrupt, Denied, Unavailable
 from bearlake.importing.pulsar.cluster import PulsarCluster
 from bearlake.importing.pulsar.connection import Connection
 from bearlake.importing.pulsar.login import PulsarLogin
 from bearlake.importing.pulsar_settings import PulsarSourceSettings
-from bearlake.importing.reach import Reach
+from bearlake.importing.reach import Reach, Redirects, peer_of
 from bearlake.protocols.pulsar import commands, framing
 from bearlake.protocols.pulsar.names import TopicName
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
@@ -216,14 +217,14 @@ async def test_entries_that_nobody_asked_for_do_not_pile_up(size: int) -> None:
 def user_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the user's addresses count as those of another machine."""
     named = Reach.named_by_user
-    monkeypatch.setattr(Reach, "named_by_user", lambda reach, _: named(reach, "192.0.2.1"))
+    monkeypatch.setattr(Reach, "named_by_user", lambda reach, _, address="": named(reach, "192.0.2.1", address))
 
 
 def named_by_source(peer: str, *, user: str) -> None:
     """A user's address leads to `user`, and the source names one that leads to `peer`."""
-    reach = Reach("the source")
-    reach.check_next(user)
-    reach.check_next(peer)
+    redirects = Redirects(Reach("the source"))
+    redirects.check_next(user)
+    redirects.check_next(peer)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +238,41 @@ def test_a_source_cannot_mean_this_machine_or_a_link_local_address(peer: str) ->
 @pytest.mark.parametrize("peer", ["127.0.0.2", "::1", "192.0.2.7", "10.0.0.1"])
 def test_a_source_on_this_machine_may_have_brokers_here(peer: str) -> None:
     named_by_source(peer, user="127.0.0.1")
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1"])
+def test_a_name_of_the_user_that_led_elsewhere_cannot_lead_here_later(peer: str) -> None:
+    reach = Reach("the source")
+    Redirects(reach).check_next("192.0.2.1")
+
+    with pytest.raises(Denied, match="led to another machine"):
+        Redirects(reach).check_next(peer)
+    with pytest.raises(Denied, match="a source cannot mean it"):
+        reach.check("127.0.0.1")
+
+
+def test_another_address_of_the_user_may_be_on_this_machine() -> None:
+    reach = Reach("the source")
+    reach.named_by_user("192.0.2.1", "far:9092")
+    reach.named_by_user("127.0.0.1", "near:9092")
+    reach.named_by_user("192.0.2.2", "far:9092")
+
+    reach.check("127.0.0.1")
+
+
+async def test_a_source_that_closes_a_connection_at_once_is_unavailable() -> None:
+    """The kernel has no address of the other end then."""
+
+    class Closed(asyncio.Transport):
+        @override
+        def is_closing(self) -> bool:
+            return True
+
+    protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+    writer = asyncio.StreamWriter(Closed(), protocol, None, asyncio.get_running_loop())
+
+    with pytest.raises(Unavailable, match="as soon as it was open"):
+        peer_of(writer)
 
 
 async def test_a_broker_at_an_address_that_a_source_cannot_mean_gets_nothing(

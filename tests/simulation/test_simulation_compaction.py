@@ -19,7 +19,7 @@ from bearlake.table import applied_tasks
 from bearlake.telemetry.fault_isolation import FaultIsolation
 from simulator import lake_truth, simulate, table_rows, tables
 from simulator.lake_scenario import draw_lake_settings
-from simulator.scenario import Report, ScenarioSettings, run_seed
+from simulator.scenario import ScenarioSettings, run_seed
 from simulator.table_rows import TableRow
 
 SEEDS_PER_TEST = 10
@@ -40,21 +40,15 @@ CALL_COUNT = 40
 CALLS_PER_TEST = 10
 
 
-def assert_holds(report: Report) -> None:
-    if report.violation is not None:
-        simulate.print_report(report)
-        raise report.violation
-
-
 @pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
 def test_all_invariants_hold_with_compaction_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        assert_holds(run_seed(seed, draw_lake_settings(seed)))
+        simulate.assert_holds(run_seed(seed, draw_lake_settings(seed)))
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED, ids=lambda seed: f"seed_{seed}")
 def test_a_compaction_seed_that_once_failed_holds(seed: int) -> None:
-    assert_holds(run_seed(seed, draw_lake_settings(seed)))
+    simulate.assert_holds(run_seed(seed, draw_lake_settings(seed)))
 
 
 def crashing_at(call: int) -> ScenarioSettings:
@@ -82,7 +76,7 @@ def crashing_at(call: int) -> ScenarioSettings:
 def test_a_worker_may_crash_at_any_of_its_calls_from(first: int) -> None:
     for call in range(first, first + CALLS_PER_TEST):
         report = run_seed(call, crashing_at(call))
-        assert_holds(report)
+        simulate.assert_holds(report)
         assert report.events["worker crash"] == report.faults["crash at a call"] <= 1
 
 
@@ -215,7 +209,7 @@ def in_a_storm(seed: int) -> ScenarioSettings:
 
 @pytest.mark.parametrize("seed", [*STORMS, 432], ids=lambda seed: f"seed_{seed}")
 def test_a_storm_of_late_workers_breaks_nothing(seed: int) -> None:
-    assert_holds(run_seed(seed, in_a_storm(seed)))
+    simulate.assert_holds(run_seed(seed, in_a_storm(seed)))
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)

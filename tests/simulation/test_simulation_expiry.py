@@ -11,24 +11,18 @@ from bearlake.streams.flush import Flush
 from bearlake.streams.writer import Writer
 from simulator import simulate, truth
 from simulator.expiry_scenario import draw_expiry_settings
-from simulator.scenario import Report, ScenarioSettings, run_seed
+from simulator.scenario import ScenarioSettings, run_seed
 
 SEED_COUNT = 12
 SEED_COUNT_MAX = 40
 CROWDED_SEED_COUNT = 6
 
 
-def assert_holds(report: Report) -> None:
-    if report.violation is not None:
-        simulate.print_report(report)
-        raise report.violation
-
-
 def test_no_batch_is_stored_twice_when_months_pass() -> None:
     reports = [run_seed(seed, draw_expiry_settings(seed)) for seed in range(SEED_COUNT)]
 
     for report in reports:
-        assert_holds(report)
+        simulate.assert_holds(report)
     assert sum(report.outcomes["UNSURE"] for report in reports) > 0
     assert sum(report.outcomes["UNKNOWN_PRODUCER"] for report in reports) > 0
     assert all(report.events["months pass"] == 3 for report in reports)
@@ -62,7 +56,7 @@ def test_no_batch_is_stored_twice_when_months_pass_over_unread_requests() -> Non
     reports = [run_seed(seed, crowded(seed)) for seed in range(CROWDED_SEED_COUNT)]
 
     for report in reports:
-        assert_holds(report)
+        simulate.assert_holds(report)
     assert sum(report.events["socket not read"] for report in reports) > 0
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from bearlake.streams.groups.ownership import Ownership
+from fixtures.simulated_groups import trust_ownership, with_all_troubles
 from simulator import simulate
 from simulator.group_scenario import draw_group_settings
 from simulator.history.promises import Promise
 from simulator.network import NetworkSettings
-from simulator.scenario import Report, ScenarioSettings, run_seed
+from simulator.scenario import ScenarioSettings, run_seed
 
 SEEDS_PER_TEST = 20
 TROUBLES = (
@@ -23,22 +23,16 @@ TROUBLES = (
 )
 
 
-def assert_holds(report: Report) -> None:
-    if report.violation is not None:
-        simulate.print_report(report)
-        raise report.violation
-
-
 @pytest.mark.parametrize("first", range(0, 140, SEEDS_PER_TEST))
 def test_all_promises_to_groups_hold_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        assert_holds(run_seed(seed, draw_group_settings(seed)))
+        simulate.assert_holds(run_seed(seed, draw_group_settings(seed)))
 
 
 def test_seeds_of_groups_meet_every_fault() -> None:
     events: Counter[str] = Counter()
     for seed in range(8):
-        events += run_seed(seed, _with_all_troubles(draw_group_settings(seed))).events
+        events += run_seed(seed, with_all_troubles(draw_group_settings(seed))).events
 
     assert events["heartbeat confirmed"]
     for trouble in TROUBLES:
@@ -46,10 +40,7 @@ def test_seeds_of_groups_meet_every_fault() -> None:
 
 
 def test_a_coordinator_that_does_not_confirm_that_it_has_the_group_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def trust(*_: object) -> None:
-        """Assume that the group still belongs to this server."""
-
-    monkeypatch.setattr(Ownership, "confirm", trust)
+    trust_ownership(monkeypatch)
 
     found = (str(run_seed(seed, draw_group_settings(seed)).violation) for seed in range(70, 130))
 
@@ -72,8 +63,3 @@ def _with_late_effects(drawn: ScenarioSettings) -> ScenarioSettings:
         network=NetworkSettings(late_rate=0.05, can_be_late=True),
         members=replace(drawn.members, commit_rate=1.0, chaos_pause_s=1e9),
     )
-
-
-def _with_all_troubles(drawn: ScenarioSettings) -> ScenarioSettings:
-    assert drawn.members is not None
-    return replace(drawn, members=replace(drawn.members, chaos_pause_s=2.0, chaos_weights=(1, 1, 1, 1, 1, 1, 1)))

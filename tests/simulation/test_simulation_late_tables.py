@@ -14,7 +14,7 @@ from bearlake.table.model import TableState
 from simulator import simulate, tables
 from simulator.lake_scenario import draw_lake_settings
 from simulator.network import NetworkSettings
-from simulator.scenario import Report, ScenarioSettings, run_seed
+from simulator.scenario import ScenarioSettings, run_seed
 
 QUIET_S = 1e9
 LATE_CATALOGS = (16, 24)
@@ -24,12 +24,6 @@ LATE_MERGES = (0, 1)
 
 DROPPED_MERGES = (0, 1)
 """Seeds in which such a request meets the version that its worker has loaded."""
-
-
-def assert_holds(report: Report) -> None:
-    if report.violation is not None:
-        simulate.print_report(report)
-        raise report.violation
 
 
 def with_a_late_catalog(seed: int) -> ScenarioSettings:
@@ -148,7 +142,7 @@ def with_quiet_tables(seed: int) -> ScenarioSettings:
 def test_a_late_catalog_breaks_nothing(seed: int) -> None:
     report = run_seed(seed, with_a_late_catalog(seed))
 
-    assert_holds(report)
+    simulate.assert_holds(report)
     assert report.faults["late table commit"]
 
 
@@ -156,7 +150,7 @@ def test_a_late_catalog_breaks_nothing(seed: int) -> None:
 def test_merges_that_are_committed_late_break_nothing(seed: int) -> None:
     report = run_seed(seed, with_late_workers(seed))
 
-    assert_holds(report)
+    simulate.assert_holds(report)
     assert report.faults["late table commit"]
     assert report.faults["worker freezes before it loads a table"]
 
@@ -165,7 +159,7 @@ def test_merges_that_are_committed_late_break_nothing(seed: int) -> None:
 def test_merges_that_are_committed_after_they_were_dropped_break_nothing(seed: int) -> None:
     report = run_seed(seed, with_quiet_tables(seed))
 
-    assert_holds(report)
+    simulate.assert_holds(report)
     assert report.faults["late table commit"]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from simulator import simulate
-from simulator.scenario import Report, draw_settings, run_seed
+from simulator.scenario import draw_settings, run_seed
 
 SEEDS_PER_TEST = 25
 ONCE_FAILED = {
@@ -20,21 +20,15 @@ ONCE_FAILED = {
 """Seeds in which a bug showed, and what it was: fixed since, and covered by a test of its own where that is possible."""
 
 
-def assert_holds(report: Report) -> None:
-    if report.violation is not None:
-        simulate.print_report(report)
-        raise report.violation
-
-
 @pytest.mark.parametrize("first", range(0, 500, SEEDS_PER_TEST))
 def test_all_invariants_hold_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        assert_holds(run_seed(seed))
+        simulate.assert_holds(run_seed(seed))
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED, ids=lambda seed: f"seed_{seed}")
 def test_a_seed_that_once_failed_holds(seed: int) -> None:
-    assert_holds(run_seed(seed))
+    simulate.assert_holds(run_seed(seed))
 
 
 def test_a_seed_takes_the_same_steps_again() -> None:
@@ -58,7 +52,7 @@ def test_a_deployment_without_faults_answers_everything(server_count: int) -> No
         1, server_count=server_count, network=calm, chaos_pause_s=1e9, admin_weights=(0, 0, 0, 0, 1, 0), duration_s=3
     )
 
-    assert_holds(report)
+    simulate.assert_holds(report)
     assert not report.faults
     assert report.acks["ACCEPTED"] > 20
     assert set(report.acks) == {"ACCEPTED", "UNEXPECTED_OFFSET"}  # who expects an offset may be overtaken at any time

@@ -24,16 +24,10 @@ def run(seed: int) -> Report:
     return run_seed(seed, draw_share_settings(seed))
 
 
-def assert_holds(report: Report) -> None:
-    if report.violation is not None:
-        simulate.print_report(report)
-        raise report.violation
-
-
 @pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
 def test_all_invariants_hold_with_share_groups_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        assert_holds(run(seed))
+        simulate.assert_holds(run(seed))
 
 
 def test_a_shares_seed_repeats_the_same_steps() -> None:

@@ -1,16 +1,15 @@
 """Streams groups (KIP-1071) in the simulation: the history checks who owns tasks while servers freeze, are cut off, and return."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
-from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.tasks import reconciling
+from fixtures.simulated_groups import trust_ownership, with_all_troubles
 from simulator import simulate
 from simulator.group_scenario import draw_streams_group_settings
 from simulator.history.promises import Promise
-from simulator.scenario import Report, ScenarioSettings, run_seed
+from simulator.scenario import run_seed
 
 SEEDS_PER_TEST = 20
 TROUBLES = (
@@ -24,22 +23,16 @@ TROUBLES = (
 )
 
 
-def assert_holds(report: Report) -> None:
-    if report.violation is not None:
-        simulate.print_report(report)
-        raise report.violation
-
-
 @pytest.mark.parametrize("first", range(0, 100, SEEDS_PER_TEST))
 def test_all_promises_to_streams_groups_hold_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        assert_holds(run_seed(seed, draw_streams_group_settings(seed)))
+        simulate.assert_holds(run_seed(seed, draw_streams_group_settings(seed)))
 
 
 def test_seeds_of_streams_groups_meet_every_fault() -> None:
     events: Counter[str] = Counter()
     for seed in range(8):
-        events += run_seed(seed, _with_all_troubles(draw_streams_group_settings(seed))).events
+        events += run_seed(seed, with_all_troubles(draw_streams_group_settings(seed))).events
 
     assert events["heartbeat confirmed"]
     assert events["offset committed"]
@@ -48,10 +41,7 @@ def test_seeds_of_streams_groups_meet_every_fault() -> None:
 
 
 def test_a_coordinator_that_does_not_confirm_that_it_has_the_group_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def trust(*_: object) -> None:
-        """Assume that the group still belongs to this server."""
-
-    monkeypatch.setattr(Ownership, "confirm", trust)
+    trust_ownership(monkeypatch)
 
     assert _finds_two_owners()
 
@@ -65,8 +55,3 @@ def test_a_task_that_is_given_before_its_owner_gave_it_up_is_found(monkeypatch: 
 def _finds_two_owners() -> bool:
     found = (str(run_seed(seed, draw_streams_group_settings(seed)).violation) for seed in range(60))
     return any(text.startswith(f"history: {Promise.OWNER.name} ") for text in found)
-
-
-def _with_all_troubles(drawn: ScenarioSettings) -> ScenarioSettings:
-    assert drawn.members is not None
-    return replace(drawn, members=replace(drawn.members, chaos_pause_s=2.0, chaos_weights=(1, 1, 1, 1, 1, 1, 1)))

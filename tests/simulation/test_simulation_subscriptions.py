@@ -35,21 +35,15 @@ def run(seed: int) -> Report:
     return run_seed(seed, draw_subscriber_settings(seed))
 
 
-def assert_holds(report: Report) -> None:
-    if report.violation is not None:
-        simulate.print_report(report)
-        raise report.violation
-
-
 @pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
 def test_all_invariants_hold_with_subscriptions_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        assert_holds(run(seed))
+        simulate.assert_holds(run(seed))
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED, ids=lambda seed: f"seed_{seed}")
 def test_a_subscriptions_seed_that_once_failed_holds(seed: int) -> None:
-    assert_holds(run(seed))
+    simulate.assert_holds(run(seed))
 
 
 def test_a_subscriptions_seed_repeats_the_same_steps() -> None:

@@ -131,6 +131,13 @@ def print_report(report: Report, *, is_whole: bool = False) -> None:
         _print(f"seed {report.seed}: VIOLATION at {report.virtual_s:.4f} s: {report.violation}")
 
 
+def assert_holds(report: Report) -> None:
+    """Print the end of the trace and raise the violation, if there is one."""
+    if report.violation is not None:
+        print_report(report)
+        raise report.violation
+
+
 def _is_about(details: dict[str, Any], violation: Violation | None) -> bool:
     """Return whether an event concerns the violated partition; an event without a partition always does."""
     key = None if violation is None else violation.partition

@@ -12,6 +12,7 @@ from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
 from fixtures.deployment import Deployment, append, batch_of, create, deployment, fetch, values_of
 from fixtures.history import COLD, PlanningWorker
+from fixtures.late_follower import delay
 from simulator.loop import virtual_time
 
 COUNT = 30
@@ -135,6 +136,34 @@ async def test_readers_of_committed_records_read_history_at_once_where_all_is_co
         assert committed == at_once(streams, key, 0, 400)
         assert undecided is None
         assert at_once(streams, key, 10, 400, is_committed=True) is not None
+
+
+@virtual_time
+async def test_a_server_that_follows_late_answers_nothing_beyond_the_end_that_it_answers() -> None:
+    async with deployment() as stores:
+        first, view = await compacted(stores)
+        (key,) = view.partitions()
+        second = await stores.serve(COLD)
+        await fetch(second, view, 2 * COUNT)  # it learns where the partition ends, and no segment
+        log = delay(second)
+        for number in range(COUNT):
+            await append(first, view, batch_of(b"%d" % number, b"y" * 100))
+        worker = PlanningWorker(stores)
+        await worker.compact(view)
+        await worker.merge(view)
+        await asyncio.sleep(1)
+        slow = await fetch(second, view, 2 * COUNT - 1, bytes_max=100_000)
+        assert slow.end > values_of(slow)[-1][0] >= 2 * COUNT  # the store knows more than this server has followed
+
+        found = second.at_tail.read([FetchRange(key, 2 * COUNT - 1, 100_000)], 100_000)
+        assert found is None or found[0].end > values_of(found[0])[-1][0]
+
+        log.opened.set()
+        await second.catalog.catch_up()
+        await fetch(second, view, 2 * COUNT - 1)
+
+        (caught_up,) = second.at_tail.read([FetchRange(key, 2 * COUNT - 1, 100_000)], 100_000) or []
+        assert (values_of(caught_up)[-1][0], caught_up.end) == (4 * COUNT - 1, 4 * COUNT)
 
 
 @virtual_time

@@ -367,3 +367,21 @@ def test_errors_of_a_thread_keep_no_object_in_memory() -> None:
             gc.enable()
 
     with_server(body, HereStore(Unavailable("disk full")))
+
+
+def test_a_thread_that_never_returns_does_not_keep_a_server_from_closing(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        store.late = []
+        result = server.submit(b"a")
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+
+        await server.streams.close()
+
+        assert asyncio.get_running_loop().time() - began == pytest.approx(3, abs=0.1)
+        assert verdicts_of(await result) == ["UNAVAILABLE"]
+        store.late[0]()  # it returns after all
+        await asyncio.sleep(0)
+        assert "closing while threads still store objects" in caplog.text
+
+    with_server(body, HereStore(), deadline_ms=3_000)

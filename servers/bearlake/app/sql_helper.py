@@ -78,13 +78,25 @@ class Helper:
         packet, descriptors, _, _ = socket.recv_fds(self._channel, FOLDER_BYTES_MAX, 2)
         if not packet:
             return False
+        if len(descriptors) < 2:  # this process has no room for more: the server finds both ends closed
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return True
         talk, control = (socket.socket(fileno=descriptor) for descriptor in descriptors)
         gc.freeze()  # keeps the process's garbage collector from touching, and so copying, shared pages
-        pid = os.fork()
+        helper = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:  # the system has no room for another process: the others go on
+            talk.close()
+            control.close()
+            return True
         if pid == 0:
             try:
                 self._become(os.fsdecode(packet), talk, control)
-                self._run()
+                # The helper may have ended before the kernel knew that this process ends with it.
+                if os.getppid() == helper:
+                    self._run()
             finally:
                 os._exit(1)
         talk.close()
@@ -128,8 +140,11 @@ def _end_with_parent() -> None:
 
 
 def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # it has not made its session yet, or has ended
+    """Kill a process that was not waited for, and all that it has started."""
+    with suppress(ProcessLookupError, PermissionError):  # it has not made its session yet, and so has started nothing
         os.killpg(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 

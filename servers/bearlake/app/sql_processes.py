@@ -63,7 +63,7 @@ class StatementProcesses:
         ours, theirs = socket.socketpair()
         control, its = socket.socketpair()
         try:
-            await self._send(folder, theirs, its)
+            helper = await self._send(folder, theirs, its)
         except BaseException:
             ours.close()
             control.close()
@@ -79,7 +79,7 @@ class StatementProcesses:
             writer.close()
             controls.write_eof()
             # Shielded: the caller deletes the folder next.
-            await asyncio.shield(_read_to_end(controlled))
+            await asyncio.shield(_ended(controlled, helper))
             controls.close()
 
     async def close(self) -> None:
@@ -90,7 +90,8 @@ class StatementProcesses:
                 await self._helper.close()
                 self._helper = None
 
-    async def _send(self, folder: str, *ends: socket.socket) -> None:
+    async def _send(self, folder: str, *ends: socket.socket) -> "_Helper":
+        """Let a helper start a process; return the helper."""
         async with self._lock:
             if self._is_closed:
                 raise Unavailable("the catalog is closing")
@@ -102,6 +103,7 @@ class StatementProcesses:
                 self._helper = await _Helper.started()
                 if not self._helper.send(folder, ends):
                     raise Unavailable("the helper of statements does not start; try again")
+            return self._helper
 
 
 class _Helper:
@@ -152,19 +154,29 @@ class _Helper:
     async def close(self) -> None:
         self._channel.close()  # the helper kills its processes and ends
         try:
-            async with asyncio.timeout(_CLOSE_S):
+            async with asyncio.timeout(WAIT_S):
                 await self._process.wait()
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+            self.kill()
             await self._process.wait()
 
+    def kill(self) -> None:
+        """Kill the helper; the kernel kills its processes."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
 
-_CLOSE_S = 30
-"""Time (s) for the helper to end; it may still import libraries."""
+
+WAIT_S = 30
+"""Time (s) for the helper to end, or to end a process; it may still import libraries."""
 
 
-async def _read_to_end(reader: StreamReader) -> None:
-    with suppress(ConnectionError):
-        while await reader.read(EXIT.size):
-            pass
+async def _ended(control: StreamReader, helper: _Helper) -> None:
+    """Return when the process has ended. Kills a helper that does not say so."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            with suppress(ConnectionError):
+                while await control.read(EXIT.size):
+                    pass
+    except TimeoutError:
+        log.warning("the helper of statements does not end a process; killing the helper", extra={"wait_s": WAIT_S})
+        helper.kill()

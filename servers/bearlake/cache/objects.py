@@ -101,9 +101,9 @@ class ObjectCache:
         """Bytes of evicted extents that views of readers keep in memory, as of the last eviction."""
         self._kept: list[tuple[object, int]] = []  # their memory and its size (bytes)
 
-    def note_reader(self) -> None:
-        """Somebody reads, or waits for what is committed next."""
-        self._read_at = self._loop.time()
+    def note_reader(self, wait_ms: float = 0) -> None:
+        """Somebody reads, or waits up to `wait_ms` for what is committed next."""
+        self._read_at = max(self._read_at, self._loop.time() + wait_ms / 1000)
 
     def has_readers(self) -> bool:
         """Whether somebody has read within `unread_ms`: what is committed now may soon be read."""

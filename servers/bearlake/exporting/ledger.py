@@ -6,7 +6,8 @@ target ends, and the runs of the ledger, give the offset of the source at which 
 Records are JSON, in partition 0. A topic that is compacted by key keeps all of them, because each has a key of its own:
 
     key  ["CLUSTER", "TOPIC", PARTITION, OFFSET]    CLUSTER: of the source; OFFSET: of the target, of the first run
-    {"version": 1, "session": …, "source_topic": id, "target_topic": id, "producer": [id, epoch, base], "runs": [[source, target], …]}
+    {"version": 1, "session": …, "source_topic": id, "target_topic": id, "producer": [id, epoch, base], "runs": [[source, target], …],
+     "doubt": [start, end]}     only if another process had planned other records for these offsets of the target, which may arrive there
 
     key  ["CLUSTER", "SESSION"]                     an export begins
     {"version": 1, "session": …}
@@ -54,6 +55,8 @@ class Account:
     senders: set[int] = field(default_factory=set)
     """Producer ids of all entries."""
     runs: Runs
+    doubt: tuple[int, int] | None = None
+    """Offsets `[start, end)` of the target for which two processes had different plans, the last time that there were any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +68,14 @@ class Entry:
     target_topic: str
     sender: Sender
     runs: Sequence[tuple[int, int]]
+    doubt: tuple[int, int] | None = None
 
     def parts(self) -> Iterator["Entry"]:
         """Yield entries of bounded size that say the same."""
         for at in range(0, len(self.runs), RUNS_OF_ENTRY_MAX):
             yield Entry(
                 place=self.place, source_topic=self.source_topic, target_topic=self.target_topic, sender=self.sender,
-                runs=self.runs[at : at + RUNS_OF_ENTRY_MAX],
+                runs=self.runs[at : at + RUNS_OF_ENTRY_MAX], doubt=self.doubt,
             )  # fmt: skip
 
 
@@ -159,6 +163,7 @@ class Ledger:
             "target_topic": entry.target_topic,
             "producer": list(entry.sender),
             "runs": entry.runs,
+            **({} if entry.doubt is None else {"doubt": entry.doubt}),
         }
 
     def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
@@ -181,6 +186,7 @@ class Ledger:
                         target_topic=found["target_topic"],
                         sender=Sender(*map(int, found["producer"])),
                         runs=[(int(source), int(target)) for source, target in found["runs"]],
+                        doubt=_doubt(found.get("doubt")),
                     )
                 )
         except (ValueError, LookupError, TypeError) as error:
@@ -195,7 +201,15 @@ class Ledger:
             account = self.accounts[entry.place]
         account.sender = entry.sender
         account.senders.add(entry.sender.id)
+        account.doubt = entry.doubt or account.doubt
         if entry.runs:
             account.runs.cut(entry.runs[0][1])
         for source, target in entry.runs:
             account.runs.add(source, target)
+
+
+def _doubt(found: Any) -> tuple[int, int] | None:  # Any: JSON
+    if found is None:
+        return None
+    start, end = map(int, found)
+    return start, end

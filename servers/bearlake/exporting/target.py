@@ -178,6 +178,10 @@ class ExportTarget(CopyTarget[ExportedTopic]):
                     f"topic {view.name!r}, partition {index}: somebody else has written to the target, up to offset {bounds.stable}"
                 )
         await self._check_late(view, index, bounds.stable - 1, bounds.stable)
+        if account.doubt is not None:
+            start, end = max(account.doubt[0], bounds.start), min(account.doubt[1], bounds.stable)
+            if start < end:
+                await self._check_late(view, index, start, end)
 
     async def _check_late(self, view: ExportedTopic, index: int, start: int, end: int) -> None:
         """Raise `Conflict` if a record in this range of the target is not the one that the ledger means."""
@@ -244,11 +248,12 @@ class ExportTarget(CopyTarget[ExportedTopic]):
                         unplanned.setdefault(place, taken[place].target_next)
                     self._note_runs(place, taken[place], batch, runs.setdefault(place, []))
             taken[place].source_next = max(taken[place].source_next, piece.end)
-        await self._write_runs(views, runs)
+        doubts = {place: (start, taken[place].target_next) for place, start in unplanned.items()}
+        await self._write_runs(views, runs, doubts)
         await self._send(views, made)
-        for (name, index), start in unplanned.items():
+        for (name, index), (start, end) in doubts.items():
             try:
-                await self._check_late(views[name], index, start, taken[name, index].target_next)
+                await self._check_late(views[name], index, start, end)
             except Conflict as error:
                 raise Unavailable(str(error)) from error  # `find` raises it for this topic
         for (name, index), part in taken.items():
@@ -265,7 +270,10 @@ class ExportTarget(CopyTarget[ExportedTopic]):
 
     def _is_unplanned(self, place: Place, part: Part, batch: Outgoing) -> bool:
         """Whether an earlier process has planned another record for this place at the target: its batch may arrive in place of ours."""
-        planned = self.ledger.accounts[place].runs.source_of(part.target_next)
+        account = self.ledger.accounts[place]
+        if account.doubt is not None and account.doubt[0] <= part.target_next < account.doubt[1]:
+            return True  # the newest plan is ours, but not the only one
+        planned = account.runs.source_of(part.target_next)
         return planned is not None and planned != batch.stretches[0].start
 
     def _note_runs(self, place: Place, part: Part, batch: Outgoing, runs: list[tuple[int, int]]) -> None:
@@ -278,12 +286,15 @@ class ExportTarget(CopyTarget[ExportedTopic]):
             part.target_next += count
 
     async def _write_runs(
-        self, views: Mapping[str, ExportedTopic], runs: Mapping[Place, list[tuple[int, int]]]
+        self,
+        views: Mapping[str, ExportedTopic],
+        runs: Mapping[Place, list[tuple[int, int]]],
+        doubts: Mapping[Place, tuple[int, int]],
     ) -> None:
         entries = [
             Entry(
                 place=place, source_topic=str(views[place[0]].source.id), target_topic=str(views[place[0]].topic.id),
-                sender=self.ledger.accounts[place].sender, runs=found,
+                sender=self.ledger.accounts[place].sender, runs=found, doubt=doubts.get(place),
             )
             for place, found in runs.items()
             if found

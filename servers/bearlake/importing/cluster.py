@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -75,8 +76,12 @@ class SourceCluster:
         addresses = [address] if address else ours
         for other in addresses[:-1]:
             with suppress(Unavailable):
-                return await Connection.open(other, self.settings, self._reach.named_by_user, self._login)
-        return await Connection.open(addresses[-1], self.settings, self._reach.named_by_user, self._login)
+                return await self._connect_ours(other)
+        return await self._connect_ours(addresses[-1])
+
+    async def _connect_ours(self, address: str) -> Connection:
+        check = partial(self._reach.named_by_user, address=address)
+        return await Connection.open(address, self.settings, check, self._login)
 
     async def topics(self, patterns: Sequence[str]) -> list[SourceTopic]:
         """Return the topics whose whole name matches one of the regular expressions, by name, without internal ones.

@@ -29,7 +29,7 @@ class _CheckedTls(_Checked, HTTPSConnection):
 
 
 class HttpHandler(HTTPHandler):
-    """Opens `http://` for requests that `Reach.of` has returned."""
+    """Opens `http://` for requests that `Redirects.of` has returned."""
 
     @override
     def http_open(self, req: Request) -> HTTPResponse:

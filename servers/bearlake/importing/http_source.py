@@ -16,7 +16,7 @@ from urllib.request import HTTPDefaultErrorHandler, HTTPErrorProcessor, OpenerDi
 
 from bearlake.errors import AlreadyExists, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
 from bearlake.importing.http_connections import HttpHandler, HttpsHandler
-from bearlake.importing.reach import Reach
+from bearlake.importing.reach import Reach, Redirects
 from bearlake.serving.listener import is_loopback
 
 _REDIRECTS = (307, 308)
@@ -68,6 +68,7 @@ class HttpSource:
         self.host = parts.hostname
         self.is_readable_on_the_way = _is_readable(url)
         """Whether others on the way could read what is sent."""
+        self._reach = Reach(name)
         self._opener = OpenerDirector()
         for handler in (HttpHandler(), HttpsHandler(context=context), HTTPErrorProcessor(), HTTPDefaultErrorHandler()):
             self._opener.add_handler(handler)
@@ -104,11 +105,11 @@ class HttpSource:
             raise Corrupt(f"the answer of {self._name} to {url} is not JSON") from error
 
     def _ask(self, method: str, url: str, body: bytes | None) -> bytes:
-        reach, ends_at = Reach(self._name), time.monotonic() + self._timeout_s
+        redirects, ends_at = Redirects(self._reach), time.monotonic() + self._timeout_s
         for _ in range(self._redirect_count_max + 1):
             request = Request(url, data=body, headers=self._headers(url, body), method=method)  # noqa: S310 - http or https
             try:
-                answer = self._opener.open(reach.of(request), timeout=self._timeout_s)
+                answer = self._opener.open(redirects.of(request), timeout=self._timeout_s)
                 if answer is None:  # no handler took it
                     raise Unavailable(f"{self._name} did not answer {url}")
                 with answer:

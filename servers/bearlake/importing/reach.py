@@ -2,35 +2,42 @@
 
 A cluster names its brokers, and its HTTP API redirects requests. So whoever controls a source could let an import, which often runs next to
 servers that trust their own machine, call those servers or the metadata service of a cloud (169.254.169.254). Addresses that the user names
-are used as they are. What a source names is refused if it is link-local; also if it is a loopback address, unless the address that the user
-has named is one, too. The peer of the connection is checked before anything of the protocol is sent, so no answer of a name server matters.
+are used as they are, unless a name server changes its mind: a name that led elsewhere cannot lead here later (DNS rebinding). What a source
+names is refused if it is link-local; also if it is a loopback address, unless the address that the user has named is one, too. The peer of
+the connection is checked before anything of the protocol is sent, so no answer of a name server matters in between.
+
+    Reach        the addresses of one source, for as long as it is used
+    Redirects    the connections of one request: the first is to an address of the user, later ones are to addresses of the source
 
 Source: RFC 3927, RFC 4291 (link-local and loopback addresses).
 """
 
+from asyncio import StreamWriter
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.request import Request
 
-from bearlake.errors import Denied
+from bearlake.errors import Denied, Unavailable
 
 
 class Reach:
-    """Checks the connections that belong together: first those to an address of the user, then those to addresses of the source."""
+    """Checks the connections to one source."""
 
     def __init__(self, name: str) -> None:
         """`name`: what messages call the source."""
         self._name = name
-        self._is_here: bool | None = None
-        """Whether the user's address is on this machine; None: not known yet."""
+        self._seen: dict[str, bool] = {}
+        """Whether each address of the user is on this machine or its link, as its first connection has shown."""
+        self._is_here = False
+        """Whether an address of the user is a loopback address."""
 
-    def of(self, request: Request) -> Request:
-        """Return the request, whose connection will be checked (`http_connections.py`)."""
-        request.reach = self  # type: ignore[attr-defined]
-        return request
-
-    def named_by_user(self, peer: str) -> None:
-        """Note where an address of the user leads."""
-        self._is_here = _address(peer).is_loopback
+    def named_by_user(self, peer: str, address: str = "") -> None:
+        """Check the IP address to which an `address` of the user leads. Raises `Denied`: it led to another machine before."""
+        found = _address(peer)
+        is_near = found.is_loopback or found.is_link_local
+        was_near = self._seen.setdefault(address, is_near)
+        if is_near and not was_near:
+            raise Denied(f"the address of {self._name} led to another machine, and leads to {peer} now")
+        self._is_here = self._is_here or found.is_loopback
 
     def check(self, peer: str) -> None:
         """Check the IP address to which an address of the source leads. Raises `Denied`."""
@@ -40,12 +47,34 @@ class Reach:
                 f"{self._name} names {peer}, which belongs to this machine or its link: a source cannot mean it"
             )
 
+
+class Redirects:
+    """Checks the connections of one HTTP request."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._is_first = True
+
+    def of(self, request: Request) -> Request:
+        """Return the request, whose connection will be checked (`http_connections.py`)."""
+        request.reach = self  # type: ignore[attr-defined]
+        return request
+
     def check_next(self, peer: str) -> None:
         """The first call is for an address of the user, later ones for addresses of the source. Raises `Denied`."""
-        if self._is_here is None:
-            self.named_by_user(peer)
+        if self._is_first:
+            self._reach.named_by_user(peer)
+            self._is_first = False
         else:
-            self.check(peer)
+            self._reach.check(peer)
+
+
+def peer_of(writer: StreamWriter) -> str:
+    """Return the IP address of the other end. Raises `Unavailable`: it has closed the connection already."""
+    peer = writer.get_extra_info("peername")
+    if not peer:
+        raise Unavailable("the connection was closed as soon as it was open")
+    return str(peer[0])
 
 
 def _address(peer: str) -> IPv4Address | IPv6Address:

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from bearlake.errors import Corrupt, Denied, Invalid, Unavailable, Unsupported
 from bearlake.importing.login import SourceLogin
+from bearlake.importing.reach import peer_of
 from bearlake.importing.settings import SourceSettings
 from bearlake.protocols.kafka import codec, messages
 from bearlake.protocols.kafka.codec import ApiKey, Message
@@ -78,7 +79,7 @@ class Connection:
             raise Unavailable(f"{settings.PEER} {address} does not answer: {error or 'timeout'}") from error
         connection = cls(address, reader, writer, settings)
         try:
-            check(writer.get_extra_info("peername")[0])
+            check(peer_of(writer))
             found = await connection._ask(messages.ApiVersionsRequest(), 0, 0)
             connection._versions = {item.api_key: (item.min_version, item.max_version) for item in found.api_keys}
             await login.log_in(connection.ask, address, host)

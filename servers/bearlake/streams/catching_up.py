@@ -33,6 +33,11 @@ class CatchingUp:
         self._last = 0, 0
         """The newest read that succeeded: its number, from 1 on, and the head."""
 
+    @property
+    def has_waiters(self) -> bool:
+        """Whether callers wait for entries of the log."""
+        return bool(self._waiting)
+
     def reached(self, position: int) -> None:
         """Set the view's position, and wake the callers that waited for it."""
         self.position = position

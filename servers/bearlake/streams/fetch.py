@@ -96,9 +96,10 @@ class Reader:
         Returns at once if `bytes_min` bytes are available, or as many as an answer may have, or if any range has an error; otherwise waits
         up to `wait_ms`.
         """
-        self._cache.note_reader()
+        wait_ms = min(wait_ms, self._settings.wait_max_ms)
+        self._cache.note_reader(wait_ms)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(wait_ms, self._settings.wait_max_ms) / 1000
+        deadline = loop.time() + wait_ms / 1000
         bytes_max = min(bytes_max, self._settings.bytes_max)
         bytes_min = least(bytes_min, bytes_max)
         wake = asyncio.Event()

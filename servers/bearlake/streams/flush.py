@@ -7,6 +7,7 @@ commits stay in seal order (I3). What it does not finish, the writer finishes on
 
 import asyncio
 import time
+from collections.abc import Collection
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata import BlockingCommit
@@ -78,3 +79,11 @@ class Storing:
     def forget_errors(self) -> None:
         """Drop the errors, whose tracebacks hold this object and the flush's buffer."""
         self.put_error = self.commit_error = None
+
+
+async def unfinished(flushes: Collection[Flush], wait_ms: float) -> int:
+    """Wait up to `wait_ms` for the flushes, also for those whose thread still works; return how many are not over then."""
+    if not flushes:
+        return 0
+    _, late = await asyncio.wait([flush.done for flush in flushes], timeout=wait_ms / 1000)
+    return len(late)

@@ -127,8 +127,11 @@ class Follower:
         await self._pause()
         if self._tail.position != position and self._head <= self._tail.position:
             return  # the hint was our own commit, which is applied already
-        self._next_read = self._loop.time() + self._settings.pause_ms / 1000
-        page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
+        began, limit = self._loop.time(), self._settings.page_entry_count
+        page = await self._log.follow(self._tail.position, limit=limit)
+        self._next_read = (
+            began + self._settings.pause_ms / 1000 if len(page.entries) < limit else began
+        )  # else there are more
         self._advance_head(page.head)
         if any(entry.kind is EntryKind.POLICY for entry in page.entries):
             self._is_policy_changed = True
@@ -146,13 +149,13 @@ class Follower:
         metrics.LOG_FOLLOW_LAG.set(self._head - self._tail.position)
 
     async def _pause(self) -> None:
-        """Let more entries arrive, unless somebody waits for them, or the last read was long ago."""
+        """Let more entries arrive, unless somebody waits for them, or the last read was long ago or did not get all."""
         pause_s = self._next_read - self._loop.time()
-        if pause_s > 0 and not self._has_readers() and not self._hurry.is_set():
+        if pause_s > 0 and not self._has_readers() and not self._catalog.catching_up.has_waiters:
+            self._hurry.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._hurry.wait()
-        self._hurry.clear()
 
     def _advance_head(self, position: int) -> None:
         if position > self._head:

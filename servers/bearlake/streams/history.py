@@ -224,14 +224,18 @@ class History:
         except NotFound as error:
             raise Moved(f"data file {ref.key}") from error
 
-    def from_memory(self, item: FetchRange, bytes_max: int, *, is_first: bool) -> tuple[list[memoryview], bool] | None:
+    def from_memory(
+        self, item: FetchRange, end: int, bytes_max: int, *, is_first: bool
+    ) -> tuple[list[memoryview], bool] | None:
         """Return whole batches from row groups in memory, up to `bytes_max` bytes but one at least if `is_first`, and whether memory had
         too few; None if it has not even the first. Never waits; reads ahead. The caller knows that the partition has the offset.
+
+        `end`: the partition's end that the caller answers. Segments beyond it count as not in memory.
         """
         found: list[memoryview] = []
         last, at = None, item.offset
         try:
-            for piece, block in self._in_memory(item):
+            for piece, block in self._in_memory(item, end):
                 last = piece
                 for run, view in piece.runs(block, at):
                     at = run.slice.end_offset
@@ -250,11 +254,11 @@ class History:
                 self.read_ahead(last)
         return (found, True) if found else None
 
-    def _in_memory(self, item: FetchRange) -> "Iterator[tuple[BlockPiece, Block]]":
-        """Yield the pieces from an offset on with their blocks, until one is not in memory."""
+    def _in_memory(self, item: FetchRange, end: int) -> "Iterator[tuple[BlockPiece, Block]]":
+        """Yield the pieces from an offset on with their blocks, until one is not in memory or goes beyond `end`."""
         for located in self._segments.find(item.partition, item.offset, limit=self._slices_per_lookup):
             footer = self._footers.peek(located.object.key) if located.kind is ObjectKind.PARQUET else None
-            if footer is None:
+            if footer is None or located.slice.end_offset > end:
                 return
             for piece in _blocks_of(located, footer, item.offset):
                 block = self.peek(piece)

@@ -32,7 +32,9 @@ _POLL_WEIGHT = 10
 class Past(Protocol):
     """Offsets before the tail index, as far as they are in memory; `streams/history.py` has them."""
 
-    def from_memory(self, item: FetchRange, bytes_max: int, *, is_first: bool) -> tuple[list[memoryview], bool] | None:
+    def from_memory(
+        self, item: FetchRange, end: int, bytes_max: int, *, is_first: bool
+    ) -> tuple[list[memoryview], bool] | None:
         """See `History.from_memory`."""
 
 
@@ -51,6 +53,10 @@ class TailReads:
     def bytes_min(self, bytes_min: int, bytes_max: int) -> int:
         """Return the bytes for which a read waits: at most as many as its answer may have."""
         return least(bytes_min, min(bytes_max, self._bytes_max))
+
+    def note_wait(self, wait_ms: float) -> None:
+        """Somebody waits up to `wait_ms` for records."""
+        self._cache.note_reader(wait_ms)
 
     def wake(self, poll: "Poll") -> None:
         """Let a poll read, after the event loop's present step and the polls that were woken before it."""
@@ -95,7 +101,7 @@ class TailReads:
                     if not self._cut(tail, result, limit, is_first=is_first):
                         return None
                 else:
-                    found = self._past.from_memory(item, limit, is_first=is_first)
+                    found = self._past.from_memory(item, tail.end, limit, is_first=is_first)
                     if found is None:
                         return None
                     result.views, is_short = found
@@ -180,9 +186,9 @@ class Poll:
         self._is_committed = is_committed
         self._is_woken = False
         self._lack = Lack(self._bytes_min - found_bytes, self._wake)
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(
-            min(wait_ms, reads.wait_max_ms) / 1000, self._read, 0
-        )
+        wait_ms = min(wait_ms, reads.wait_max_ms)
+        reads.note_wait(wait_ms)
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(wait_ms / 1000, self._read, 0)
         self._tails = reads.tails(ranges)
         for tail in self._tails:
             tail.waiters[self._lack] = None

@@ -28,7 +28,7 @@ from bearlake.streams.answering import Answering, OnCommitted
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Call
 from bearlake.streams.buffer import OpenBuffer, seal
 from bearlake.streams.committer import Committer
-from bearlake.streams.flush import Flush, Storing
+from bearlake.streams.flush import Flush, Storing, unfinished
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
 from bearlake.streams.relief import ReliefLine
@@ -198,7 +198,9 @@ class Writer:
         await self._calls.answered()
 
     async def close(self) -> None:
-        """Stop without flushing; pending calls are answered UNAVAILABLE, and later calls are refused."""
+        """Stop without flushing; pending calls are answered UNAVAILABLE, and later calls are refused.
+        Waits up to `deadline_ms` for threads that still work; a thread that works longer finds its stores closed.
+        """
         self._is_closed = True
         if self._linger_timer is not None:
             self._linger_timer.cancel()
@@ -206,8 +208,8 @@ class Writer:
         for flush in in_flight:
             if flush.task is not None:
                 flush.task.cancel()
-        for flush in in_flight:  # also those whose thread still works, since their store closes next
-            await flush.done
+        if late_count := await unfinished(in_flight, self._settings.deadline_ms):  # the store closes next
+            log.warning("closing while threads still store objects", extra={"object_count": late_count})
         self._calls.close()
 
     def _kick(self) -> None:

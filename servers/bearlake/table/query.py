@@ -48,6 +48,7 @@ from bearlake.metadata.model import Stream
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_iceberg import new_schema, staged_schema
 from bearlake.table.dataset import open_dataset
+from bearlake.table.deleted_rows import planned_files
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.io import StoreBridge
 from bearlake.table.naming import is_current
@@ -139,6 +140,7 @@ async def query(
     Raises:
         Invalid: the statement is invalid, or names a table that is not the table of a stream.
         Overloaded: the query needs more than `query_memory_bytes_max`, even with temporary files.
+        Unsupported: a table has a type, or deletes of another engine, that cannot be read.
         Unavailable: the catalog or the object store did not answer, or the query exceeded `query_deadline_ms`.
         Any exception of `live`.
     """
@@ -289,7 +291,7 @@ def _parts(
     connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream: Stream, table: Table, columns: Schema
 ) -> tuple[list[str], list[str]]:
     """Return what selects the rows of a table's files, and the local files that it reads."""
-    tasks = list(table.scan().plan_files())
+    tasks = planned_files(table.scan())
     plain = [task for task in tasks if not task.delete_files]
     parts, paths = list[str](), list[str]()
     if plain and urlsplit(plain[0].file.file_path).scheme == "file":

@@ -6,9 +6,10 @@ Source: Pulsar binary protocol specification (lookups); Pulsar's admin REST API 
 import asyncio
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -124,12 +125,15 @@ class PulsarCluster:
         """Connect to a broker, given as in `PulsarTopic.leaders`; by default to the first address that answers."""
         if address:
             physical, _, proxied = address.partition(" ")
-            check = self.reach.named_by_user if physical in self._addresses else self.reach.check
-            return await Connection.open(physical, self.settings, self._login, check, proxied=proxied)
+            return await Connection.open(physical, self.settings, self._login, self._check(physical), proxied=proxied)
         for other in self._addresses[:-1]:
             with suppress(Unavailable):
-                return await Connection.open(other, self.settings, self._login, self.reach.named_by_user)
-        return await Connection.open(self._addresses[-1], self.settings, self._login, self.reach.named_by_user)
+                return await Connection.open(other, self.settings, self._login, self._check(other))
+        last = self._addresses[-1]
+        return await Connection.open(last, self.settings, self._login, self._check(last))
+
+    def _check(self, address: str) -> Callable[[str], None]:
+        return partial(self.reach.named_by_user, address=address) if address in self._addresses else self.reach.check
 
     async def topics(self, patterns: Sequence[str]) -> list[PulsarTopic]:
         """Return the topics whose whole name matches a pattern, `persistent://tenant/namespace/REGEX`, by stream.

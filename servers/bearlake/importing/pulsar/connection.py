@@ -23,6 +23,7 @@ from bearlake.errors import BearlakeError, Corrupt, Denied, NotFound, Unavailabl
 from bearlake.importing.pulsar.login import PulsarLogin
 from bearlake.importing.pulsar.positions import FIRST, Place
 from bearlake.importing.pulsar_settings import PulsarSourceSettings
+from bearlake.importing.reach import peer_of
 from bearlake.importing.source import address_of
 from bearlake.protocols.pulsar import commands, framing
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
@@ -110,7 +111,7 @@ class Connection:
             raise Unavailable(f"the source {address} does not answer: {error or 'timeout'}") from error
         connection = cls(address, reader, writer, settings, login)
         try:
-            check(writer.get_extra_info("peername")[0])
+            check(peer_of(writer))
             body = CommandConnect(client_version=_VERSION, protocol_version=_PROTOCOL_VERSION)
             if (token := login.token(host)) is not None:
                 body.auth_method_name, body.auth_data = "token", token.encode()

@@ -21,6 +21,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import BucketTransform, VoidTransform
 
 from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
+from bearlake.table.deleted_rows import planned_files
 from bearlake.table.warehouse.model import Refused, invalid
 from bearlake.table.warehouse.pruning import pruning_filter
 from bearlake.table.warehouse.scans import Scan
@@ -88,9 +89,9 @@ def plan_pages(
     _check_names(schema, scan)
     table = Table(("planned",), metadata, "", files, NoopCatalog("planned"))
     rows = pruning_filter(scan.filter, schema, is_case_sensitive=scan.is_case_sensitive)
-    found = table.scan(
-        row_filter=rows, snapshot_id=scan.snapshot_id, case_sensitive=scan.is_case_sensitive
-    ).plan_files()
+    found = planned_files(
+        table.scan(row_filter=rows, snapshot_id=scan.snapshot_id, case_sensitive=scan.is_case_sensitive)
+    )
     tasks = sorted(found, key=lambda task: task.file.file_path)  # pages are the same on every server
     residual = None if scan.filter is None or scan.filter is True else json.dumps(scan.filter)
     if residual is None and any(spec.fields for spec in metadata.partition_specs):

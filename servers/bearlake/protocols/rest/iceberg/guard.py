@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from bearlake import errors
 from bearlake.protocols.rest.cors import CorsGuard
+from bearlake.protocols.rest.iceberg.rights import is_read
 from bearlake.protocols.rest.iceberg.settings import CatalogSettings
 from bearlake.protocols.rest.problems import Problem
 from bearlake.serving.http.guard import HttpMeters, InternalError, TimedOut, TooManyRequests
@@ -101,7 +102,8 @@ def _of_kind(request: web.Request, error: errors.BearlakeError) -> web.Response:
 
 def _unanswered(request: web.Request, message: str) -> web.Response:
     """A change whose outcome is unknown must not be repeated blindly: Iceberg's clients take 503 for nothing done, and 504 for unknown."""
-    if request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
+    resource = request.match_info.route.resource
+    if is_read(request.method, "" if resource is None else resource.canonical):
         return problem(request, 503, _BUSY, message)
     return problem(request, 504, _UNKNOWN, message)
 

@@ -35,6 +35,11 @@ def within(warehouse: str, path: str) -> str:
     return path.replace("/v1/", f"/v1/{warehouse}/", 1)
 
 
+def is_read(method: str, route: str) -> bool:
+    """Whether requests of this route change nothing, so that a client may repeat one whose outcome it does not know."""
+    return method in ("GET", "HEAD") or route == SQL or route.startswith((live("/v1/"), planned("/v1/")))
+
+
 _CREATE, _ALTER = on(Resource.CLUSTER, Operation.CREATE), on(Resource.CLUSTER, Operation.ALTER)
 
 _READING: Mapping[tuple[str, str], tuple[Right, ...]] = {
