@@ -14,7 +14,7 @@ const COLUMNS = [
   },
   { title: "Default", show: (row) => html`<code>${shown(row.default)}</code>` },
   { title: "From", show: (row) => html`<${Badge} tone=${row.source === "default" ? "" : "good"}>${row.source}<//>` },
-  { title: "Meaning", show: (row) => row.doc },
+  { title: "Meaning", isProse: true, show: (row) => row.doc },
 ];
 
 export function Settings() {
