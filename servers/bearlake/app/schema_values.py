@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from bearlake.errors import Invalid, NotFound
+from bearlake.errors import Invalid, NotFound, Unavailable
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.settings import SchemasSettings
@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 LATEST = "latest"
 """The newest version of the subject, instead of a schema's id."""
-REFERENCE_COUNT_MAX = 1_000
-"""Schemas to which one schema may refer, itself or through others."""
 
 
 class SchemaValues:
@@ -31,7 +29,8 @@ class SchemaValues:
         """`ask` sends a GET request to the registry; it returns the answer's JSON, and raises `NotFound` and others."""
         self._ask = ask
         self._runner = asyncio.Runner()
-        self._pool = Pool(SchemasSettings())
+        self._settings = SchemasSettings()
+        self._pool = Pool(self._settings)
         self._known: dict[int, Compiled | None] = {}
         """By id; None: the registry has no such schema."""
 
@@ -92,11 +91,17 @@ class SchemaValues:
             except NotFound:
                 self._known[schema_id] = None
             else:
-                texts: dict[str, str] = {}
-                self._resolve(answer, texts, set())
-                work = self._pool.compiled(answer.get("schemaType", "AVRO"), answer["schema"], texts)
-                self._known[schema_id] = self._run(work)
+                self._known[schema_id] = self._run(self._pool.compiled(*self._parts(answer)))
         return self._known[schema_id]
+
+    def _parts(self, answer: Any) -> tuple[str, str, dict[str, str]]:
+        """Return a schema's type, its text, and the texts of its references by name. Raises `Unavailable`, as `chosen`."""
+        texts: dict[str, str] = {}
+        try:
+            self._resolve(answer, texts, set())
+            return str(answer.get("schemaType", "AVRO")), str(answer["schema"]), texts
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unavailable(f"what answers as the registry sends no schema: {error!r}") from error
 
     def _resolve(self, answer: Any, texts: dict[str, str], seen: set[tuple[str, int]]) -> None:
         """Add the texts of a schema's references, each after its own references. `answer`: the registry's JSON of the schema."""
@@ -104,8 +109,8 @@ class SchemaValues:
             version = reference["subject"], int(reference["version"])
             if version not in seen:
                 seen.add(version)
-                if len(seen) > REFERENCE_COUNT_MAX:
-                    raise Invalid(f"a schema with more than {REFERENCE_COUNT_MAX:,} references")
+                if len(seen) > self._settings.reference_count_max:
+                    raise Invalid(f"a schema with more than {self._settings.reference_count_max} references")
                 found = self._ask(f"/subjects/{quote(version[0], safe='')}/versions/{version[1]}")
                 self._resolve(found, texts, seen)
                 texts[reference["name"]] = found["schema"]
