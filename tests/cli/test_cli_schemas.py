@@ -64,7 +64,10 @@ def test_records_are_written_and_shown_by_the_newest_schema(cli: Registered, kin
     stream = f"orders-{kind.lower()}"
     cli("stream", "create", stream)
     cli.register(f"{stream}-value", schema, kind)
-    lines = [{"id": "7" if kind == "PROTOBUF" else 9_007_199_254_740_993, "bear": "Ursa"}, {"id": 2, "bear": "Iorek"}]
+    lines: list[dict[str, Any]] = [
+        {"id": "7" if kind == "PROTOBUF" else 9_007_199_254_740_993, "bear": "Ursa"},
+        {"id": 2, "bear": "Iorek"},
+    ]
     cli("produce", stream, "--value-schema", "latest", stdin=b"\n".join(json.dumps(line).encode() for line in lines))
 
     raw = cli("consume", stream, *READ, "--max-messages", 1, "--format", "%V")
