@@ -101,7 +101,7 @@ function Login({ close }) {
   <//>`;
 }
 
-const THEMES = { "": "System colours", light: "Light", dark: "Dark" };
+const THEMES = { "": "System", light: "Light", dark: "Dark" };
 
 function Theme() {
   const [theme, setTheme] = useState(localStorage.getItem("theme") || "");
