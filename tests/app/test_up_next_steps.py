@@ -1,10 +1,12 @@
 """The lines that `bearlake up` prints for a first try work as they stand, also with a data folder and a settings file of their own."""
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
+from bearlake.app import ready
 from fixtures.server_process import ServerProcess, finished, started
 from fixtures.waiting import until
 
@@ -28,6 +30,30 @@ async def test_the_printed_commands_find_the_server_and_its_stores(tmp_path: Pat
         results = {line[0]: finished(*line, stdin=b"hello, lake\n") for line in await commands_of(server)}
 
     assert {name: result.returncode for name, result in results.items()} == dict.fromkeys(
-        ("stream", "produce", "consume", "sql"), 0
+        ("stream", "produce", "consume", "group", "sql"), 0
     ), {name: result.stderr.decode() for name, result in results.items()}
     assert results["consume"].stdout == b"hello, lake\n"
+    assert results["group"].stdout.splitlines()[1].split() == b"readers classic empty 0 0 0.0".split()
+
+
+def test_a_shell_that_does_not_find_the_program_is_told_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Path(sys.executable).parent / "bearlake"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    addresses = {
+        "kafka": "127.0.0.1:9092",
+        "admin": "http://127.0.0.1:9644",
+        "rest": "http://127.0.0.1:8082",
+        "grpc": "127.0.0.1:50051",
+        "pulsar": "127.0.0.1:6650",
+    }
+    shown = ready.try_next(addresses, "", ready.hidden_program())
+    monkeypatch.setenv("PATH", str(program.parent))
+    unneeded = ready.try_next(addresses, "", ready.hidden_program())
+
+    first, second, *_ = (line for line in shown.splitlines() if line.startswith("  "))
+    assert first == f"  export PATH={program.parent}:$PATH"
+    assert second == "  bearlake stream create greetings --partitions 3"
+    assert "export PATH" not in unneeded
+    assert "  bearlake group describe readers\n" in unneeded

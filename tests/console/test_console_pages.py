@@ -55,6 +55,23 @@ def test_each_page_can_be_used_with_a_screen_reader(
     assert results.violations_count == 0, results.generate_report()
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_fits_a_telephone(page: Any, lake: Lake, keep_picture: Any, name: str) -> None:
+    address, title = PAGES[name]
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_page(page, lake, address)
+    expect(page.get_by_role("heading", level=1)).to_have_text(title)
+    expect(page.get_by_text("Loading …")).to_have_count(0)
+    keep_picture(page, f"{name}-narrow")
+
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.locator("header.side").bounding_box()["height"] < 140, "the navigation leaves room for the page"
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('.plot svg, .timeline svg')].map(svg => svg.clientWidth / svg.viewBox.baseVal.width)"
+    )
+    assert all(scale > 0.9 for scale in drawn), "letters keep their size"
+
+
 def test_the_overview_shows_streams_servers_and_what_waits(page: Any, lake: Lake) -> None:
     open_page(page, lake, "")
 

@@ -52,6 +52,23 @@ def test_sql_shows_rows_as_a_table_and_a_plot_with_the_command_beside_it(
     keep_picture(page, "sql-plot-dark")
 
 
+def test_names_and_values_of_a_result_are_text_and_things_are_shown_as_bars(page: Any, lake: Lake) -> None:
+    markup = "<img src=x onerror=alert(1)>"
+    open_page(page, lake, "sql")
+    run(
+        page,
+        f"""select '{markup}' as "{markup}", 1 as "<b>height</b>", ['{markup}'] as l union all select '\u202e\"', 2, null""",
+    )
+    rows = page.get_by_role("group", name="Rows")
+
+    expect(rows).to_contain_text(markup)
+    expect(rows).to_contain_text(f'["{markup}"]')
+    expect(rows.get_by_role("columnheader").first).to_contain_text(markup)
+    expect(page.locator(".plot")).to_contain_text("<b>height</b> by <img")
+    expect(page.locator("main img, main b")).to_have_count(0)
+    expect(page.locator(".plot rect")).to_have_count(2)
+
+
 def test_sql_sees_a_record_at_once_unless_it_reads_compacted_records_only(page: Any, lake: Lake) -> None:
     lake.create("fresh")
     lake.write("fresh", {"value": {"type": "STRING", "data": "just now"}})

@@ -24,6 +24,7 @@ def test_schema_registry(tmp_path: Path) -> None:
         ran = machine.follow("docs/schema-registry.md")
 
     assert ran.output("import json") == "{'id': 7}\n"
+    assert sorted(ran.output("bearlake consume").splitlines()) == ['{"id":7}', '{"id":8}']
     ran.skip_if_incomplete()
 
 

@@ -21,6 +21,7 @@ from bearlake.importing.progress import PartitionCopy
 from bearlake.importing.selection import Selection
 from bearlake.importing.target import Target
 from bearlake.importing.verifying import Compared, verify
+from bearlake.protocols.pulsar.names import parse
 from bearlake.settings.document import Settings
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.service import Streams
@@ -124,11 +125,18 @@ def _measure(copy: Copy[StreamView], bytes_per_s_max: int) -> None:
     metrics.IMPORT_BYTES_PER_S_MAX.set(bytes_per_s_max)
 
 
-async def promote(settings: Settings, names: Sequence[str]) -> None:
-    """Let everybody append to these streams; their imports end. Raises `NotFound`, `Unavailable`."""
+async def promote(settings: Settings, names: Sequence[str]) -> Sequence[str]:
+    """Let everybody append to these streams; their imports end. A name with `://` is that of a Pulsar topic.
+
+    Returns the names of the streams. Promotes none of them if one is missing. Raises `Invalid`, `NotFound`, `Unavailable`.
+    """
+    chosen = [parse(name).stream if "://" in name else name for name in names]
     async with joined(settings, "import-promote") as streams:
-        for name in names:
+        for name in chosen:
+            await streams.catalog.resolve(name)
+        for name in chosen:
             await Target(streams, "").promote(name)
+    return chosen
 
 
 def _row(item: PartitionCopy[StreamView]) -> dict[str, object]:

@@ -2,6 +2,9 @@
 
 import json
 import os
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,10 +97,17 @@ def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: fl
     return "\n".join([*first, "", head, "", *lines, ""])
 
 
-def try_next(content: Mapping[str, str], stores: str | None) -> str:
+def hidden_program() -> Path | None:
+    """Return the `bearlake` beside this interpreter if a shell does not find one by its name."""
+    program = Path(sys.executable).parent / "bearlake"
+    return program if shutil.which("bearlake") is None and program.exists() else None
+
+
+def try_next(content: Mapping[str, str], stores: str | None, program: Path | None = None) -> str:
     """Return lines to copy for a first try with common clients; `content` are the addresses as in the ready file.
 
-    `stores`: the options by which commands find the stores. None: there are no tables.
+    `stores`: the options by which commands find the stores. None: there are no tables. `program`: this program if a shell does not find
+    it by its name; the lines then begin with one that changes that.
     """
     kafka, admin, rest, grpc = content["kafka"], content["admin"], content["rest"], content["grpc"]
     pulsar = content["pulsar"]
@@ -106,12 +116,15 @@ def try_next(content: Mapping[str, str], stores: str | None) -> str:
     statement = '"select _partition_id, _offset, decode(_value) as value from greetings"'
     sql = "" if stores is None else f"  bearlake sql {statement}{stores}\n"
     api = "" if is_default else f" --admin {admin}"
+    path = "" if program is None else f"  export PATH={shlex.quote(str(program.parent))}:$PATH\n"
+    positions = "" if rest == "http://127.0.0.1:8082" else f" --rest {rest}"
     return f"""\
 Next, in another terminal:
 
-  bearlake stream create greetings --partitions 3{api}
+{path}  bearlake stream create greetings --partitions 3{api}
   echo "hello, lake" | bearlake produce greetings{bootstrap}
-  bearlake consume greetings --from-beginning --max-messages 1{bootstrap}
+  bearlake consume greetings --group readers --from-beginning --max-messages 1{bootstrap}
+  bearlake group describe readers{positions}
 
   kcat -b {kafka} -t greetings -C -e
   kafka-console-consumer.sh --bootstrap-server {kafka} --topic greetings --from-beginning

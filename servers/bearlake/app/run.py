@@ -183,7 +183,8 @@ async def _tour(options: UpOptions, settings: Settings, endpoints: Mapping[str, 
         stop.request("end of the tour", Exit.OK if code == 0 else Exit.FAILED)
     elif not stop.is_requested:
         stores_of_tables = options.stores if options.has_compactor else None
-        click.echo(ready.try_next(ready.addresses(endpoints, settings.listeners), stores_of_tables))
+        addresses = ready.addresses(endpoints, settings.listeners)
+        click.echo(ready.try_next(addresses, stores_of_tables, ready.hidden_program()))
 
 
 def _places(settings: Settings) -> Mapping[str, str]:

@@ -3,7 +3,9 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +17,7 @@ from bearlake.cli.kafka_options import Outage, as_client_settings, bootstrap_opt
 from bearlake.cli.positions import Positions, Resolver, parse_positions
 from bearlake.cli.progress import Progress
 from bearlake.cli.record_format import DEFAULT, Record, formatter
+from bearlake.cli.schema_options import Registry, decoded, registry_options
 from bearlake.errors import Invalid, NotFound, Unavailable
 
 POLL_S = 0.2
@@ -62,6 +65,10 @@ METADATA_TIMEOUT_S = 5.0
     help="json, or text with %t %p %o %T %k %v %h %K %V and \\n \\t, as in kcat.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+@click.option(
+    "--schemas", "has_schemas", is_flag=True, help="Show keys and values that name a schema of the registry as JSON."
+)
+@registry_options
 @click.option("--raw", is_flag=True, help="Write control characters to a terminal as they are.")
 @client_option
 def consume(
@@ -79,6 +86,8 @@ def consume(
     idle_ms: int | None,
     format_: str,
     as_json: bool,
+    has_schemas: bool,
+    registry: Registry,
     raw: bool,
     client_settings: tuple[str, ...],
 ) -> int:
@@ -109,9 +118,11 @@ def consume(
     except confluent.KafkaException as error:
         raise Invalid(error.args[0].str()) from error
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end it cleanly, with the position committed
-    try:
+    with ExitStack() as closing:
+        closing.callback(consumer.close)
+        decode = partial(decoded, closing.enter_context(registry.opened())) if has_schemas else list
         ends = start(consumer, confluent, bootstrap, stream, positions, partitions, group)
-        reader = _Reader(consumer, confluent, max_messages, idle_ms, ends, passes)
+        reader = _Reader(consumer, confluent, max_messages, idle_ms, ends, passes, decode)
         progress = Progress("consumed", is_quiet=is_terminal)
         for record in reader.records():
             outage.is_on = False
@@ -119,8 +130,6 @@ def consume(
             progress.show(reader.count)
         progress.end(reader.count)
         sys.stdout.buffer.flush()
-    finally:
-        consumer.close()
     return 0
 
 
@@ -181,8 +190,10 @@ class _Reader:
         idle_ms: int | None,
         ends: Mapping[int, int],
         passes: Filter | None,
+        decode: Callable[[Sequence[Record]], Sequence[Record]] = list,
     ) -> None:
-        """`ends`: the offset before which a partition ends, if it does. `passes`: which records count; None: all."""
+        """`ends`: the offset before which a partition ends, if it does. `passes`: which decoded records count; None: all."""
+        self._decode = decode
         self._consumer = consumer
         self._ends = ends
         self._passes = passes
@@ -198,18 +209,17 @@ class _Reader:
         last = time.monotonic()
         while True:
             left = FETCH_COUNT if self._count_max is None else min(FETCH_COUNT, self._count_max - self.count)
-            messages = self._consumer.consume(left, timeout=POLL_S)
-            for message in messages:
-                if not self._is_record(message):
-                    continue
+            polled = self._consumer.consume(left, timeout=POLL_S)
+            messages = [message for message in polled if self._is_record(message)]
+            records = self._decode([record_of(message) for message in messages])
+            for message, record in zip(messages, records, strict=True):
                 self._consumer.store_offsets(message)
-                record = record_of(message)
                 if self._passes is None or self._passes(record):
                     self.count += 1
                     yield record
             now = time.monotonic()
-            last = now if messages else last
-            if not messages:
+            last = now if polled else last
+            if not polled:
                 sys.stdout.buffer.flush()
             if self.count == self._count_max or self._is_at_end() or self._is_idle(now - last):
                 return

@@ -46,7 +46,8 @@ def drain(names: Sequence[str], timeout_ms: int, admin: AdminClient, as_json: bo
         print_json(found)
         return 0
     what = printable(", ".join(streams)) if names else "all streams"
-    say(f"{what}: {first:,} records were compacted within {seconds:.1f} s" if first else f"{what}: nothing waits")
+    records = "1 record was" if first == 1 else f"{first:,} records were"
+    say(f"{what}: {records} compacted within {seconds:.1f} s" if first else f"{what}: nothing waits")
     if current:
         say(f"current tables are up to date: {printable(', '.join(current))}")
     return 0

@@ -65,10 +65,10 @@ def find(rest: RestClient, name: str) -> Group:
         return found
 
 
-def members(rest: RestClient, group: Group) -> list[dict[str, Any]]:
-    """Return the group's members; those of a subscription are not known here. Raises as `RestClient.call`."""
+def members(rest: RestClient, group: Group) -> list[dict[str, Any]] | None:
+    """Return the group's members; None: those of a subscription, which are not known here. Raises as `RestClient.call`."""
     if group.type == PULSAR:
-        return []
+        return None
     return [
         {
             "member": found["consumer_id"],

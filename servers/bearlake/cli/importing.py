@@ -156,11 +156,15 @@ def _print(found: Any) -> None:
 @click.argument("streams", nargs=-1, required=True)
 @lake_options
 def promote(streams: tuple[str, ...], **given: Any) -> int:
-    """Let everybody append to imported streams. Their import ends; it cannot be continued."""
+    """Let everybody append to imported streams. Their import ends; it cannot be continued.
+
+    \b
+    bearlake import promote orders
+    bearlake import promote persistent://acme/prod/orders
+    """
     module = server_module("bearlake.app.importing")
-    run_async(module.promote(chosen(given, extra="kafka"), streams))
-    for name in streams:
-        say(f"{name}: promoted")
+    for name in run_async(module.promote(chosen(given, extra="kafka"), streams)):
+        say(f"{printable(name)}: promoted")
     return 0
 
 

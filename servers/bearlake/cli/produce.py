@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from bearlake.cli.positions import time_ms
 from bearlake.cli.progress import Progress
 from bearlake.cli.record_format import Record
 from bearlake.cli.record_source import Fixed, RecordSource, delimiter_of
+from bearlake.cli.schema_options import Registry, encoder, registry_options
 from bearlake.errors import Invalid
 
 QUEUE_BYTES_MAX_KIB = 64 * 1024
@@ -61,6 +63,13 @@ QUEUE_BYTES_MAX_KIB = 64 * 1024
     help="text: a line is a value. json: a line is an object with key, value, headers, partition, timestamp_ms.",
 )
 @click.option(
+    "--value-schema",
+    metavar="ID|latest",
+    help="Values are JSON: serialize them by this schema, or by the newest one of STREAM-value.",
+)
+@click.option("--key-schema", metavar="ID|latest", help="The same for keys, and STREAM-key.")
+@registry_options
+@click.option(
     "--timeout-ms", type=click.IntRange(1), default=60_000, show_default=True, help="Longest time to deliver a record."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON on standard output.")
@@ -78,6 +87,9 @@ def produce(
     timestamp: str | None,
     compression: str,
     format_: str,
+    value_schema: str | None,
+    key_schema: str | None,
+    registry: Registry,
     timeout_ms: int,
     as_json: bool,
     client_settings: tuple[str, ...],
@@ -115,7 +127,12 @@ def produce(
     sender = _Sender(
         confluent, kafka_client.common(bootstrap, **settings), Progress("produced"), lambda: source.fraction
     )
-    sender.send_all(map(fixed.of, found), timeout_ms / 1000)
+    with ExitStack() as closing:
+        records = map(fixed.of, found)
+        if key_schema is not None or value_schema is not None:
+            values = closing.enter_context(registry.opened())
+            records = map(encoder(values, stream, key_schema, value_schema), records)
+        sender.send_all(records, timeout_ms / 1000)
     if as_json:
         print_json({"stream": stream, "produced": sender.delivered_count, "failed": sender.failed_count})
     if sender.failed_count:

@@ -73,7 +73,7 @@ async def test_a_reset_is_in_the_audit_log_and_a_preview_is_not(
 
     lines = [vars(record) for record in caplog.records if record.name == "bearlake.audit"]
     assert [(line["operation"], line["resource"], line["outcome"], line["detail"]) for line in lines] == [
-        ("Alter", "Group:g", "done", "offsets of t")
+        ("Alter", "Group:g", "done", "offsets of t to earliest")
     ]
 
 

@@ -15,6 +15,7 @@ from bearlake.metadata.model import CommittedOffset, PartitionBounds, PartitionK
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
+from bearlake.protocols.rest.v3.moving import goal_of
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, find_named
 from bearlake.protocols.rest.v3.targets import at_time, given, keys_of
 from bearlake.serving.http.login import principal_of
@@ -64,7 +65,7 @@ class ResetRoutes:
         moves = await self._moves(group, view, asked)
         if not asked.validate_only and moves:
             offsets = {view.partition(move.partition): CommittedOffset(offset=move.new) for move in moves}
-            details = f"offsets of {view.name}"
+            details = f"offsets of {view.name} {goal_of(asked)}"
             try:
                 with self._streams.audit.change(who, Operation.ALTER, Resource.GROUP.value, group, details):
                     await self._streams.groups.commit(MemberRef(group=group), offsets)

@@ -7,7 +7,6 @@ A reset names streams in which the group already has state, and needs a group wi
 only shows what would move.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from aiohttp import web
@@ -17,6 +16,7 @@ from bearlake.metadata.model import PartitionBounds, PartitionKey, partition_ind
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
+from bearlake.protocols.rest.v3.moving import goal_of, move_each
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, find_named
 from bearlake.protocols.rest.v3.targets import at_time, given, keys_of
 from bearlake.serving.http.login import principal_of
@@ -34,8 +34,6 @@ from bearlake.streams.shares import NoReach, SharePosition, ShareReach, Shares
 
 _GROUPS = CLUSTER + "/share-groups"
 _GROUP = _GROUPS + "/{group}"
-_AT_ONCE = 32
-"""Partitions that are changed at once."""
 
 
 class ShareGroupRoutes:
@@ -122,8 +120,9 @@ class ShareGroupRoutes:
         targets = await self._targets(keys, asked, bounds)
         if not asked.validate_only:
             await self._check_empty(name)
-            with self._streams.audit.change(who, Operation.ALTER, Resource.GROUP.value, name, "share group offsets"):
-                await self._move(name, targets)
+            details = f"share group offsets of {view.name} {goal_of(asked)}"
+            with self._streams.audit.change(who, Operation.ALTER, Resource.GROUP.value, name, details) as noted:
+                await move_each(targets, lambda key, offset: self._shares.reset(name, key, offset), noted)
         shown = [_moved(name, view, key, positions.get(key), target, bounds[key]) for key, target in targets.items()]
         return answer(site.listing("KafkaShareGroupOffsetList", f"/share-groups/{name}/offsets", shown))
 
@@ -171,12 +170,6 @@ class ShareGroupRoutes:
             elif refusal.problem is not GroupProblem.NON_EMPTY:
                 raise
             raise Problem(409, 409, f"share group {name[:249]} has members: stop its consumers first") from refusal
-
-    async def _move(self, name: str, targets: Mapping[PartitionKey, int]) -> None:
-        keys = list(targets)
-        for start in range(0, len(keys), _AT_ONCE):
-            part = keys[start : start + _AT_ONCE]
-            await asyncio.gather(*(self._shares.reset(name, key, targets[key]) for key in part))
 
 
 def _unknown(name: str) -> Problem:

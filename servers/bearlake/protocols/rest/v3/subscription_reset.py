@@ -5,7 +5,7 @@ consumers: they go on at the new position, as after a seek of their own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
@@ -14,6 +14,7 @@ from bearlake.metadata.subscriptions import Cursor, unpack_ranges
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
+from bearlake.protocols.rest.v3.moving import AT_ONCE, goal_of, move_each
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, find
 from bearlake.protocols.rest.v3.targets import at_time, given, keys_of
 from bearlake.serving.http.login import principal_of
@@ -23,9 +24,6 @@ from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
 from bearlake.streams.shares import NoReach, ShareReach, Shares
 from bearlake.streams.subscriptions.share.terms import without_shares
-
-_AT_ONCE = 16
-"""Partitions that are read or moved at once."""
 
 
 class SubscriptionResetRoutes:
@@ -57,9 +55,11 @@ class SubscriptionResetRoutes:
             raise Problem(404, 404, f"Subscription {name[:249]} cannot be found in topic {view.name}.")
         targets = await self._targets(list(cursors), asked, bounds)
         if not asked.validate_only:
-            details = f"reset to {asked.to}"
-            with self._streams.audit.change(who, Operation.READ, "Subscription", f"{view.name}/{name}", details):
-                await self._each(list(targets), lambda key: self._dispatchers.seek(name, key, targets[key]))
+            details = f"reset {goal_of(asked)}"
+            with self._streams.audit.change(
+                who, Operation.READ, "Subscription", f"{view.name}/{name}", details
+            ) as noted:
+                await move_each(targets, lambda key, offset: self._dispatchers.seek(name, key, offset), noted)
         shown = [_shown(view, cursors[key], targets[key], bounds[key]) for key in targets]
         path = f"/topics/{view.name}/subscriptions/{name}/offsets"
         return answer(site.listing("BearlakeSubscriptionOffsetList", path, shown))
@@ -73,7 +73,8 @@ class SubscriptionResetRoutes:
                 if cursor.name == name:
                     found[key] = cursor
 
-        await self._each(keys, load)
+        for start in range(0, len(keys), AT_ONCE):
+            await asyncio.gather(*map(load, keys[start : start + AT_ONCE]))
         return {key: found[key] for key in keys if key in found}
 
     async def _targets(
@@ -95,11 +96,6 @@ class SubscriptionResetRoutes:
                 time_ms = given(asked.timestamp_ms, "timestamp_ms")
                 ends = {key: bounds[key].last_stable for key in keys}
                 return await at_time(self._streams, keys, time_ms, ends, is_committed=True)
-
-    @staticmethod
-    async def _each(keys: Sequence[PartitionKey], work: Callable[[PartitionKey], Awaitable[None]]) -> None:
-        for start in range(0, len(keys), _AT_ONCE):
-            await asyncio.gather(*map(work, keys[start : start + _AT_ONCE]))
 
 
 def lag_of(cursor: Cursor, bounds: PartitionBounds) -> tuple[int, int]:

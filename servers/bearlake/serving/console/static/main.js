@@ -101,7 +101,7 @@ function Login({ close }) {
   <//>`;
 }
 
-const THEMES = { "": "System colours", light: "Light", dark: "Dark" };
+const THEMES = { "": "System", light: "Light", dark: "Dark" };
 
 function Theme() {
   const [theme, setTheme] = useState(localStorage.getItem("theme") || "");
@@ -129,6 +129,10 @@ function Console() {
       window.removeEventListener("bearlake-login", wanted);
     };
   }, []);
+  useEffect(() => {
+    // On a narrow screen, the navigation is a line that can be moved.
+    document.querySelector('nav [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [place[0]]);
   const skip = (event) => {
     event.preventDefault();
     main.current.querySelector("h1")?.focus();

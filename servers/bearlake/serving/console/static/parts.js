@@ -20,7 +20,9 @@ export function Heading({ title, children, lead }) {
   </header>`;
 }
 
-/** A table. `columns`: [{name, title, isNumber, show(row)}]; `key(row)` names a row. */
+const classOf = (column) => (column.isNumber ? "number" : column.isProse ? "prose" : "");
+
+/** A table. `columns`: [{title, isHead, isNumber, isProse, show(row)}]; `rowKey(row)` names a row. Prose keeps a width that can be read. */
 export function Table({ caption, columns, rows, rowKey, empty = "Nothing here.", step = 200 }) {
   const [shownCount, setShownCount] = useState(step);
   const shown = rows.slice(0, shownCount);
@@ -31,7 +33,7 @@ export function Table({ caption, columns, rows, rowKey, empty = "Nothing here.",
         <caption class="hidden">${caption}</caption>
         <thead>
           <tr>
-            ${columns.map((column) => html`<th scope="col" class=${column.isNumber ? "number" : ""}>${column.title}</th>`)}
+            ${columns.map((column) => html`<th scope="col" class=${classOf(column)}>${column.title}</th>`)}
           </tr>
         </thead>
         <tbody>
@@ -39,8 +41,8 @@ export function Table({ caption, columns, rows, rowKey, empty = "Nothing here.",
             (row) => html`<tr key=${rowKey(row)}>
               ${columns.map((column) =>
                 column.isHead
-                  ? html`<th scope="row" class=${column.isNumber ? "number" : ""}>${column.show(row)}</th>`
-                  : html`<td class=${column.isNumber ? "number" : ""}>${column.show(row)}</td>`,
+                  ? html`<th scope="row" class=${classOf(column)}>${column.show(row)}</th>`
+                  : html`<td class=${classOf(column)}>${column.show(row)}</td>`,
               )}
             </tr>`,
           )}

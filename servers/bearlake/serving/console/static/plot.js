@@ -2,9 +2,17 @@
 import { html } from "./lib.js";
 import { short, time } from "./format.js";
 
-const [WIDTH, HEIGHT] = [800, 280];
+const [WIDTH_MAX, HEIGHT] = [800, 280];
 const [LEFT, RIGHT, TOP, BOTTOM] = [70, 12, 12, 34];
 const TICK_COUNT = 5;
+const LABEL_WIDTH = 90;
+const AROUND = 72;
+
+/** The width of a drawing on this screen, at most `most`: a drawing that is made smaller afterwards has letters that nobody can read. */
+export const widthFor = (most) => Math.max(260, Math.min(most, document.documentElement.clientWidth - AROUND));
+
+/** How rows are shown first: a line joins values that follow one another, bars stand for things. */
+export const kindFor = (columns, place) => (columns.find((one) => one.name === place)?.type === "VARCHAR" ? "bar" : "line");
 const LABEL_LENGTH = 14;
 
 const isTime = (type) => /^(TIMESTAMP|DATE)/.test(type);
@@ -43,24 +51,26 @@ function labelOf(value, type) {
 export function Plot({ result, place, height, kind }) {
   const { points, isOrdered } = pointsOf(result, place, height);
   if (points.length === 0) return html`<p class="empty">These columns have nothing to plot.</p>`;
+  const width = widthFor(WIDTH_MAX);
   const values = points.map((point) => point.height);
   const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
   const span = high - low || 1;
   const y = (value) => TOP + (1 - (value - low) / span) * (HEIGHT - TOP - BOTTOM);
   const isBar = kind === "bar";
   const [first, last] = [points[0].at, points.at(-1).at];
-  const slot = (WIDTH - LEFT - RIGHT) / points.length;
+  const slot = (width - LEFT - RIGHT) / points.length;
   const spread = isOrdered && !isBar && last > first;
-  const x = (point, index) => (spread ? LEFT + ((point.at - first) / (last - first)) * (WIDTH - LEFT - RIGHT) : LEFT + (index + 0.5) * slot);
+  const x = (point, index) => (spread ? LEFT + ((point.at - first) / (last - first)) * (width - LEFT - RIGHT) : LEFT + (index + 0.5) * slot);
   const ticks = Array.from({ length: TICK_COUNT }, (_, at) => low + (span * at) / (TICK_COUNT - 1));
-  const step = Math.max(1, Math.ceil(points.length / TICK_COUNT));
+  const labelCount = Math.min(TICK_COUNT, Math.floor((width - LEFT) / LABEL_WIDTH));
+  const step = Math.ceil(points.length / labelCount);
   const line = points.map((point, index) => `${x(point, index).toFixed(1)},${y(point.height).toFixed(1)}`).join(" ");
   const text = `${height} by ${place}: ${points.length} points, from ${short(Math.min(...values))} to ${short(Math.max(...values))}`;
   return html`<figure class="plot">
-    <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label=${text}>
+    <svg viewBox="0 0 ${width} ${HEIGHT}" role="img" aria-label=${text}>
       ${ticks.map(
         (value) => html`<g class="tick">
-          <line x1=${LEFT} x2=${WIDTH - RIGHT} y1=${y(value)} y2=${y(value)} />
+          <line x1=${LEFT} x2=${width - RIGHT} y1=${y(value)} y2=${y(value)} />
           <text x=${LEFT - 8} y=${y(value) + 4} text-anchor="end">${short(value)}</text>
         </g>`,
       )}

@@ -2,6 +2,7 @@
 import { html, useRef } from "../lib.js";
 import { adminOption, call, pages, useData } from "../api.js";
 import { bytes, count, duration, plural, time } from "../format.js";
+import { widthFor } from "../plot.js";
 import { Badge, CommandLine, Figure, Heading, Loaded, Problem, Table, href, useAction } from "../parts.js";
 
 const EVERY_MS = 1_000;
@@ -44,10 +45,13 @@ function Timeline({ data, nowMs }) {
     noted.current = data;
   }
   const lanes = [...seen.values()].sort((one, other) => other.startMs - one.startMs).slice(0, LANE_COUNT_MAX).reverse();
-  const [width, left, lane] = [800, 180, 18];
+  const width = widthFor(800);
+  const left = Math.min(180, width * 0.4);
+  const lane = 18;
+  const nameLength = Math.floor(left / 6.4);
   const height = Math.max(lanes.length, 1) * lane + 26;
   const x = (ms) => left + Math.max(0, 1 - (nowMs - ms) / SPAN_MS) * (width - left);
-  const ticks = [0, 30, 60, 90, 120];
+  const ticks = width < 500 ? [0, 60, 120] : [0, 30, 60, 90, 120];
   const text = `${plural(lanes.length, "task")} in the last ${SPAN_MS / 60_000} minutes: ${lanes.map((task) => `${task.kind} of ${task.stream} ${task.states.at(-1).state}`).slice(-5).join(", ")}`;
   return html`<figure class="timeline">
     <svg viewBox="0 0 ${width} ${height}" role="img" aria-label=${text}>
@@ -57,7 +61,7 @@ function Timeline({ data, nowMs }) {
       })}
       ${commitTimes.map((ms) => html`<line class="commit" x1=${x(ms)} x2=${x(ms)} y1="0" y2=${height - 18}><title>commit at ${time(ms, false)}</title></line>`)}
       ${lanes.map((task, at) => html`<g>
-        <text class="lane" x=${left - 8} y=${at * lane + 13} text-anchor="end">${`${task.kind} ${task.stream ?? "deleted"}`.slice(0, 28)}</text>
+        <text class="lane" x=${left - 8} y=${at * lane + 13} text-anchor="end">${`${task.kind} ${task.stream ?? "deleted"}`.slice(0, nameLength)}</text>
         ${task.states.map(({ state, fromMs }, index) => {
           const toMs = task.states[index + 1]?.fromMs ?? task.lastMs;
           const [from, to] = [x(fromMs), x(toMs)];

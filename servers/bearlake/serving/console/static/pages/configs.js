@@ -22,7 +22,7 @@ export function Configs({ name }) {
     { title: "Name", isHead: true, show: (row) => html`<code>${row.name}</code>` },
     { title: "Value", show: (row) => html`<code>${row.value || "–"}</code>` },
     { title: "Source", show: (row) => (row.is_default ? "default" : html`<${Badge} tone="good">this stream<//>`) },
-    { title: "Meaning", show: (row) => row.documentation || "" },
+    { title: "Meaning", isProse: true, show: (row) => row.documentation || "" },
     {
       title: "Change",
       show: (row) => html`<button type="button" class="plain" aria-label=${`Change ${row.name}`} onClick=${() => setChanged(row)}>Change</button>`,

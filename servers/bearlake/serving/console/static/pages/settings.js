@@ -14,7 +14,7 @@ const COLUMNS = [
   },
   { title: "Default", show: (row) => html`<code>${shown(row.default)}</code>` },
   { title: "From", show: (row) => html`<${Badge} tone=${row.source === "default" ? "" : "good"}>${row.source}<//>` },
-  { title: "Meaning", show: (row) => row.doc },
+  { title: "Meaning", isProse: true, show: (row) => row.doc },
 ];
 
 export function Settings() {
@@ -32,7 +32,7 @@ export function Settings() {
   return html`
     <${Heading} title="Settings" lead=${`of the server at ${facts.urls.admin}; they are read when it starts`} />
     <div class="filters">
-      <${Text} label="Search" type="search" value=${search} change=${setSearch} placeholder="part of a name or meaning" />
+      <${Text} label="Search" type="search" value=${search} change=${setSearch} placeholder="name or meaning" />
       <label class="check">
         <input type="checkbox" checked=${isChangedOnly} onChange=${(event) => setChangedOnly(event.target.checked)} />
         only those that somebody set

@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { facts } from "../api.js";
 import { query } from "../catalog.js";
 import { count, duration, shell } from "../format.js";
-import { Plot, heights, places } from "../plot.js";
+import { Plot, heights, kindFor, places } from "../plot.js";
 import { Choice, CommandLine, Field, Heading, Problem, Table, useAction } from "../parts.js";
 import { NoCatalog } from "./tables.js";
 
@@ -20,7 +20,7 @@ function Result({ result }) {
   const [below, tall] = [places(result.columns), heights(result.columns)];
   const [place, setPlace] = useState(below[0]?.name || "");
   const [height, setHeight] = useState(tall.find((column) => column.name !== below[0]?.name)?.name || "");
-  const [kind, setKind] = useState("line");
+  const [kind, setKind] = useState(kindFor(result.columns, place));
   const columns = result.columns.map((column, at) => ({
     title: html`${column.name} <small>${column.type.toLowerCase()}</small>`,
     isNumber: tall.includes(column),
