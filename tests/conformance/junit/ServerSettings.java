@@ -137,6 +137,7 @@ final class ServerSettings {
     Map<String, Object> document = new HashMap<>();
     put(document, "metadata.url", "sqlite:///" + folder + "/metadata.db");
     put(document, "object_store.url", "file://" + folder + "/objects");
+    put(document, "server.heartbeat_ms", 50L); // servers learn of others with their heartbeats; those of Kafka at once
     put(document, "listeners.kafka", clientListener());
     put(document, "listeners.kafka_more", List.of(harnessListener()));
     document.put("authentication", authentication(keysFile));
