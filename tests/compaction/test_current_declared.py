@@ -22,8 +22,13 @@ async def lake(tmp_path: Path) -> AsyncIterator[TypedLake]:
 
 
 async def current(lake: TypedLake, columns: str) -> CurrentLake:
-    given = {"table__current": "on", "table__current__envelope": "debezium", "table__current__freshness_ms": "1000"}
-    return CurrentLake(lake, await lake.create(table__columns=columns, **given))
+    view = await lake.create(
+        table__columns=columns,
+        table__current="on",
+        table__current__envelope="debezium",
+        table__current__freshness_ms="1000",
+    )
+    return CurrentLake(lake, view)
 
 
 def event(op: str, id_: int, price: str = "1.10", **more: Any) -> bytes:
