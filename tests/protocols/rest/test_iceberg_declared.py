@@ -192,6 +192,7 @@ async def test_a_column_that_was_dropped_stays_dropped(server: CatalogNode) -> N
         ({"properties": STREAM | {"bearlake.config.schema.validation": "id"}}, "expected value or none"),
         ({"properties": STREAM | {"write.format.default": "orc"}}, "not one of a stream's table"),
         ({"properties": STREAM | {"bearlake.stream.name": "a/b"}}, "a/b"),
+        ({"properties": STREAM | {"bearlake.config.table.enable": "False"}}, "has none to create"),
     ],
 )
 async def test_tables_that_no_stream_can_have_are_refused_and_leave_nothing(

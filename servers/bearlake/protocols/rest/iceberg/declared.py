@@ -32,6 +32,7 @@ CONFIG_PREFIX: Final = "bearlake.config."
 """Begins the names of properties that are configs of the stream."""
 _OWN_PREFIX: Final = "bearlake."
 _COLUMNS: Final = "table.columns"
+_ENABLE: Final = "table.enable"
 _IGNORED: Final = frozenset({"owner", "created-at"})
 """Properties that engines set on their own, and that say nothing about a stream."""
 
@@ -156,6 +157,8 @@ def _stream_of(name: Name, properties: Mapping[str, str], columns: str) -> tuple
     own = {_COLUMNS: columns, "table.namespace": ".".join(name[:-1]), "table.name": name[-1]}
     if both := sorted(configs.keys() & own.keys()):
         raise invalid(f"{CONFIG_PREFIX}{both[0]}: the statement itself says it")
+    if configs.get(_ENABLE, "true").lower() != "true":
+        raise invalid(f"{CONFIG_PREFIX}{_ENABLE}: a stream without a table has none to create")
     return int(partitions), stream_name, configs | own
 
 
