@@ -5,7 +5,7 @@
 `bearlake up` without compaction, so that the tail only grows. First, each stream gets rows and one load, which creates its table. Each
 round then appends `--rows` rows to a stream, loads its table, and loads it again when nothing is new. Rounds go through the streams in
 turn. Loads of one table are at least `live.build_pause_ms` apart, so that none waits for it. CPU time is that of the whole server during
-the load; what the server does beside is in it. `--profile`: the server's event loop and threads as cProfile sees them, for `pstats`.
+the load; what the server does beside is in it. `--profile`: a file for the profile of the server's event loop, without its threads.
 """
 
 import argparse
