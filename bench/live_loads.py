@@ -1,11 +1,11 @@
 """What does a load of the warehouse `live` cost, at one stream and at many: time, CPU time of the server, objects that it writes?
 
-    python bench/live_loads.py [--streams 1] [--rows 3000] [--rounds 30] [--partitions 4] [--record-bytes 100] [--profile FILE]
+    python bench/live_loads.py [--streams 1] [--rows 3000] [--rounds 30] [--partitions 4] [--record-bytes 100]
 
 `bearlake up` without compaction, so that the tail only grows. First, each stream gets rows and one load, which creates its table. Each
 round then appends `--rows` rows to a stream, loads its table, and loads it again when nothing is new. Rounds go through the streams in
 turn. Loads of one table are at least `live.build_pause_ms` apart, so that none waits for it. CPU time is that of the whole server during
-the load; what the server does beside is in it. `--profile`: the server's event loop and threads as cProfile sees them, for `pstats`.
+the load; what the server does beside is in it.
 """
 
 import argparse
@@ -13,11 +13,9 @@ import statistics
 import sys
 import time
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from typing_extensions import override
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -32,20 +30,6 @@ from bench import processes, report
 TIMEOUT_S = 120.0
 CREATED_AT_ONCE = 100
 PAUSE_S = 0.15
-
-
-class ProfiledServer(BearlakeServer):
-    """A server whose event loop is profiled into the file `profile`, unless that is empty."""
-
-    profile = ""
-
-    @override
-    def words(self, ready: Path) -> Sequence[str | Path]:
-        """Return the command line."""
-        words = [str(word) for word in super().words(ready)]
-        if self.profile:
-            words[:1] = [sys.executable, "-m", "cProfile", "-o", self.profile, words[0]]
-        return words
 
 
 @dataclass(slots=True)
@@ -146,12 +130,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--record-bytes", type=int, default=100)
-    parser.add_argument("--profile", default="", help="file for the server's profile")
     options = parser.parse_args()
     try:
         with workspace(MEMORY_ROOT) as root:
-            server = ProfiledServer(root / "lake")
-            server.profile = options.profile
+            server = BearlakeServer(root / "lake")
             server.start()
             try:
                 found = measure(Lake(server, options), options.rounds)
