@@ -224,13 +224,10 @@ class History:
         except NotFound as error:
             raise Moved(f"data file {ref.key}") from error
 
-    def from_memory(
-        self, item: FetchRange, end: int, bytes_max: int, *, is_first: bool
-    ) -> tuple[list[memoryview], bool] | None:
-        """Return whole batches from row groups in memory, up to `bytes_max` bytes but one at least if `is_first`, and whether memory had
-        too few; None if it has not even the first. Never waits; reads ahead. The caller knows that the partition has the offset.
-
-        `end`: the partition's end that the caller answers. Segments beyond it count as not in memory.
+    def from_memory(self, item: FetchRange, end: int, room: int, *, is_first: bool) -> tuple[list[memoryview], bool] | None:  # fmt: skip
+        """Return whole batches from row groups in memory, up to `room` bytes but one at least if `is_first`, and whether memory had
+        too few; None if it has not even the first. Never waits; reads ahead. The caller knows that the partition has the offset, and that
+        it ends at `end`: segments beyond count as not in memory.
         """
         found: list[memoryview] = []
         last, at = None, item.offset
@@ -239,12 +236,12 @@ class History:
                 last = piece
                 for run, view in piece.runs(block, at):
                     at = run.slice.end_offset
-                    start, end = kernel.find_run(view, 0, len(view), item.offset, bytes_max, is_first)
-                    if end > start:
-                        found.append(view[start:end])
-                        bytes_max -= end - start
+                    start, cut = kernel.find_run(view, 0, len(view), item.offset, room, is_first)
+                    if cut > start:
+                        found.append(view[start:cut])
+                        room -= cut - start
                         is_first = False
-                    if end < len(view) or bytes_max <= 0:
+                    if cut < len(view) or room <= 0:
                         return found, False
         except Corrupt:  # the caller reads again, and learns which file
             return None

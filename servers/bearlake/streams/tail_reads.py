@@ -33,7 +33,7 @@ class Past(Protocol):
     """Offsets before the tail index, as far as they are in memory; `streams/history.py` has them."""
 
     def from_memory(
-        self, item: FetchRange, end: int, bytes_max: int, *, is_first: bool
+        self, item: FetchRange, end: int, room: int, *, is_first: bool
     ) -> tuple[list[memoryview], bool] | None:
         """See `History.from_memory`."""
 
