@@ -71,7 +71,9 @@ def describe(name: str, rest: RestClient, as_json: bool) -> int:
     if as_json:
         print_json({**found.shown, **_total(rows), "members": members, "positions": rows})
         return 0
-    print_table([{**found.shown, **_total(rows), "members": None if members is None else len(members)}], {**_GROUP, **_TOTAL})
+    print_table(
+        [{**found.shown, **_total(rows), "members": None if members is None else len(members)}], {**_GROUP, **_TOTAL}
+    )
     if rows:
         say("")
         print_table(rows, {**_POSITION, **_LAG})
