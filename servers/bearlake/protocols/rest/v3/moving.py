@@ -29,12 +29,12 @@ def goal_of(asked: models.Reset | models.ShareReset | models.SubscriptionReset) 
 
 
 async def move_each(
-    targets: Mapping[PartitionKey, int], move: Callable[[PartitionKey, int], Awaitable[None]], noted: list[str]
+    targets: Mapping[PartitionKey, int], move: Callable[[PartitionKey, int], Awaitable[None]], details: list[str]
 ) -> None:
     """Call `move` with each partition and its new offset, some at once. After a failure, no further moves begin; those under way end.
 
     Raises `NotFound` if the partitions that did not move had nothing to move, else `Unavailable`: these may have moved. The error names the
-    partitions that have moved, and the others; `noted`, details of the audit log, gets the first.
+    partitions that have moved, and the others; `details`, those of the audit log, gets the first.
     """
     keys, moved = list(targets), []
     failed: dict[PartitionKey, BearlakeError] = {}
@@ -53,7 +53,7 @@ async def move_each(
     if not failed:
         return
     if moved:
-        noted.append(f"moved {_named(map(partition_index, moved))}")
+        details.append(f"moved {_named(map(partition_index, moved))}")
     first = next(iter(failed.values()))
     if len(keys) == 1:
         raise first
