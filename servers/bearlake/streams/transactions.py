@@ -307,7 +307,8 @@ class TransactionService:
         new_id = -1
 
         def decide_with_id(held: Transaction | None) -> Step | None:
-            return None if new_id < 0 and _may_need_id(held) else decide(held, new_id)
+            step = decide(held, new_id)  # also without an id: an end notes which transaction it concerns
+            return None if new_id < 0 and _may_need_id(held) and not isinstance(step, Problem) else step
 
         for _ in range(ATTEMPTS):
             try:
