@@ -52,20 +52,8 @@ def page(connection: sqlite3.Connection, after: str, limit: int, *, is_ongoing: 
 
 def write(connection: sqlite3.Connection, after: Transaction, version: int, now_ms: int) -> Transaction:
     """Replace the row of version `version` (0: none); returns it as stored. Raises `Conflict`."""
-    stored = next_version(after, version, now_ms)
-    if not connection.execute(*replacement(stored, version)).rowcount:
-        raise conflict(after, version)
-    return stored
-
-
-def next_version(after: Transaction, version: int, now_ms: int) -> Transaction:
-    """Return the row that replaces the one of version `version`."""
     started_ms = -1 if not after.is_ongoing else now_ms if after.started_ms < 0 else after.started_ms
-    return replace(after, version=version + 1, started_ms=started_ms, changed_ms=now_ms)
-
-
-def replacement(stored: Transaction, version: int) -> tuple[str, Sequence[object]]:
-    """Return the statement that replaces the row of version `version` (0: none); it changes no row if there is another version."""
+    stored = replace(after, version=version + 1, started_ms=started_ms, changed_ms=now_ms)
     values = (
         stored.producer_id,
         stored.epoch,
@@ -76,16 +64,14 @@ def replacement(stored: Transaction, version: int) -> tuple[str, Sequence[object
         stored.started_ms,
         stored.changed_ms,
         pack_rows([(key,) for key in sorted(stored.partitions)], 1),
-        json.dumps(sorted(stored.groups)) if stored.groups else "[]",
+        json.dumps(sorted(stored.groups)),
         stored.version,
         stored.transactional_id,
     )
-    return (_UPDATE, (*values, version)) if version else (_INSERT, values)
-
-
-def conflict(after: Transaction, version: int) -> Conflict:
-    """Return the error of a row that is not of version `version`."""
-    return Conflict(f"the transactional id {after.transactional_id!r} has changed since version {version}")
+    replaced = connection.execute(_UPDATE, (*values, version)) if version else connection.execute(_INSERT, values)
+    if not replaced.rowcount:
+        raise Conflict(f"the transactional id {after.transactional_id!r} has changed since version {version}")
+    return stored
 
 
 def open_offset(connection: sqlite3.Connection, partition: int) -> int:

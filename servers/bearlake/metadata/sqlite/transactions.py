@@ -122,10 +122,8 @@ class SqliteTransactions(Transactions):
         return self._put(step.after, version), 0
 
     def _put(self, after: Transaction, version: int) -> Transaction:
-        stored = rows.next_version(after, version, self._clock.now_ms())
-        if not self._database.write_at_once(*rows.replacement(stored, version)):
-            raise rows.conflict(after, version)
-        return stored
+        with self._database.writing() as connection:  # the wait for the lock is no part of the transaction's time
+            return rows.write(connection, after, version, self._clock.now_ms())
 
     def _put_offsets(
         self,
