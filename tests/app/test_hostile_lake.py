@@ -134,7 +134,7 @@ def cases() -> list[Case]:
     return [
         Case("select", "select", clashing, [dict.fromkeys(CLASHING, text) | {"map": {text: text}} for text in texts]),
         wide("wide", "None", WIDE_COUNT - 100),
-        wide("WIDE", "UNSUPPORTED_SCHEMA", WIDE_COUNT),
+        wide("WIDE", "UNSUPPORTED_SCHEMA", WIDE_COUNT + 1),
         Case("deep", "deep", nested(1), [deep(text) for text in texts], "DEPTH"),
         *(Case(name, table, None, raw, "NO_SCHEMA") for name, table in RAW.items()),
     ]

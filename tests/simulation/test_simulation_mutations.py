@@ -258,7 +258,7 @@ PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     commit_what_the_thread_could_not_put: "I1: the object is durable before its commit",
     let_threads_commit_any_object: ("I3", "outcomes follow the rules", "what was refused is not stored"),
     lose_changed_streams: ("every server knows all streams", "nothing is kept of deleted streams"),
-    serve_stored_offsets: ("I2", "KIP-74", "I1, I6: a reader gets the records that were acknowledged"),
+    serve_stored_offsets: ("I2", "KIP-74", "KIP-734", "I1, I6: a reader gets the records that were acknowledged"),
     read_every_socket: "pending bytes are bounded",
     answer_in_the_wrong_order: "I1",
     move_offsets_by_one: ("outcomes follow the rules", "I1: nothing uncommitted is shown"),

@@ -127,7 +127,7 @@ async def test_a_chain_of_thousands_of_subtopologies_does_not_hold_the_event_loo
     brief = StreamsSettings(groups=GroupSettings(streams=StreamsGroupSettings(topics_create_ms=300)))
     node = (await kafka_cluster(1, streams=brief))[0]
     await node.create("in", 2)
-    length = 4_000
+    length = 2_000
     links = [
         R.Subtopology(
             subtopology_id=f"{number:05}",
