@@ -54,6 +54,6 @@ def test_a_shell_that_does_not_find_the_program_is_told_where_it_is(
 
     first, second, *_ = (line for line in shown.splitlines() if line.startswith("  "))
     assert first == f"  export PATH={program.parent}:$PATH"
-    assert second == "  bearlake stream create greetings --partitions 3"
+    assert second == "  bearlake stream create greetings"
     assert "export PATH" not in unneeded
     assert "  bearlake group describe readers\n" in unneeded

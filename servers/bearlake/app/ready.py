@@ -121,7 +121,7 @@ def try_next(content: Mapping[str, str], stores: str | None, program: Path | Non
     return f"""\
 Next, in another terminal:
 
-{path}  bearlake stream create greetings --partitions 3{api}
+{path}  bearlake stream create greetings{api}
   echo "hello, lake" | bearlake produce greetings{bootstrap}
   bearlake consume greetings --group readers --from-beginning --max-messages 1{bootstrap}
   bearlake group describe readers{positions}
