@@ -149,7 +149,8 @@ async def test_a_chain_of_thousands_of_subtopologies_does_not_hold_the_event_loo
         await client.receive_frame(60)
 
     group = (await client.ask(m.StreamsGroupDescribeRequest(group_ids=["g"]), 0)).groups[0]
-    assert (group.group_state, len(group.topology.subtopologies)) == ("NotReady", length + 1)
+    assert group.group_state in {"NotReady", "Assigning"}  # by how many internal topics exist already
+    assert len(group.topology.subtopologies) == length + 1
 
 
 # -- foreign members, tasks and groups -------------------------------------------------------------------------------
