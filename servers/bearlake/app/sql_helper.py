@@ -145,8 +145,6 @@ def _kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

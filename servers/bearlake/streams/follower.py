@@ -129,9 +129,8 @@ class Follower:
             return  # the hint was our own commit, which is applied already
         began, limit = self._loop.time(), self._settings.page_entry_count
         page = await self._log.follow(self._tail.position, limit=limit)
-        self._next_read = (
-            began + self._settings.pause_ms / 1000 if len(page.entries) < limit else began
-        )  # else there are more
+        has_more = len(page.entries) == limit
+        self._next_read = began if has_more else began + self._settings.pause_ms / 1000
         self._advance_head(page.head)
         if any(entry.kind is EntryKind.POLICY for entry in page.entries):
             self._is_policy_changed = True

@@ -72,8 +72,10 @@ class PostgresqlTransactions(Transactions):
         """Two round trips: the row may change in between, and then its version has."""
         held = await self.get(transactional_id)
         step = decide(held)
-        if step is None or step.after is held:
-            return None if step is None else held
+        if step is None:
+            return None
+        if step.after is held:
+            return held
         version = 0 if held is None else held.version
         if not isinstance(step, End):
             return await self.put(step.after, version)

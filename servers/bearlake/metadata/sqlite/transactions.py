@@ -114,8 +114,10 @@ class SqliteTransactions(Transactions):
     def _change(self, name: str, decide: Decide) -> tuple[Transaction | None, int]:
         held = rows.found(self._database.read_at_once(rows.FIND, (name,)))
         step = decide(held)  # before the wait for the write lock: another process may change the row until then
-        if step is None or step.after is held:
-            return (None if step is None else held), 0
+        if step is None:
+            return None, 0
+        if step.after is held:
+            return held, 0
         version = 0 if held is None else held.version
         if isinstance(step, End):
             return self._end(step.after, version, step.is_commit)
