@@ -3,6 +3,7 @@
 It keeps the caller's secret: no redirects, no proxy without TLS, and no message contains the secret.
 """
 
+import base64
 import http.client
 import json
 import os
@@ -228,3 +229,9 @@ def bearer(file: Path | None, variable: str, title: str) -> str:
             f"the {title} in {place} has a line break or another character that no HTTP header can have"
         )
     return f"Bearer {token}" if token else ""
+
+
+def basic(user: str, file: Path | None, variable: str) -> str:
+    """Return the header for the user and the password in the file, or else in the variable. Raises `Invalid`."""
+    password = read_secret(file, variable)
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

@@ -1,6 +1,5 @@
 """A small client of the REST API (v3), and the options `--rest…`."""
 
-import base64
 import functools
 import os
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from bearlake import errors
-from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls, bearer, read_secret
+from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls, basic, bearer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,5 +91,4 @@ def _authorization(user: str | None, files: Mapping[str, Path | None]) -> str:
         return bearer(files.get("token"), "BEARLAKE_REST_TOKEN", "token")
     if files.get("token") is not None:
         raise errors.Invalid("--rest-user and --rest-token-file: expected one login")
-    password = read_secret(files.get("password"), "BEARLAKE_REST_PASSWORD")
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    return basic(user, files.get("password"), "BEARLAKE_REST_PASSWORD")

@@ -1,6 +1,5 @@
 """The options `--registry…` of `consume` and `produce`: records whose keys and values are serialized by schemas."""
 
-import base64
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from bearlake.cli.extras import server_module
-from bearlake.cli.http_client import Api, HttpClient, Tls, bearer, read_secret
+from bearlake.cli.http_client import Api, HttpClient, Tls, basic, bearer
 from bearlake.cli.record_format import Record
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,8 +34,7 @@ class Registry:
         if self.user is None:
             authorization = bearer(None, "BEARLAKE_REGISTRY_TOKEN", "token")
         else:
-            password = read_secret(self.password_file, "BEARLAKE_REGISTRY_PASSWORD")
-            authorization = "Basic " + base64.b64encode(f"{self.user}:{password}".encode()).decode()
+            authorization = basic(self.user, self.password_file, "BEARLAKE_REGISTRY_PASSWORD")
         client = HttpClient(API, self.url, authorization, Tls(ca_file=self.ca_file))
         values = server_module("bearlake.app.schema_values").SchemaValues(lambda path: client.call("GET", path))
         try:
