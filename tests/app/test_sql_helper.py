@@ -213,8 +213,12 @@ def helpers() -> list[int]:
     """The helpers that this process has started and that live."""
     found = []
     for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            with suppress(OSError):
-                if HELPER.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
+        with suppress(OSError):  # the thread has ended; its children are another one's
+            found += [int(child) for child in (task / "children").read_text().split() if is_helper(child)]
     return found
+
+
+def is_helper(pid: str) -> bool:
+    with suppress(OSError):  # it has ended
+        return HELPER.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False

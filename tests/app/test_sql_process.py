@@ -144,8 +144,8 @@ def processes_of(lake: ServerProcess) -> tuple[list[int], list[int]]:
 
 def children(pid: int) -> list[int]:
     found = []
-    with suppress(OSError):  # it has ended
-        for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):  # the thread has ended; its children are another one's
             found += [int(child) for child in (task / "children").read_text().split()]
     return found
 

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,8 +136,10 @@ def command_of(pid: int | None) -> str:
 
 def children_of(pid: int) -> list[int]:
     """Spark's Python daemon and its children."""
-    listed = Path(f"/proc/{pid}/task").glob("*/children")
-    direct = [int(child) for file in listed for child in file.read_text().split()]
+    direct = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended; its children are another one's
+            direct += [int(child) for child in listed.read_text().split()]
     return direct + [grandchild for child in direct for grandchild in children_of(child)]
 
 
