@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from bearlake.errors import Unsupported
+from bearlake.records.batch import Compression
+from bearlake.records.codec import Producer, Record, encode
 from kernel.test_kernel_intake import KEY, NONE, STREAM, Hold, framed, lead_of
 from kernel.test_kernel_produce import BATCH, IDEMPOTENT, TOPIC_ID, VERSIONS, request
 
@@ -19,9 +21,17 @@ def rules(**changes: int) -> Any:
     return (STREAM, KEY, *fields.values())
 
 
-def bound(kernel: ModuleType, version: int = 3, *, topic: Any = "t", size_max: int = 10_000, **changes: int) -> Any:
+def bound(
+    kernel: ModuleType,
+    version: int = 3,
+    *,
+    topic: Any = "t",
+    size_max: int = 10_000,
+    transaction: Any = None,
+    **changes: int,
+) -> Any:
     topic = TOPIC_ID.bytes if version >= 13 else topic
-    return kernel.ProduceBinding(version, lead_of(version), size_max, topic, rules(**changes))
+    return kernel.ProduceBinding(version, lead_of(version), size_max, topic, rules(**changes), transaction)
 
 
 def take(kernel: ModuleType, binding: Any, frames: bytes, **options: Any) -> tuple[Any, int, int, Any]:
@@ -132,11 +142,69 @@ def test_a_request_that_needs_another_buffer_is_left(kernel: ModuleType) -> None
 def test_a_binding_is_not_made_of_anything_else(kernel: ModuleType) -> None:
     for version in (2, 14):
         with pytest.raises(Unsupported, match="supported: 3-13"):
-            kernel.ProduceBinding(version, b"", 1, "t", rules())
+            kernel.ProduceBinding(version, b"", 1, "t", rules(), None)
     for arguments in ((3, bytearray(), 1, "t"), (3, b"", 1, b"t"), (13, b"", 1, "t")):
         with pytest.raises(TypeError):
-            kernel.ProduceBinding(*arguments, rules())
+            kernel.ProduceBinding(*arguments, rules(), None)
     with pytest.raises(ValueError, match="rules"):
-        kernel.ProduceBinding(3, b"", 1, "t", rules()[:-1])
+        kernel.ProduceBinding(3, b"", 1, "t", rules()[:-1], None)
     with pytest.raises(ValueError, match="rules"):
-        kernel.ProduceBinding(3, b"", 1, "t", (b"", *rules()[1:]))
+        kernel.ProduceBinding(3, b"", 1, "t", (b"", *rules()[1:]), None)
+    for transaction in (("tx", -1, 2), ("tx", 7, -1), (b"tx", 7, 2), ("\udfff", 7, 2), ("tx", 7)):
+        with pytest.raises(ValueError, match=r"transaction|surrogates"):
+            kernel.ProduceBinding(3, b"", 1, "t", rules(), transaction)
+
+
+TRANSACTIONAL = encode(
+    [Record(timestamp=5)],
+    codec=Compression.GZIP,
+    producer=Producer(id=7, epoch=1, base_sequence=3, is_transactional=True),
+)
+OF_ANOTHER = encode([Record(timestamp=5)], producer=Producer(id=8, epoch=1, base_sequence=3, is_transactional=True))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_batches_of_the_bound_producer_get_its_flags(kernel: ModuleType, version: int) -> None:
+    frame = framed(version, 1, request(version, [("t", [TRANSACTIONAL, BATCH])], "größe"))
+    binding = bound(kernel, version, transaction=("größe", 7, 18))
+
+    call, end, need, buffer = take(kernel, binding, frame)
+
+    assert (end, need, call.request_count, buffer.count, buffer.flags) == (len(frame), 0, 1, 2, 18)
+    joined = buffer.join(0, 0)
+    first, second = buffer.commits()
+    assert (first.producer_id, first.producer_epoch, first.base_sequence, first.flags) == (7, 1, 3, 18)
+    assert joined[first.position : first.position + first.length] == TRANSACTIONAL
+    assert second.flags == 0
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "batch", "transaction"),
+    [
+        ("tx", TRANSACTIONAL, None),
+        (None, TRANSACTIONAL, None),
+        (None, TRANSACTIONAL, ("tx", 7, 2)),
+        (None, BATCH, ("tx", 7, 2)),
+        ("", TRANSACTIONAL, ("tx", 7, 2)),
+        ("tx2", TRANSACTIONAL, ("tx", 7, 2)),
+        ("ty", TRANSACTIONAL, ("tx", 7, 2)),
+        ("tx", OF_ANOTHER, ("tx", 7, 2)),
+        ("tx", encode([Record(timestamp=5)], producer=Producer(id=-1, is_transactional=True)), None),
+    ],
+)
+def test_requests_of_other_transactions_are_left(
+    kernel: ModuleType, transactional_id: str | None, batch: bytes, transaction: Any
+) -> None:
+    frame = framed(3, 1, request(3, [("t", [batch])], transactional_id))
+
+    call, end, need, buffer = take(kernel, bound(kernel, transaction=transaction), frame)
+
+    assert (end, need, call.request_count, buffer.count) == (0, 0, 0, 0)
+
+
+def test_rules_hold_for_batches_of_transactions(kernel: ModuleType) -> None:
+    transaction = ("tx", 7, 2)
+    frame = framed(3, 1, request(3, [("t", [TRANSACTIONAL])], "tx"))
+    for changes in ({"bytes_max": len(TRANSACTIONAL) - 1}, {"partitions": 0}, {"before": 0, "after": 0}):
+        assert take(kernel, bound(kernel, transaction=transaction, **changes), frame)[1] == 0
+    assert take(kernel, bound(kernel, transaction=transaction), frame)[1] == len(frame)

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
 from bearlake.errors import BearlakeError
-from bearlake.kernel import BATCH_NAMED, Append, BatchHeader, PartitionKey, fallback
+from bearlake.kernel import BATCH_NAMED, Append, BatchHeader, BoundTransaction, PartitionKey, fallback
 from fixtures import produces
 from fixtures.produces import Reads
 
@@ -258,6 +258,9 @@ def test_produce_requests_agree_on_their_way_to_their_responses(native: ModuleTy
         appends=data.draw(APPENDS),
         seen=data.draw(st.integers(0, 3)),
         bound=data.draw(st.sampled_from([None, b"i" * 16] if version >= 13 else [None, "t", "größe", ""])),
+        transaction=data.draw(
+            st.sampled_from([None, None, BoundTransaction("id", 1, 2), BoundTransaction("id", 2**40, 18)])
+        ),
     )
 
     produces.agreed(native, fallback, reads)

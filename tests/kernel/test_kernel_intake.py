@@ -25,8 +25,13 @@ class Admission:
         self.answer = flags
         fields = {"partitions": 4, "bytes_max": 10_000, "earliest": -ALL, "latest": ALL, "checks": 0} | changes
         self.plain = (STREAM, KEY, *fields.values())
+        self.transactional_ids: list[Any] = []
         self.topics: list[Any] = []
         self.entries: list[Any] = []
+
+    def transaction(self, transactional_id: Any) -> bool:
+        self.transactional_ids.append(transactional_id)
+        return transactional_id != "tx"
 
     def rules(self, topic: Any) -> Any:
         self.topics.append(topic)
@@ -268,3 +273,24 @@ def test_wrong_arguments_are_the_callers_fault(kernel: ModuleType) -> None:
     buffer.join(0, 0)
     with pytest.raises(ValueError, match="joined already"):
         take(kernel, framed(3, 1, BODY_3), buffer=buffer)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_transactional_id_is_asked_for_once_until_it_changes(kernel: ModuleType, version: int) -> None:
+    ids = [None, "a", "a", "", "größe", "größe", None, "tx", "a"]
+    frames = [framed(version, at, request(version, [("t", [BATCH])], name)) for at, name in enumerate(ids)]
+    admission = Admission()
+
+    call, end, _, _ = take(kernel, b"".join(frames), version, admission=admission)
+
+    assert (end, call.request_count) == (len(b"".join(frames[:7])), 7)
+    assert admission.transactional_ids == ["a", "", "größe", None, "tx"]
+
+
+def test_a_request_whose_transactional_id_is_malformed_is_left(kernel: ModuleType) -> None:
+    body = request(3, [("t", [BATCH])], "ab").replace(b"\0\2ab", b"\0\2\xff\xff")
+    admission = Admission()
+
+    call, end, _, _ = take(kernel, framed(3, 1, body), admission=admission)
+
+    assert (end, call.request_count, admission.transactional_ids) == (0, 0, [])

@@ -236,8 +236,15 @@ def intake_calls(native: ModuleType) -> list[Callable[[], Any]]:
 def binding_calls(native: ModuleType) -> list[Callable[[], Any]]:
     """Requests that are taken without a question, and everything that can be wrong with them."""
 
-    def taken(*options: Any, topic: Any = "topic", hold: Any = None, memory: Any = TOGETHER, rules: Any = RULES) -> Any:
-        binding = native.ProduceBinding(3, b"\0\0", 1000, topic, rules)
+    def taken(
+        *options: Any,
+        topic: Any = "topic",
+        hold: Any = None,
+        memory: Any = TOGETHER,
+        rules: Any = RULES,
+        transaction: Any = None,
+    ) -> Any:
+        binding = native.ProduceBinding(3, b"\0\0", 1000, topic, rules, transaction)
         call = native.ProduceResults(OUTCOME)
         found = binding.take(native.WriteBuffer(10**6), call, memory, hold, 0, len(memory), *(options or (10, 0, 5, 0)))
         return call, found
@@ -256,9 +263,14 @@ def binding_calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: taken(1, 0, 0),
         lambda: taken(rules=(1,)),
         lambda: taken(rules=(*RULES[:3], "x", *RULES[4:])),
-        lambda: native.ProduceBinding(99, b"", 1, "topic", RULES),
-        lambda: native.ProduceBinding(3, "", 1, "topic", RULES),
+        lambda: native.ProduceBinding(99, b"", 1, "topic", RULES, None),
+        lambda: native.ProduceBinding(3, "", 1, "topic", RULES, None),
         lambda: native.ProduceBinding(3, b""),
+        lambda: taken(transaction=("id", 7, 2)),
+        lambda: taken(transaction=("id", 7)),
+        lambda: taken(transaction=("id", 7, "x")),
+        lambda: taken(transaction=("id", -1, 2)),
+        lambda: taken(transaction=("\udfff", 7, 2)),
     ]
 
 

@@ -30,12 +30,14 @@ FRAMES = [
     framed(3, 7, bytes(70_000), key=1),
     framed(3, 8, request(3, [("t", [BATCH])]), key=3),
     ONE * 3,
+    framed(3, 9, request(3, [("t", [BATCH, IDEMPOTENT])], "tx")),
 ]
 BINDINGS = [
-    (3, lead_of(3), 10_000, "t", rules()),
-    (3, lead_of(3), 10_000, "t", rules(before=-500, after=500)),
-    (3, lead_of(3), 10_000, "u", rules()),
-    (3, lead_of(3), 100, "t", rules()),
+    (3, lead_of(3), 10_000, "t", rules(), None),
+    (3, lead_of(3), 10_000, "t", rules(before=-500, after=500), None),
+    (3, lead_of(3), 10_000, "u", rules(), None),
+    (3, lead_of(3), 100, "t", rules(), None),
+    (3, lead_of(3), 10_000, "t", rules(), ("tx", 7, 2)),
 ]
 
 

@@ -31,6 +31,7 @@ from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.columns.pages import ValuePage
 from bearlake.kernel.files import FILE_PARTS_MAX
 from bearlake.kernel.kafka import (
+    BoundTransaction,
     FetchAnswer,
     FetchEntry,
     PlainRules,
@@ -187,6 +188,7 @@ __all__ = [
     "BatchCommit",
     "BatchHeader",
     "BatchStatus",
+    "BoundTransaction",
     "ColumnBuilder",
     "Columns",
     "CommitRows",

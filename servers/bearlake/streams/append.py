@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias
 from bearlake import kernel
 from bearlake.kernel import Append as Append
 from bearlake.kernel import Hold as Hold
-from bearlake.metadata.model import BATCH_TRANSACTIONAL
 from bearlake.telemetry.containment import fault
 
 log = logging.getLogger(__name__)
@@ -112,7 +111,7 @@ class AppendCall(kernel.Results, Call):
     As a sequence, the call holds one result per batch, in the order of `appends`.
     """
 
-    __slots__ = ("_on_done", "_on_failed", "appends", "is_transactional", "seen")
+    __slots__ = ("_on_done", "_on_failed", "appends", "seen")
 
     def __init__(
         self,
@@ -128,8 +127,6 @@ class AppendCall(kernel.Results, Call):
         super().__init__(len(appends), UNAVAILABLE)
         self.appends = appends
         self.seen = seen
-        self.is_transactional = any(item.flags & BATCH_TRANSACTIONAL for item in appends)
-        """Whether one of the batches has BATCH_TRANSACTIONAL: the commit must decide about it."""
         self._on_done = on_done
         self._on_failed = on_failed
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.metadata.model import CommitRows, ObjectCommit, ServerRef
+from bearlake.metadata.model import BATCH_TRANSACTIONAL, CommitRows, ObjectCommit, ServerRef
 from bearlake.objects import Buffer
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.wal import writer as wal_writer
@@ -18,14 +18,12 @@ ARRANGED_BATCH_BYTES_MIN = 4 * 1024
 class OpenBuffer:
     """Batches for one WAL object, and how long they wait."""
 
-    __slots__ = ("batches", "is_transactional", "since")
+    __slots__ = ("batches", "since")
 
     def __init__(self, settings: WriterSettings) -> None:
         self.batches = kernel.WriteBuffer(settings.object_bytes_max, settings.object_batch_count_max)
         self.since = 0.0
         """Loop time of the first batch."""
-        self.is_transactional = False
-        """Whether one of the batches has BATCH_TRANSACTIONAL."""
 
     @property
     def size(self) -> int:
@@ -48,7 +46,6 @@ class Sealed(NamedTuple):
     buffer: bytearray | None
     """The object as one copy, for the cache. None: the parts are in the receive buffers, which `release` frees."""
     batches: CommitRows
-    is_transactional: bool
 
     def commit(self, key: str, server: ServerRef) -> ObjectCommit:
         """Return the commit of this object, which is stored under `key`."""
@@ -58,7 +55,7 @@ class Sealed(NamedTuple):
             size=self.size,
             batches=self.batches,
             seen=self.queued.seen,
-            is_transactional=self.is_transactional,
+            is_transactional=self.queued.flags & BATCH_TRANSACTIONAL != 0,
         )
 
     def release(self) -> None:
@@ -75,13 +72,13 @@ def seal(buffer: OpenBuffer, server: ServerRef, *, is_copied: bool = True) -> Se
     batches = buffer.batches
     if is_copied or not _is_arrangeable(batches):
         copy = wal_writer.seal_batches(batches, node_id=server.node_id, server_epoch=server.epoch)
-        return Sealed(batches, (copy,), len(copy), copy, batches.commits(), buffer.is_transactional)
+        return Sealed(batches, (copy,), len(copy), copy, batches.commits())
     try:
         parts = wal_writer.arrange_batches(batches, node_id=server.node_id, server_epoch=server.epoch)
     except ValueError:
         batches.release()
         raise
-    return Sealed(batches, parts, sum(map(len, parts)), None, batches.commits(), buffer.is_transactional)
+    return Sealed(batches, parts, sum(map(len, parts)), None, batches.commits())
 
 
 def _is_arrangeable(batches: kernel.WriteBuffer) -> bool:

@@ -120,7 +120,6 @@ class Writer:
         at = 0
         while (buffer := self.open_buffer()) is not None:
             at = buffer.add(call, call.appends, at, call.seen)
-            self._open.is_transactional |= call.is_transactional
             if at == len(call.appends):
                 self.added(call)
                 return

@@ -5,7 +5,7 @@ import struct
 from random import Random
 from typing import Any
 
-from bearlake.kernel import Append, PartitionKey, fallback
+from bearlake.kernel import Append, BoundTransaction, PartitionKey, fallback
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.messages import FetchRequest, ProduceRequest
 from fixtures import kernel_turns, produces
@@ -85,6 +85,7 @@ def take_many(data: bytes) -> object:
         appends=appends,
         seen=shift - 3,
         bound=(None, "topic-0" if version < 13 else bytes([1]) * 16)[shift & 1],
+        transaction=(None, BoundTransaction("é", shift, 2))[shift & 2 > 0],
     )
     story = produces.agreed(native, fallback, reads)
     return story.taken, min(len(story.told), 30)
@@ -143,7 +144,7 @@ def _turn_frames() -> list[bytes]:
 
 def turn(data: bytes) -> object:
     """Follow a connection, whose first requests are bound, through what the input says."""
-    bindings = [(3, LEADS[0], size_max, "topic-0", RULES) for size_max in (10_000, 100)]
+    bindings = [(3, LEADS[0], size_max, "topic-0", RULES, None) for size_max in (10_000, 100)]
     story = kernel_turns.agreed(native, fallback, data[:SCRIPT_BYTES_MAX], _turn_frames(), bindings)
     return min(story.taken, 8), min(len(story.told) // 16, 8)
 

@@ -32,6 +32,16 @@ PlainRules: TypeAlias = tuple[bytes, int, int, int, int, int, int]
 """(stream_id, key of the stream's partition 0, partition_count, batch_bytes_max, earliest base timestamp, latest max timestamp,
 1 if records are checked)"""
 
+
+class BoundTransaction(NamedTuple):
+    """The transactional id of requests, and the one producer whose transactional batches need no question."""
+
+    transactional_id: str
+    producer_id: int
+    flags: int
+    """Of these batches."""
+
+
 FetchEntry: TypeAlias = tuple[str | bytes, int, int, int, int]
 """(topic, index, current leader epoch or -1, offset, bytes_max) of a partition in a Fetch request"""
 

@@ -6,6 +6,7 @@ from bearlake.kernel.kafka import PlainRules, ProduceEntry
 from bearlake.kernel.log import Append, Hold, PartitionKey
 
 COMPRESSION_MASK = 0x07
+TRANSACTIONAL = 0x10
 
 
 def admit_plain(

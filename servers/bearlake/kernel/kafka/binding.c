@@ -8,6 +8,8 @@ typedef struct {
     int64_t size_max;
     PyObject *lead;  /* bytes */
     PyObject *topic; /* str, or from version 13 on bytes */
+    PyObject *transactional_id; /* str, or NULL */
+    int64_t producer_id, producer_flags;
     Rules rules;     /* its times are relative to now */
     uint8_t stream_id[STREAM_ID_BYTES];
 } ProduceBinding;
@@ -30,9 +32,19 @@ int binding_take(PyObject *self, PyObject *const *from, const BindingLimits *lim
         .count_max = limits->count_max,
         .check_left = limits->check_max,
         .topic = binding->topic,
+        .transactional_size = -1,
+        .producer_id = binding->producer_id,
+        .producer_flags = binding->producer_flags,
         .has_rules = true,
         .rules = binding->rules,
     };
+    if (binding->transactional_id != NULL) {
+        Py_ssize_t size;
+        intake.transactional_id = (const uint8_t *)PyUnicode_AsUTF8AndSize(binding->transactional_id, &size);
+        if (intake.transactional_id == NULL)
+            return -1;
+        intake.transactional_size = size;
+    }
     memcpy(intake.stream_id, binding->stream_id, STREAM_ID_BYTES);
     intake.rules.earliest = later(intake.rules.earliest, limits->now_ms);
     intake.rules.latest = later(intake.rules.latest, limits->now_ms);
@@ -54,15 +66,35 @@ static PyObject *binding_method_take(PyObject *self, PyObject *const *arguments,
     return Py_BuildValue("nLL", end.at, (long long)(end.is_full ? -1 : end.need), (long long)end.checked);
 }
 
+/* Reads a kafka.BoundTransaction, or None. -1 with an exception set. */
+static int to_transaction(PyObject *value, PyObject **transactional_id, int64_t *producer)
+{
+    enum { ID, PRODUCER_ID, FLAGS, FIELDS };
+    *transactional_id = NULL;
+    producer[0] = producer[1] = -1;
+    if (value == Py_None)
+        return 0;
+    if (check_tuple(value, FIELDS, "a transaction") < 0 || to_int64(field(value, PRODUCER_ID), &producer[0]) < 0
+        || to_int64(field(value, FLAGS), &producer[1]) < 0)
+        return -1;
+    *transactional_id = field(value, ID);
+    if (PyUnicode_Check(*transactional_id) && producer[0] >= 0 && producer[1] >= 0)
+        return PyUnicode_AsUTF8(*transactional_id) == NULL ? -1 : 0;
+    PyErr_SetString(PyExc_ValueError, "a transaction: a str, a producer id and flags");
+    return -1;
+}
+
 static PyObject *binding_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     KernelState *state = PyType_GetModuleState(type);
-    PyObject *version, *lead, *size_max, *topic, *tuple;
-    int64_t number, most;
+    PyObject *version, *lead, *size_max, *topic, *tuple, *transaction, *transactional_id;
+    int64_t number, most, producer[2];
     const uint8_t *stream_id;
     Rules rules;
-    if (!PyArg_ParseTuple(arguments, "OO!OOO:ProduceBinding", &version, &PyBytes_Type, &lead, &size_max, &topic, &tuple)
-        || to_int64(version, &number) < 0 || to_int64(size_max, &most) < 0 || to_rules(tuple, &rules, &stream_id) < 0)
+    if (!PyArg_ParseTuple(arguments, "OO!OOOO:ProduceBinding", &version, &PyBytes_Type, &lead, &size_max, &topic, &tuple,
+                          &transaction)
+        || to_int64(version, &number) < 0 || to_int64(size_max, &most) < 0 || to_rules(tuple, &rules, &stream_id) < 0
+        || to_transaction(transaction, &transactional_id, producer) < 0)
         return NULL;
     if (number < 3 || number > 13)
         return PyErr_Format(state->unsupported, "Produce version %S; supported: 3-13", version);
@@ -75,6 +107,9 @@ static PyObject *binding_new(PyTypeObject *type, PyObject *arguments, PyObject *
     binding->size_max = most;
     binding->lead = Py_NewRef(lead);
     binding->topic = Py_NewRef(topic);
+    binding->transactional_id = Py_XNewRef(transactional_id);
+    binding->producer_id = producer[0];
+    binding->producer_flags = producer[1];
     binding->rules = rules;
     memcpy(binding->stream_id, stream_id, STREAM_ID_BYTES);
     return (PyObject *)binding;
@@ -85,6 +120,7 @@ static void binding_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     Py_CLEAR(((ProduceBinding *)self)->lead);
     Py_CLEAR(((ProduceBinding *)self)->topic);
+    Py_CLEAR(((ProduceBinding *)self)->transactional_id);
     type->tp_free(self);
     Py_DECREF(type);
 }

@@ -108,6 +108,18 @@ static bool is_admitted(Intake *intake, int32_t index, Status status, const Head
     return found >= 0;
 }
 
+/* The flags of a batch that needs no question; -1 if it needs one. `bytes`, `size`, `is_good`: as for is_admitted. */
+static int64_t known_flags(Intake *intake, int32_t index, Status status, const Header *header, const uint8_t *bytes, int64_t size, bool is_good)
+{
+    if ((header->attributes & TRANSACTIONAL) == 0)
+        return is_admitted(intake, index, status, header, bytes, size, is_good) ? 0 : -1;
+    if (intake->producer_id < 0 || header->producer_id != intake->producer_id)
+        return -1;
+    Header plain = *header;
+    plain.attributes &= ~TRANSACTIONAL;
+    return is_admitted(intake, index, status, &plain, bytes, size, is_good) ? intake->producer_flags : -1;
+}
+
 /* Reads a partition and admits its batch as number `at`: 1; 0 if it needs special handling; -1 with an exception set. */
 static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t at)
 {
@@ -124,12 +136,11 @@ static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize
     const uint8_t *bytes = intake->frames + start;
     bool is_good = false;
     const Status status = inspect_produced(bytes, size, intake->version, &header, intake->rules.checks_records ? &is_good : NULL);
-    int64_t flags = 0;
-    if (!is_admitted(intake, index, status, &header, bytes, size, is_good)) {
+    int64_t flags = known_flags(intake, index, status, &header, bytes, size, is_good);
+    if (flags < 0)
         flags = ask_flags(intake, taken, index, start, start + size, status, &header);
-        if (flags < 0)
-            return flags == -1 ? 0 : -1;
-    }
+    if (flags < 0)
+        return flags == -1 ? 0 : -1;
     taken->places[at] = (Place){(uint32_t)PyList_GET_SIZE(taken->topics) - 1, index};
     Batch *batch = &taken->batches[at];
     *batch = (Batch){
@@ -175,16 +186,44 @@ static int take_topics(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t 
     return skip_tags(reader) < 0 ? -1 : 1;
 }
 
+/* Reads the transactional id. If it differs from the id before, asks the admission. Returns as take_partition does. */
+static int take_transactional_id(Intake *intake, Reader *reader)
+{
+    Reader before = *reader;
+    int64_t size;
+    if (read_length(reader, 2, "transactional id", true, &size) < 0)
+        return -1;
+    const Py_ssize_t start = skip(reader, size > 0 ? size : 0, "transactional id");
+    if (start < 0)
+        return -1;
+    const uint8_t *id = intake->frames + start;
+    if (size == intake->transactional_size && (size <= 0 || memcmp(id, intake->transactional_id, (size_t)size) == 0))
+        return 1;
+    if (intake->admission == NULL)
+        return 0;
+    PyObject *name = read_string(&before, "transactional id", true);
+    if (name == NULL)
+        return -1;
+    PyObject *answer = PyObject_CallMethod(intake->admission, "transaction", "(O)", name);
+    const int outcome = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    Py_DECREF(name);
+    intake->has_failed = outcome < 0;
+    if (outcome > 0) {
+        intake->transactional_id = id;
+        intake->transactional_size = size;
+    }
+    return outcome;
+}
+
 /* Reads the body of a request. Returns as take_partition does. */
 static int take_body(Intake *intake, Reader *reader, Taken *taken, Py_ssize_t *at)
 {
-    int64_t length;
     int16_t acks;
     int32_t timeout_ms;
-    if (read_length(reader, 2, "transactional id", true, &length) < 0)
-        return -1;
-    if (length >= 0)
-        return 0;
+    const int is_known = take_transactional_id(intake, reader);
+    if (is_known <= 0)
+        return is_known;
     if (read_i16(reader, "acks", &acks) < 0 || read_i32(reader, "timeout", &timeout_ms) < 0)
         return -1;
     if (acks != ALL_REPLICAS && acks != LEADER)
@@ -344,7 +383,7 @@ KERNEL_FUNCTION(kernel_take_produces)
     int64_t version, seen;
     IntakeEnd end;
     KernelState *state = state_of(module);
-    Intake intake = {.state = state};
+    Intake intake = {.state = state, .transactional_size = -1, .producer_id = -1};
     if (check_arguments("take_produces", count, ARGUMENTS, ARGUMENTS) < 0 || to_int64(arguments[VERSION], &version) < 0
         || to_int64(arguments[SIZE_MAX_], &intake.size_max) < 0 || to_int64(arguments[COUNT_MAX], &intake.count_max) < 0
         || to_int64(arguments[CHECK_MAX], &intake.check_left) < 0 || to_int64(arguments[SEEN], &seen) < 0)

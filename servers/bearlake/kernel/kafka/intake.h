@@ -15,6 +15,10 @@ typedef struct {
     int64_t check_left; /* bytes of compressed records that may still be checked */
     PyObject *admission; /* NULL: nobody is asked, and what is not plain is not taken */
     PyObject *topic;     /* NULL, or the topic whose rules are known from the beginning */
+    const uint8_t *transactional_id;
+    int64_t transactional_size; /* of the id that needs no question; -1: requests without an id */
+    int64_t producer_id;        /* whose transactional batches get `producer_flags` without a question; -1: nobody's */
+    int64_t producer_flags;
     ProduceResults *call;
     bool has_rules; /* of the newest topic */
     Rules rules;

@@ -7,8 +7,8 @@ from typing import Protocol
 from bearlake.errors import Corrupt
 from bearlake.kernel.batch.compressed import SECTION_BYTES_MAX, check_batch, is_checkable
 from bearlake.kernel.buffers import Buffer, view_of
-from bearlake.kernel.kafka import ELEMENTS_MAX, PlainRules, ProduceEntry, ProducePlace
-from bearlake.kernel.kafka.admission import COMPRESSION_MASK, append_of, is_plain
+from bearlake.kernel.kafka import ELEMENTS_MAX, BoundTransaction, PlainRules, ProduceEntry, ProducePlace
+from bearlake.kernel.kafka.admission import COMPRESSION_MASK, TRANSACTIONAL, append_of, is_plain
 from bearlake.kernel.kafka.produce import parse_produce
 from bearlake.kernel.kafka.produce_results import ProduceResults
 from bearlake.kernel.kafka.versions import check_version
@@ -20,7 +20,13 @@ _HEADER = Struct(">hhi")
 
 
 class PlainAdmission(Protocol):
-    """Decides about the batches of plain requests. Called for each topic, and for each batch that the rules do not admit."""
+    """Decides about the batches of plain requests. Called for each topic, and for each batch that the rules do not admit.
+
+    At first requests without a transactional id are expected.
+    """
+
+    def transaction(self, transactional_id: str | None, /) -> bool:
+        """Called for each id (None: a request has none) that differs from the one before; False if the request needs special handling."""
 
     def rules(self, topic: str | bytes, /) -> PlainRules | None:
         """Return the rules for a topic's name, or from version 13 on its id; None if its batches need special handling."""
@@ -47,8 +53,8 @@ def take_produces(
 ) -> tuple[int, bool, int]:
     """Take consecutive Produce requests from `start` of `memory` on that need no special handling, as one call.
 
-    Such a request has this `version` and at most `size_max` bytes, its header continues with `lead` after the correlation id, it has no
-    transactional id, asks for a response (acks 1 or -1), names a partition, and `admission` admits all its batches. At most `count_max`
+    Such a request has this `version` and at most `size_max` bytes, its header continues with `lead` after the correlation id, it asks for
+    a response (acks 1 or -1), names a partition, and `admission` admits its transactional id and all its batches. At most `count_max`
     requests are taken, and none after the first that does not match, is incomplete or is malformed; the caller handles that one on its own.
     While less than `check_max` bytes of compressed records have been checked here, a compressed batch that is plain otherwise is
     admitted if `check_batch` finds it good. A batch that it does not know counts as `SECTION_BYTES_MAX` bytes.
@@ -61,24 +67,42 @@ def take_produces(
     Raises:
         Unsupported: the version is not in 3-13.
     """
+    batches = Batches(view_of(memory), admission, check_max)
+    at, is_full = take(buffer, call, batches, hold, start, end, version, lead, size_max, count_max, seen)
+    return at, is_full, batches.checked_bytes
+
+
+def take(
+    buffer: WriteBuffer,
+    call: ProduceResults,
+    batches: "Batches",
+    hold: Hold | None,
+    start: int,
+    end: int,
+    version: int,
+    lead: Buffer,
+    size_max: int,
+    count_max: int,
+    seen: int,
+) -> tuple[int, bool]:
+    """As `take_produces`; returns the end of the last request that was taken, and whether the next one needs another buffer."""
     check_version(version)
     buffer.check_open()
-    view = view_of(memory)
+    view = batches.view
     if not 0 <= start <= end <= len(view):
         raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
     call.check_unused()
-    batches = _Batches(view, admission, check_max)
     taken = _Taken(buffer)
     at = start
     while taken.request_count < count_max and len(taken.appends) < ELEMENTS_MAX:
         found = _request(view, at, end, version, bytes(lead), size_max)
-        appends = None if found is None else batches.admit(found[2])
-        if found is None or appends is None or not taken.add(found[1], found[2], appends):
+        appends = None if found is None else batches.admit(found[2], found[3], found[4])
+        if found is None or appends is None or not taken.add(found[1], found[4], appends):
             break
         at = found[0]
     if taken.request_count:
         taken.put_into(call, version, hold, seen)
-    return at, taken.is_full, batches.checked_bytes
+    return at, taken.is_full
 
 
 class _Taken:
@@ -124,8 +148,11 @@ class _Taken:
 
 def _request(
     view: memoryview, at: int, end: int, version: int, lead: bytes, size_max: int
-) -> tuple[int, int, list[ProduceEntry]] | None:
-    """Parse the request at `at`; returns its end, correlation id and entries, or None if it needs special handling."""
+) -> tuple[int, int, str | None, int, list[ProduceEntry]] | None:
+    """Parse the request at `at`; returns its end, correlation id, transactional id, acks and entries.
+
+    None if it needs special handling.
+    """
     if end - at < 4:
         return None
     (size,) = _INT32.unpack_from(view, at)
@@ -140,24 +167,37 @@ def _request(
         transactional_id, acks, _, entries = parse_produce(view[: at + size], position, version)
     except Corrupt:
         return None
-    if transactional_id is not None or acks not in (-1, 1) or not entries:
-        return None
-    return at + size, correlation_id, entries
+    return at + size, correlation_id, transactional_id, acks, entries
 
 
-class _Batches:
+class Batches:
     """Admits the batches of requests, and asks for a topic's rules once per run of batches."""
 
-    def __init__(self, view: memoryview, admission: PlainAdmission, check_max: int) -> None:
-        self._view = view
+    def __init__(
+        self,
+        view: memoryview,
+        admission: PlainAdmission,
+        check_max: int,
+        transaction: BoundTransaction | None = None,
+    ) -> None:
+        """`transaction`: what needs no question."""
+        self.view = view
         self._admission = admission
+        self._transactional_id = None if transaction is None else transaction[0]
+        self._producer = (-1, -1) if transaction is None else (transaction[1], transaction[2])
         self._check_max = check_max
         self.checked_bytes = 0
         self._topic: str | bytes | None = None
         self._rules: PlainRules | None = None
 
-    def admit(self, entries: Sequence[ProduceEntry]) -> list[Append] | None:
-        """Return the batches of a request; None if one of them needs special handling."""
+    def admit(self, transactional_id: str | None, acks: int, entries: Sequence[ProduceEntry]) -> list[Append] | None:
+        """Return the batches of a request; None if it or one of them needs special handling."""
+        if transactional_id != self._transactional_id:
+            if not self._admission.transaction(transactional_id):
+                return None
+            self._transactional_id = transactional_id
+        if acks not in (-1, 1) or not entries:
+            return None
         appends = []
         for entry in entries:
             if entry[0] != self._topic:
@@ -165,23 +205,35 @@ class _Batches:
                 self._rules = self._admission.rules(entry[0])
             if self._rules is None:
                 return None
-            flags = 0 if self._is_admitted(self._rules, entry) else self._admission.flags(entry)
+            flags = self._known_flags(self._rules, entry)
+            if flags < 0:
+                flags = self._admission.flags(entry)
             if flags < 0:
                 return None
-            appends.append(append_of(self._rules, entry, self._view, None, flags))
+            appends.append(append_of(self._rules, entry, self.view, None, flags))
         return appends
+
+    def _known_flags(self, rules: PlainRules, entry: ProduceEntry) -> int:
+        """Return the flags of a batch that needs no question; -1 if it needs one."""
+        attributes, (producer_id, flags) = entry[5], self._producer
+        if not attributes & TRANSACTIONAL:
+            return 0 if self._is_admitted(rules, entry) else -1
+        if producer_id < 0 or entry[9] != producer_id:
+            return -1
+        plain = (*entry[:5], attributes & ~TRANSACTIONAL, *entry[6:])
+        return flags if self._is_admitted(rules, plain) else -1
 
     def _is_admitted(self, rules: PlainRules, entry: ProduceEntry) -> bool:
         """Whether the batch is plain, or is compressed, would be plain otherwise, and has good records."""
         _, _, low, high, _, attributes, *_ = entry
         if not rules[-1] or not attributes & COMPRESSION_MASK:
-            return is_plain(rules, entry, self._view)
+            return is_plain(rules, entry, self.view)
         if (
             self.checked_bytes >= self._check_max
             or not is_checkable(attributes)
-            or not is_plain((*rules[:6], 0), entry, self._view)
+            or not is_plain((*rules[:6], 0), entry, self.view)
         ):
             return False
-        found = check_batch(self._view[low:high], SECTION_BYTES_MAX)
+        found = check_batch(self.view[low:high], SECTION_BYTES_MAX)
         self.checked_bytes += SECTION_BYTES_MAX if found < 0 else found
         return found >= 0

@@ -32,6 +32,7 @@ enum {
 };
 
 #define COMPRESSION_MASK 0x07
+#define TRANSACTIONAL 0x10
 #define ZSTD 4
 
 /* produce.c: the status of a batch, and its header; the header of a bad batch has defaults. `is_good`: as for inspect_records */

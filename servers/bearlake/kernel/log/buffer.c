@@ -67,6 +67,7 @@ int write_buffer_push(WriteBuffer *buffer, const Batch *batch, int64_t seen)
     slice->length += batch->row[COMMIT_LENGTH];
     buffer->batch_count++;
     buffer->size += batch->row[COMMIT_LENGTH];
+    buffer->flags |= batch->row[COMMIT_FLAGS];
     if (seen < buffer->seen && may_begin(batch->row))
         buffer->seen = seen;
     return 0;
@@ -279,6 +280,7 @@ static void buffer_dealloc(PyObject *self)
 
 static PyObject *get_size(PyObject *self, void *unused) { return PyLong_FromLongLong(((WriteBuffer *)self)->size); }
 static PyObject *get_count(PyObject *self, void *unused) { return PyLong_FromUnsignedLong(((WriteBuffer *)self)->batch_count); }
+static PyObject *get_flags(PyObject *self, void *unused) { return PyLong_FromLongLong(((WriteBuffer *)self)->flags); }
 static PyObject *get_slice_count(PyObject *self, void *unused) { return PyLong_FromUnsignedLong(((WriteBuffer *)self)->slice_count); }
 static PyObject *get_seen(PyObject *self, void *unused) { return PyLong_FromLongLong(((WriteBuffer *)self)->seen); }
 
@@ -307,6 +309,7 @@ PyObject *make_write_buffer_type(PyObject *module)
     static PyGetSetDef properties[] = {
         {"size", get_size, NULL, "Bytes of the batches.", NULL},
         {"count", get_count, NULL, "Batches.", NULL},
+        {"flags", get_flags, NULL, "Native twin of bearlake.kernel.fallback.WriteBuffer.", NULL},
         {"slice_count", get_slice_count, NULL, "Partitions.", NULL},
         {"can_arrange", get_can_arrange, NULL, "Native twin of bearlake.kernel.fallback.WriteBuffer.", NULL},
         {"seen", get_seen, set_seen, "Native twin of bearlake.kernel.fallback.WriteBuffer.", NULL},

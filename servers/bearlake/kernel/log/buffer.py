@@ -42,6 +42,8 @@ class WriteBuffer:
         """Bytes of the batches."""
         self.count = 0
         """Batches."""
+        self.flags = 0
+        """The flags that any of the batches has."""
         self.seen = 0
         """Log position that the server knew before it received any batch that may be its producer's first (decision 94)."""
 
@@ -193,6 +195,7 @@ class WriteBuffer:
         self._slices.setdefault(queued.owner, []).append(queued)
         self.count += 1
         self.size += len(item.batch)
+        self.flags |= item.flags
         if seen < self.seen and _may_begin(item):
             self.seen = seen
 

@@ -68,6 +68,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     int64_t size, size_max, count_max, seen;
+    int64_t flags; /* those that any batch has */
     bool is_joined;  /* the batches have their positions, and no more are added */
     bool is_reading; /* index() reads the batches where they arrived */
     uint32_t batch_count, slice_count, source_count, table_size;

@@ -82,22 +82,27 @@ def check_server(connection: sqlite3.Connection, server: ServerRef) -> None:
         raise Fenced(f"server {server.node_id} deregistered in epoch {server.epoch}")
 
 
-_COLUMNS = "position, kind, created_ms, token, object_size, slices, sequences, outcomes"
+_COLUMNS = "position, kind, created_ms, token, object_size, slices, sequences, outcomes, transactions"
 
 WRITE_IF_NOTHING_CHANGED = (
-    f"INSERT INTO log ({_COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM store"
-    " WHERE coalesce((SELECT max(position) FROM log), rolled_position) = ?1 - 1 AND forgotten_count = ?9"
-    " AND raised_count = ?12 AND token_floor < ?4"
-    " AND EXISTS (SELECT 1 FROM servers WHERE node_id = ?10 AND epoch = ?11 AND NOT has_left)"
+    f"INSERT INTO log ({_COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM store"
+    " WHERE coalesce((SELECT max(position) FROM log), rolled_position) = ?1 - 1 AND forgotten_count = ?10"
+    " AND raised_count = ?11 AND token_floor < ?4"
+    " AND EXISTS (SELECT 1 FROM servers WHERE node_id = ?12 AND epoch = ?13 AND NOT has_left)"
     " AND NOT EXISTS (SELECT 1 FROM log WHERE token = ?4)"
     " AND NOT EXISTS (SELECT 1 FROM forbidden_tokens WHERE token = ?4)"
     " AND NOT EXISTS (SELECT 1 FROM objects WHERE key = ?4)"
 )
-"""A whole commit in one statement: it writes the entry if every input of the decision is still true, else nothing."""
+"""The checks of a commit and its entry in one statement: it writes the entry if every input of the decision is still true, else nothing.
+
+The rows of transactional ids are no input of it: `Gate` reads them under the write lock.
+"""
 
 
-def row_of(position: int, now_ms: int, commit: ObjectCommit, decision: Decision) -> tuple[object, ...]:
-    """Return the entry of a commit with accepted batches, as the parameters of `WRITE_IF_NOTHING_CHANGED`."""
+def row_of(
+    position: int, now_ms: int, commit: ObjectCommit, decision: Decision, changes: bytes = b""
+) -> tuple[object, ...]:
+    """Return the entry of a commit with accepted batches, for `_COLUMNS`; `changes`: of transactions, packed."""
     return (
         position,
         COMMIT,
@@ -107,6 +112,7 @@ def row_of(position: int, now_ms: int, commit: ObjectCommit, decision: Decision)
         blob_of(decision.slices),
         blob_of(decision.batches),
         blob_of(decision.outcomes),
+        changes or None,
     )
 
 
@@ -126,8 +132,8 @@ def write_commit(
     decision: Decision,
     changes: bytes = b"",
 ) -> None:
-    """Append the entry of a commit with accepted batches; `changes`: of transactions, packed."""
+    """Append the entry of a commit with accepted batches; `changes` as in `row_of`."""
     connection.execute(
-        f"INSERT INTO log ({_COLUMNS}, transactions) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*row_of(position, now_ms, commit, decision), changes or None),
+        f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        row_of(position, now_ms, commit, decision, changes),
     )

@@ -180,6 +180,10 @@ class Database:
         """Run one statement as its own transaction on the writing connection; returns whether it changed a row."""
         return self._patiently(self.writer, statement, parameters).rowcount > 0
 
+    def at_once(self, step: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Run a step of one statement as its own transaction; the step runs again until the lock is free."""
+        return self._retried(partial(step, self.writer))
+
     def read_at_once(self, statement: str, parameters: Sequence[object]) -> sqlite3.Cursor:
         """Run one statement as its own snapshot on the writing connection."""
         return self._patiently(self.writer, statement, parameters)
@@ -187,14 +191,18 @@ class Database:
     def _patiently(
         self, connection: sqlite3.Connection, statement: str, parameters: Sequence[object] = ()
     ) -> sqlite3.Cursor:
-        """Execute a statement that takes the lock; try again until the lock is free.
+        """Execute a statement that takes the lock; try again until the lock is free."""
+        return self._retried(partial(connection.execute, statement, parameters))
+
+    def _retried(self, attempt: Callable[[], Result]) -> Result:
+        """Attempt what takes the lock until the lock is free.
 
         SQLite's own retry sleeps longer each time (up to 100 ms), so one of several busy processes would starve.
         """
         deadline = time.monotonic() + self._settings.busy_timeout_ms / 1000
         while True:
             try:
-                return connection.execute(statement, parameters)
+                return attempt()
             except sqlite3.OperationalError as error:
                 if not _is_busy(error) or time.monotonic() >= deadline:
                     raise

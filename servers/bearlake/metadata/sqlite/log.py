@@ -6,7 +6,6 @@ Steps that use the ledger run on the writer's thread, each in one transaction th
 
 import sqlite3
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import TypeVar
 
 from typing_extensions import override
@@ -22,7 +21,6 @@ from bearlake.metadata.model import (
     LocatedSlice,
     ObjectCommit,
     ObjectCommitted,
-    OutcomeRows,
     PartitionBounds,
     PartitionKey,
     PartitionUsage,
@@ -33,16 +31,8 @@ from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.sqlite import entries, lookup, transaction_rows
 from bearlake.metadata.sqlite.blocking import CommitHere
 from bearlake.metadata.sqlite.catchup import STREAM, TRIM, Follower, read_heads
-from bearlake.metadata.sqlite.commit import (
-    WRITE_IF_NOTHING_CHANGED,
-    check_server,
-    first_result,
-    row_of,
-    write_commit,
-    write_refusal,
-)
+from bearlake.metadata.sqlite.commits import Commits
 from bearlake.metadata.sqlite.database import Database
-from bearlake.metadata.sqlite.gate import Gate
 from bearlake.metadata.sqlite.retention import require_version, retained_start
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.swap import IndexSwap, first_position, unrolled_position
@@ -68,8 +58,7 @@ class SqliteLog(CommitLog):
         )
         self._follower: Follower
         self.upkeep: Upkeep
-        self._is_alone = False
-        """Whether the last commit found no changes by other processes: then the state in memory is probably current."""
+        self._commits: Commits
 
     @property
     def follower(self) -> Follower:
@@ -80,17 +69,18 @@ class SqliteLog(CommitLog):
         """Create the ledger; called on the writer's thread, once the database is open."""
         self._follower = Follower(self._database.writer, partition_count_max=self._settings.partition_count_cached_max)
         self.upkeep = Upkeep(self._database, self._settings, self._clock, self._follower)
+        self._commits = Commits(self._database, self._settings, self._clock, self._follower, self.upkeep)
 
     @override
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        committed = await self._database.run(self._commit, commit)
+        committed = await self._database.run(self._commits.commit, commit)
         self._waiting.notify(committed.position)
         return committed
 
     @override
     def blocking_commit(self) -> BlockingCommit | None:
         """Its commits and the steps of the writer's thread run one at a time."""
-        return CommitHere(self._database, self._commit, self._waiting) if self._database.is_shared else None
+        return CommitHere(self._database, self._commits.commit, self._waiting) if self._database.is_shared else None
 
     @override
     async def follow(self, after: int, *, limit: int) -> Entries:
@@ -184,58 +174,6 @@ class SqliteLog(CommitLog):
         self._waiting.notify(position)
 
     # Steps, on the writer's thread.
-
-    def _commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        ledger = self._follower.ledger
-        if ledger.applied - ledger.rolled >= self._settings.unrolled_entry_count_max:
-            self.upkeep.roll_up_here()
-        can_be_one_statement = self._is_alone and self._database.is_shared and not commit.is_transactional
-        if can_be_one_statement and (committed := self._commit_at_once(commit)) is not None:
-            return committed
-        with self._database.writing() as connection:
-            applied = ledger.applied
-            heads = self._follower.catch_up()
-            self._is_alone = applied == heads.head
-            first = first_result(connection, commit)
-            if first is not None:
-                return replace(first, is_transactional=commit.is_transactional)
-            check_server(connection, commit.server)
-            now_ms = self._clock.now_ms()
-            gate = Gate(connection, commit.batches) if commit.is_transactional else None
-            decision = ledger.decide(commit.batches if gate is None else gate.admitted, now_ms, seen=commit.seen)
-            decided = decision.outcomes
-            if gate is not None:
-                decision = decision._replace(outcomes=OutcomeRows.of(gate.outcomes(decided)))
-            if not decision.slices:
-                write_refusal(connection, now_ms, commit, decision)
-                return ObjectCommitted(position=0, outcomes=decision.outcomes, slices=())
-            position = heads.head + 1
-            changes = b"" if gate is None else gate.begin(now_ms, decided)
-            write_commit(connection, position, now_ms, commit, decision, changes)
-        ledger.adopt(decision, position)
-        return ObjectCommitted(
-            position=position,
-            outcomes=decision.outcomes,
-            slices=decision.slices,
-            is_transactional=commit.is_transactional,
-        )
-
-    def _commit_at_once(self, commit: ObjectCommit) -> ObjectCommitted | None:
-        """Commit with one statement, decided from memory; returns None without an effect if the memory is stale or not sufficient."""
-        ledger = self._follower.ledger
-        ledger.evict()
-        now_ms = self._clock.now_ms()
-        decision = ledger.decide(commit.batches, now_ms, seen=commit.seen)
-        position = ledger.applied + 1
-        follower, server = self._follower, commit.server
-        fence = (follower.forgotten_count, server.node_id, server.epoch, follower.raised_count)
-        if not decision.slices or not self._database.write_at_once(
-            WRITE_IF_NOTHING_CHANGED, row_of(position, now_ms, commit, decision) + fence
-        ):
-            self._is_alone = False
-            return None
-        ledger.adopt(decision, position)
-        return ObjectCommitted(position=position, outcomes=decision.outcomes, slices=decision.slices)
 
     def _trim(self, partition: PartitionKey, start: int) -> tuple[PartitionBounds, int]:
         with self._database.writing() as connection:

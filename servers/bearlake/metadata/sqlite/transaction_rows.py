@@ -70,8 +70,19 @@ def write(connection: sqlite3.Connection, after: Transaction, version: int, now_
     )
     replaced = connection.execute(_UPDATE, (*values, version)) if version else connection.execute(_INSERT, values)
     if not replaced.rowcount:
-        raise Conflict(f"the transactional id {after.transactional_id!r} has changed since version {version}")
+        raise changed(after.transactional_id, version)
     return stored
+
+
+def changed(name: str, version: int) -> Conflict:
+    """Return the error of a row that does not have this version."""
+    return Conflict(f"the transactional id {name!r} has changed since version {version}")
+
+
+def has_pending(connection: sqlite3.Connection, producer_id: int) -> bool:
+    """Return whether the transaction of this producer id has offsets of groups: most have none."""
+    find = "SELECT 1 FROM pending_offsets WHERE producer_id = ? LIMIT 1"
+    return connection.execute(find, (producer_id,)).fetchone() is not None
 
 
 def open_offset(connection: sqlite3.Connection, partition: int) -> int:

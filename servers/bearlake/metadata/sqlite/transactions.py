@@ -73,7 +73,7 @@ class SqliteTransactions(Transactions):
 
     @override
     async def end(self, after: Transaction, version: int, *, is_commit: bool) -> Transaction:
-        stored, position = await self._database.run(self._end, after, version, is_commit)
+        stored, position = await self._database.run(self._read_and_end, after, version, is_commit)
         self._log.notify(position)
         return stored
 
@@ -120,12 +120,12 @@ class SqliteTransactions(Transactions):
             return held, 0
         version = 0 if held is None else held.version
         if isinstance(step, End):
-            return self._end(step.after, version, step.is_commit)
+            assert held is not None
+            return self._end(held, step.after, step.is_commit)
         return self._put(step.after, version), 0
 
     def _put(self, after: Transaction, version: int) -> Transaction:
-        with self._database.writing() as connection:  # the wait for the lock is no part of the transaction's time
-            return rows.write(connection, after, version, self._clock.now_ms())
+        return self._database.at_once(lambda connection: rows.write(connection, after, version, self._clock.now_ms()))
 
     def _put_offsets(
         self,
@@ -147,15 +147,20 @@ class SqliteTransactions(Transactions):
             )
             return stored
 
-    def _end(self, after: Transaction, version: int, is_commit: bool) -> tuple[Transaction, int]:
+    def _read_and_end(self, after: Transaction, version: int, is_commit: bool) -> tuple[Transaction, int]:
+        before = rows.found(self._database.read_at_once(rows.FIND, (after.transactional_id,)))
+        if before is None or before.version != version:
+            raise rows.changed(after.transactional_id, version)
+        return self._end(before, after, is_commit)
+
+    def _end(self, before: Transaction, after: Transaction, is_commit: bool) -> tuple[Transaction, int]:
+        """`before`: the row as it was read; if it is not so any more, nothing happens."""
+        assert before.is_ongoing
         now_ms = self._clock.now_ms()
         slices: list[Slice] = []
         with self._database.writing() as connection:
             position = self._log.follower.catch_up().head + 1
-            before = rows.find(connection, after.transactional_id)
-            stored = rows.write(connection, after, version, now_ms)
-            assert before is not None
-            assert before.is_ongoing
+            stored = rows.write(connection, after, before.version, now_ms)
             opened = rows.close(connection, before.producer_id)
             changes = _markers(
                 self._log.follower.ledger, connection, opened, before.producer_id, slices, now_ms, is_commit=is_commit
@@ -178,9 +183,10 @@ class SqliteTransactions(Transactions):
                         pack_rows(changes, CHANGE_WIDTH),
                     ),
                 )
-            if is_commit:
-                connection.execute(PLACE_OFFSETS, (now_ms, before.producer_id))
-            connection.execute("DELETE FROM pending_offsets WHERE producer_id = ?", (before.producer_id,))
+            if rows.has_pending(connection, before.producer_id):
+                if is_commit:
+                    connection.execute(PLACE_OFFSETS, (now_ms, before.producer_id))
+                connection.execute("DELETE FROM pending_offsets WHERE producer_id = ?", (before.producer_id,))
         if slices:
             self._log.follower.ledger.replay_commit(position, now_ms, slices, ())
         return stored, position if slices else 0

@@ -93,10 +93,14 @@ def _refused_at_once(call: ProduceCall, acks: int) -> Refusal | None:
         return Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
     if call.transactional_id is None:
         return None
+    return refused_transaction(call.connection.context, call.caller, call.transactional_id)
+
+
+def refused_transaction(context: KafkaContext, caller: Caller, transactional_id: str) -> Refusal | None:
+    """Return why the caller may not write in transactions of this transactional id, if that is so."""
     if not apis.SERVES_TRANSACTIONS:
         return NO_TRANSACTIONS
-    may_write = on_transaction(call.connection.context, call.caller, Operation.WRITE, call.transactional_id)
-    return None if may_write else TRANSACTION_DENIED
+    return None if on_transaction(context, caller, Operation.WRITE, transactional_id) else TRANSACTION_DENIED
 
 
 def _is_large(call: ProduceCall, frame: memoryview) -> bool:

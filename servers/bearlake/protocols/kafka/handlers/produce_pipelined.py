@@ -15,12 +15,18 @@ from typing import NamedTuple, Protocol, TypeAlias
 from typing_extensions import override
 
 from bearlake import kernel
-from bearlake.kernel import PlainRules, ProduceEntry
+from bearlake.kernel import BoundTransaction, PlainRules, ProduceEntry
+from bearlake.metadata.transactions import BATCH_BEGINS
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
-from bearlake.protocols.kafka.handlers.produce import AT_ONCE_BYTES_MAX, AT_ONCE_COUNT_MAX, resolve
-from bearlake.protocols.kafka.handlers.produce_call import Requester, result_of
+from bearlake.protocols.kafka.handlers.produce import (
+    AT_ONCE_BYTES_MAX,
+    AT_ONCE_COUNT_MAX,
+    refused_transaction,
+    resolve,
+)
+from bearlake.protocols.kafka.handlers.produce_call import BEGINS_FROM, Requester, result_of
 from bearlake.records.batch import ATTRIBUTE_TRANSACTIONAL
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import Header, admit
@@ -96,16 +102,31 @@ class ProduceCalls(kernel.ProduceResults, Call):
     def _refused(self) -> list[codec.Buffer]:
         """Return the response frames if not every batch was appended."""
         frames: list[codec.Buffer] = []
+        version = self.caller.version
         for correlation_id, places, outcomes in self.requests():
-            results = [result_of(place, outcome, -1) for place, outcome in zip(places, outcomes, strict=True)]
-            frames.append(kernel.encode_produce_response(self.caller.version, correlation_id, results, 0))
+            results = [
+                result_of(place, outcome, -1, begins=version >= BEGINS_FROM)
+                for place, outcome in zip(places, outcomes, strict=True)
+            ]
+            frames.append(kernel.encode_produce_response(version, correlation_id, results, 0))
         return frames
 
 
 class _Admission:
     """Admits the batches of one caller, as `kernel.take_produces` asks."""
 
-    __slots__ = ("_caller", "_context", "_left", "_now_ms", "_slab", "_view", "is_plain", "topics")
+    __slots__ = (
+        "_caller",
+        "_context",
+        "_left",
+        "_now_ms",
+        "_slab",
+        "_transaction",
+        "_transactional_id",
+        "_view",
+        "is_plain",
+        "topics",
+    )
 
     def __init__(self, context: KafkaContext, caller: Caller, slab: Slab) -> None:
         self._context = context
@@ -114,10 +135,20 @@ class _Admission:
         self._now_ms = context.streams.clock.now_ms()
         self._left = AT_ONCE_COUNT_MAX
         self._view: StreamView | None = None
+        self._transactional_id: str | None = None
+        self._transaction: BoundTransaction | None = None  # of the newest transactional batch
         self.topics: list[str | bytes] = []
         """The topics that were asked for, in order."""
         self.is_plain = True
-        """Whether no batch needed more than its topic's rules."""
+        """Whether no batch needed more than its topic's rules, and the owner of its producer id."""
+
+    def transaction(self, transactional_id: str | None) -> bool:
+        """Return whether the caller may write in transactions of this transactional id."""
+        self._transaction = None
+        if transactional_id is not None and refused_transaction(self._context, self._caller, transactional_id):
+            return False
+        self._transactional_id = transactional_id
+        return True
 
     def rules(self, topic: str | bytes) -> PlainRules | None:
         """Return the rules of a stream to which the caller may write."""
@@ -128,15 +159,16 @@ class _Admission:
         self._view = found if isinstance(found, StreamView) else None
         return None if self._view is None else self._view.plain_rules(self._now_ms)
 
-    def known(self) -> tuple[str | bytes, PlainRules] | None:
-        """Return the only topic that was asked for, and its rules with times relative to now.
+    def known(self) -> tuple[str | bytes, PlainRules, BoundTransaction | None] | None:
+        """Return the only topic that was asked for, its rules with times relative to now, and the transaction of the newest batch.
 
         None if there is no such topic, or if its rules did not suffice: then they would not suffice for the next batch either, which would
         be looked at twice.
         """
         is_known = self._view is not None and len(self.topics) == 1 and self.is_plain
+        is_known = is_known and (self._transactional_id is None) == (self._transaction is None)
         rules = self._view.plain_rules(0) if is_known and self._view is not None else None
-        return None if rules is None else (self.topics[0], rules)
+        return None if rules is None else (self.topics[0], rules, self._transaction)
 
     def _is_much(self) -> bool:
         """Count a question; returns whether so many were asked that the request needs more than one turn of the event loop."""
@@ -146,7 +178,7 @@ class _Admission:
     def flags(self, entry: ProduceEntry) -> int:
         """Return the flags of a batch that stays unchanged and whose check is little work; -1 if it needs special handling."""
         _, index, start, end, status, *header = entry
-        self.is_plain = False
+        is_plain, self.is_plain = self.is_plain, False
         view = self._view
         assert view is not None
         if (
@@ -157,13 +189,27 @@ class _Admission:
         ):
             return -1
         fields = Header(*header)
-        if fields.attributes & ATTRIBUTE_TRANSACTIONAL:
+        is_transactional = fields.attributes & ATTRIBUTE_TRANSACTIONAL != 0
+        if is_transactional and not self._owns(fields.producer_id):
             return -1
         batch = self._slab.view[start:end]
         if self._context.streams.checks.at_once(batch, fields.attributes, view.rules, Checked.NOTHING) is not True:
             return -1
         admitted = admit(view, index, batch, None, fields, self._now_ms, Checked.ALL)
-        return admitted.flags if isinstance(admitted, Append) else -1
+        if not isinstance(admitted, Append):
+            return -1
+        if not is_transactional:
+            return admitted.flags
+        flags = admitted.flags | (BATCH_BEGINS if self._caller.version >= BEGINS_FROM else 0)
+        assert self._transactional_id is not None
+        self._transaction = BoundTransaction(self._transactional_id, fields.producer_id, flags)
+        self.is_plain = is_plain
+        return flags
+
+    def _owns(self, producer_id: int) -> bool:
+        """Whether the producer id is known to belong to the request's transactional id."""
+        owner = self._context.streams.transactions.owner(producer_id)
+        return owner is not None and owner == self._transactional_id
 
 
 def take(connection: PipelinedRequester, lead: Lead, slab: Slab, low: int, high: int, count_max: int) -> int:
