@@ -25,7 +25,7 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.sqlite import commit as commit_module
-from bearlake.metadata.sqlite import log as log_module
+from bearlake.metadata.sqlite import commits as commits_module
 from bearlake.metadata.sqlite.migrate import statements
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import SqliteMetadata, new_cluster_id, open_sqlite
@@ -93,7 +93,7 @@ async def test_a_crash_inside_a_commit_leaves_no_trace(
         whole(*arguments)
         raise Crash
 
-    monkeypatch.setattr(log_module, step, crashing)
+    monkeypatch.setattr(commits_module, step, crashing)
     with pytest.raises(Crash):
         await store.log.commit(opened.object("wal/2"))
     monkeypatch.undo()
