@@ -137,9 +137,7 @@ static int take_partition(Intake *intake, Reader *reader, Taken *taken, Py_ssize
     bool is_good = false;
     const Status status = inspect_produced(bytes, size, intake->version, &header, intake->rules.checks_records ? &is_good : NULL);
     int64_t flags = known_flags(intake, index, status, &header, bytes, size, is_good);
-    if (flags < 0)
-        flags = ask_flags(intake, taken, index, start, start + size, status, &header);
-    if (flags < 0)
+    if (flags < 0 && (flags = ask_flags(intake, taken, index, start, start + size, status, &header)) < 0)
         return flags == -1 ? 0 : -1;
     taken->places[at] = (Place){(uint32_t)PyList_GET_SIZE(taken->topics) - 1, index};
     Batch *batch = &taken->batches[at];
@@ -202,13 +200,11 @@ static int take_transactional_id(Intake *intake, Reader *reader)
     if (intake->admission == NULL)
         return 0;
     PyObject *name = read_string(&before, "transactional id", true);
-    if (name == NULL)
-        return -1;
-    PyObject *answer = PyObject_CallMethod(intake->admission, "transaction", "(O)", name);
+    PyObject *answer = name == NULL ? NULL : PyObject_CallMethod(intake->admission, "transaction", "(O)", name);
     const int outcome = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
-    Py_DECREF(name);
-    intake->has_failed = outcome < 0;
+    intake->has_failed = outcome < 0 && name != NULL;
+    Py_XDECREF(name);
     if (outcome > 0) {
         intake->transactional_id = id;
         intake->transactional_size = size;

@@ -1,7 +1,6 @@
 """Bound Produce requests of transactions: they are handled as if each had asked anew, whatever has changed since."""
 
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -18,12 +17,12 @@ DENIED = AccessRule(
 BOTH = pytest.mark.parametrize("is_v2", [False, True], ids=["v1", "v2"])
 
 
-def is_bound(node: Any) -> bool:
+def is_bound(node):
     (connection,) = node.server.connections
     return bool(connection.is_bound)
 
 
-async def bound_producer(kafka: Any, *, is_v2: bool) -> Producer:
+async def bound_producer(kafka, *, is_v2):
     """A producer in a transaction that has written two records to `t`, and whose next requests are bound."""
     await kafka.create("t", 3)
     producer = Producer(await kafka.client("c"), is_v2=is_v2)
@@ -37,7 +36,7 @@ async def bound_producer(kafka: Any, *, is_v2: bool) -> Producer:
 
 
 @BOTH
-async def test_bound_requests_belong_to_their_transaction(kafka: Any, is_v2: bool) -> None:
+async def test_bound_requests_belong_to_their_transaction(kafka, is_v2):
     producer = await bound_producer(kafka, is_v2=is_v2)
     for number in range(5):
         assert await producer.send(b"%d" % number) == 0
@@ -53,7 +52,7 @@ async def test_bound_requests_belong_to_their_transaction(kafka: Any, is_v2: boo
 
 
 @BOTH
-async def test_bound_requests_of_an_aborted_transaction_are_never_committed(kafka: Any, is_v2: bool) -> None:
+async def test_bound_requests_of_an_aborted_transaction_are_never_committed(kafka, is_v2):
     producer = await bound_producer(kafka, is_v2=is_v2)
     assert await producer.end(is_commit=False) == 0
     if not is_v2:
@@ -66,7 +65,7 @@ async def test_bound_requests_of_an_aborted_transaction_are_never_committed(kafk
 
 
 @BOTH
-async def test_a_right_that_was_taken_ends_the_binding(kafka: Any, is_v2: bool) -> None:
+async def test_a_right_that_was_taken_ends_the_binding(kafka, is_v2):
     producer = await bound_producer(kafka, is_v2=is_v2)
     await kafka.streams.access.create([DENIED])
 
@@ -77,7 +76,7 @@ async def test_a_right_that_was_taken_ends_the_binding(kafka: Any, is_v2: bool) 
 
 
 @BOTH
-async def test_a_fenced_producer_writes_nothing(kafka: Any, is_v2: bool) -> None:
+async def test_a_fenced_producer_writes_nothing(kafka, is_v2):
     producer = await bound_producer(kafka, is_v2=is_v2)
     other = Producer(await kafka.client("d"), is_v2=is_v2)
     assert await other.init() == 0
@@ -87,7 +86,7 @@ async def test_a_fenced_producer_writes_nothing(kafka: Any, is_v2: bool) -> None
     assert await read(other.client, is_committed=False) == (3, [b"a", b"b"])
 
 
-async def test_after_the_end_a_batch_belongs_to_no_transaction(kafka: Any) -> None:
+async def test_after_the_end_a_batch_belongs_to_no_transaction(kafka):
     producer = await bound_producer(kafka, is_v2=False)
     assert await producer.end() == 0
 
@@ -95,7 +94,7 @@ async def test_after_the_end_a_batch_belongs_to_no_transaction(kafka: Any) -> No
     assert await producer.send(b"c", index=2) == ErrorCode.INVALID_TXN_STATE
 
 
-async def test_a_partition_that_was_not_added_is_refused_or_begins(kafka: Any) -> None:
+async def test_a_partition_that_was_not_added_is_refused_or_begins(kafka):
     first = await bound_producer(kafka, is_v2=False)
     assert await first.send(b"c", index=2) == ErrorCode.INVALID_TXN_STATE
 
@@ -112,9 +111,7 @@ async def test_a_partition_that_was_not_added_is_refused_or_begins(kafka: Any) -
         (None, False, 0),
     ],
 )
-async def test_other_requests_among_bound_ones_are_handled_alone(
-    kafka: Any, transactional_id: str | None, is_transactional: bool, code: int
-) -> None:
+async def test_other_requests_among_bound_ones_are_handled_alone(kafka, transactional_id, is_transactional, code):
     producer = await bound_producer(kafka, is_v2=True)
     other = Producer(producer.client, "other")
     assert await other.init() == 0
@@ -131,21 +128,21 @@ async def test_other_requests_among_bound_ones_are_handled_alone(
 class Deployment:
     """A server and its producers. `is_asking`: each Produce request has a connection of its own, so that none is bound."""
 
-    def __init__(self, node: Any, version: int, *, is_asking: bool) -> None:
+    def __init__(self, node, version, *, is_asking):
         self.node, self.version, self.is_asking = node, version, is_asking
         self.bound_count = 0
-        self.answers: list[Any] = []
-        self.producers: dict[str, Producer] = {}
-        self.sequences: dict[tuple[int, int, int], int] = {}
+        self.answers = []
+        self.producers = {}
+        self.sequences = {}
 
-    async def open(self) -> None:
+    async def open(self):
         await self.node.create("t", 3)
         self.client = await self.node.client("c")
         for name in ("copier", "other"):
             self.producers[name] = Producer(await self.node.client("control"), name, is_v2=self.version >= 12)
             await self.producers[name].init()
 
-    async def play(self, kind: str, name: str, seed: int) -> None:
+    async def play(self, kind, name, seed):
         random, producer = Random(seed), self.producers[name]
         if kind == "init":
             self.answers.append(await producer.init())
@@ -160,7 +157,7 @@ class Deployment:
         else:
             await self.produce(producer, random)
 
-    async def produce(self, producer: Producer, random: Random) -> None:
+    async def produce(self, producer, random):
         index, epoch = random.choice([0, 0, 0, 1, 2]), producer.epoch - (random.random() < 0.05)
         at = producer.id, producer.epoch, index
         sequence = self.sequences.get(at, 0)
@@ -181,15 +178,13 @@ class Deployment:
             self.sequences[at] = sequence + 1
         self.answers.append((answer.error_code, answer.base_offset))
 
-    async def stored(self) -> list[Any]:
+    async def stored(self):
         return [await read(self.client, index=index, is_committed=on) for index in range(3) for on in (False, True)]
 
 
 @pytest.mark.parametrize("version", [9, 11, 12])
 @pytest.mark.parametrize("seed", range(4))
-async def test_bound_requests_of_transactions_are_handled_as_if_each_had_asked(
-    kafka_cluster: Any, seed: int, version: int
-) -> None:
+async def test_bound_requests_of_transactions_are_handled_as_if_each_had_asked(kafka_cluster, seed, version):
     bound, asking = [
         Deployment((await kafka_cluster(1))[0], version, is_asking=is_asking) for is_asking in (False, True)
     ]
