@@ -96,7 +96,8 @@ def open_offsets(connection: sqlite3.Connection, partitions: Sequence[int]) -> d
 def begin(connection: sqlite3.Connection, firsts: Mapping[tuple[PartitionKey, int], int]) -> set[tuple[int, int]]:
     """Register open transactions, by partition and producer id; returns those that were not open."""
     begun = connection.execute(
-        "INSERT OR IGNORE INTO open_transactions SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?)"
+        "INSERT OR IGNORE INTO open_transactions"
+        " SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?)"
         " RETURNING partition, producer_id",
         (json.dumps([(*place, first) for place, first in firsts.items()]),),
     )
