@@ -148,9 +148,9 @@ class SqliteTransactions(Transactions):
             return stored
 
     def _end(self, after: Transaction, version: int, is_commit: bool) -> tuple[Transaction, int]:
-        now_ms = self._clock.now_ms()
         slices: list[Slice] = []
         with self._database.writing() as connection:
+            now_ms = self._clock.now_ms()  # times follow the order of the log
             position = self._log.follower.catch_up().head + 1
             before = rows.find(connection, after.transactional_id)
             stored = rows.write(connection, after, version, now_ms)
