@@ -112,7 +112,7 @@ class SqliteTransactions(Transactions):
             return dict(row for row in found if row is not None)
 
     def _change(self, name: str, decide: Decide) -> tuple[Transaction | None, int]:
-        held = rows.found(self._database.read_at_once(rows.FIND, (name,)))
+        held = rows.first_row(self._database.read_at_once(rows.FIND, (name,)))
         step = decide(held)  # before the wait for the write lock: another process may change the row until then
         if step is None:
             return None, 0
