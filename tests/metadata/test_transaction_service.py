@@ -205,6 +205,23 @@ async def test_a_server_remembers_whose_a_producer_id_is(scene: Any, peer: Metad
     assert (other.owner(producer_id), other.owner(77)) == ("copier", None)
 
 
+async def test_a_server_tells_of_ends_and_remembers_that_there_are_transactional_ids(scene: Any) -> None:
+    told: list[str] = []
+    transactions = TransactionService(scene.metadata, TransactionSettings(), on_ended=lambda: told.append(step))
+    before = transactions.is_used
+    step = "begin"
+    who = await transactions.initialize("copier", 60_000)
+    step = "add"
+    await transactions.add("copier", who, partitions=[PartitionKey(1)])
+    step = "end"
+    await transactions.end("copier", who, is_commit=True, bumps=False)
+    step = "its repeat"
+    await transactions.end("copier", who, is_commit=True, bumps=False)
+
+    assert told == ["begin", "end", "its repeat"]
+    assert (before, transactions.is_used) == (False, True)
+
+
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 1_025], ids=["empty", "nul", "long"])
 async def test_a_name_that_no_store_keeps_is_unknown(scene: Any, name: str) -> None:
     transactions = service(scene.metadata)
