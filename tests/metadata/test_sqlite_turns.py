@@ -9,6 +9,7 @@ import threading
 from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ class Held:
         await asyncio.to_thread(self._thread.join)
 
 
-async def give_up(step: "asyncio.Future[object]") -> None:
+async def give_up(step: "asyncio.Future[Any]") -> None:
     step.cancel()
     await asyncio.wait([step])
 
