@@ -1,10 +1,12 @@
 """What entries of the log say about transactions: each begins in a partition with its first accepted batch, once, and ends once."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from bearlake.metadata.model import ChangeKind, OutcomeKind, TransactionChange
-from bearlake.metadata.transactions import OpenOffset
+from bearlake.metadata.transactions import EPOCH_MAX, OpenOffset
+from bearlake.records import markers
 from bearlake.streams.transactions import TransactionService, TransactionSettings
 from fixtures.store_producer import Producer
 from fixtures.waiting import WAIT_S
@@ -91,3 +93,19 @@ async def test_the_end_of_a_transaction_wakes_the_followers_of_its_process(scene
     await service.end("copier", (producer.row.producer_id, producer.row.epoch), is_commit=True, bumps=True)
     async with asyncio.timeout(WAIT_S):
         await woken
+
+
+async def test_markers_of_a_producer_that_gets_a_new_id_have_the_former_one_and_the_last_epoch(scene: Any) -> None:
+    partition = await scene.partition()
+    producer = await Producer(scene).begin()
+    row = replace(producer.row, epoch=EPOCH_MAX - 1)
+    producer.row = await scene.metadata.transactions.put(row, row.version)
+    begun = await producer.write(partition)
+    service = TransactionService(scene.metadata, TransactionSettings())
+    who = await service.end("copier", (row.producer_id, row.epoch), is_commit=True, bumps=True)
+    (ended,) = (await scene.metadata.log.follow(begun.position, limit=1)).entries
+    found = markers.parse(ended.object_key)
+
+    assert (found.producer_id, found.epoch) == (row.producer_id, EPOCH_MAX)
+    assert who[0] != row.producer_id
+    assert who[1] == 0
