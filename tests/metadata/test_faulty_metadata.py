@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.open import open_metadata
+from bearlake.metadata.transactions import Put, Transaction
 
 
 @pytest.fixture
@@ -52,6 +54,28 @@ async def test_an_error_before_the_effect_changes_nothing(inner: Metadata) -> No
         await store.streams.create(StreamSpec(name="orders", partition_count=1))
 
     assert await inner.streams.list() == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_change_that_comes_late_was_decided_before(inner: Metadata, seed: int) -> None:
+    """By then, another server has changed the row."""
+    row = await inner.transactions.put(Transaction(transactional_id="t", producer_id=7, epoch=0), 0)
+    store = wrapped(inner, seed, late_rate=1.0)
+    seen: list[Transaction | None] = []
+
+    def next_epoch(held: Transaction | None) -> Put:
+        seen.append(held)
+        assert held is not None
+        return Put(replace(held, epoch=held.epoch + 1))
+
+    with pytest.raises(Unavailable):
+        await store.transactions.change("t", next_epoch)
+    newer = await inner.transactions.put(replace(row, timeout_ms=1), row.version)
+    store.misbehave(MetadataFaults())
+    await store.transactions.forget("nobody", 1)  # a write: the late effect comes now or never
+
+    assert seen == [row]
+    assert await inner.transactions.get("t") == newer
 
 
 async def test_a_lost_reply_has_had_its_effect(inner: Metadata) -> None:

@@ -1,6 +1,6 @@
 r"""Names that try to be SQL, formats, paths or terminal codes: every store keeps them as they are, or refuses them as `Invalid`.
 
-Only PostgreSQL refuses NUL, which its texts cannot have.
+Only PostgreSQL refuses NUL, which its texts cannot have; names of transactional ids are the same in all stores (decision 161).
 """
 
 import contextlib
@@ -13,6 +13,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, GroupSnapshot, PartitionKey
 from bearlake.metadata.quotas import Entity, Quota, QuotaChange, QuotaKey
 from bearlake.metadata.schemas import Deletion, Registration, SubjectKey
+from bearlake.metadata.transactions import Put, Transaction, is_transactional_id
 
 PARTITION = PartitionKey(1 << 20)
 KEY = next(iter(QuotaKey))
@@ -47,6 +48,24 @@ async def test_a_group_of_any_name_is_kept_or_refused(scene: Any, peer: Metadata
         assert {listing.group for listing in await peer.groups.list()} == {name, "other"}
         await groups.delete(name, lease)
     assert [listing.group for listing in await peer.groups.list()] == ["other"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "", "zero\0byte"], ids=range(len(NAMES) + 2))
+async def test_a_transactional_id_of_any_name_is_kept_or_refused(metadata: Metadata, peer: Metadata, name: str) -> None:
+    group = name.replace("\0", "")
+    row = Transaction(transactional_id=name, producer_id=7, epoch=0, groups=frozenset({group, "other"}))
+    kept: list[Transaction] = []
+
+    with contextlib.suppress(Invalid):
+        stored = await metadata.transactions.change(name, lambda held: Put(row))
+        assert stored is not None
+        assert await peer.transactions.get(name) == stored
+        assert stored.groups == {group, "other"}
+        kept.append(stored)
+    assert len(kept) == is_transactional_id(name)
+    assert [found.transactional_id for found in await peer.transactions.list()] == [
+        item.transactional_id for item in kept
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))

@@ -315,9 +315,10 @@ async def test_a_change_stores_what_was_decided_by_the_row_as_of_now(scene: Any,
         return Put(replace(held, timeout_ms=held.timeout_ms + 1))
 
     first = await scene.metadata.transactions.change("copier", longer)
+    seen_first = seen[-1]
     second = await peer.transactions.change("copier", longer)
 
-    assert seen == [producer.row, first]
+    assert [seen_first, seen[-1]] == [producer.row, first]
     assert second.timeout_ms == producer.row.timeout_ms + 2
     assert await scene.metadata.transactions.get("copier") == second
 
@@ -365,24 +366,27 @@ async def test_changes_of_two_servers_lose_nothing(scene: Any, peer: Metadata) -
     assert held.version == 1 + len(groups)
 
 
-async def test_a_change_ends_a_transaction(scene: Any) -> None:
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_change_ends_a_transaction(scene: Any, is_commit: bool) -> None:
     partition = await scene.partition()
     producer = await Producer(scene).begin()
     await producer.write(partition)
     head = await scene.metadata.log.head()
 
-    def commit(held: Transaction | None) -> End:
-        step = transaction_rules.end(held, (0, 0), 99, is_commit=True, bumps=True)
+    def end(held: Transaction | None) -> End:
+        step = transaction_rules.end(held, (0, 0), 99, is_commit=is_commit, bumps=True)
         assert isinstance(step, End)
         return step
 
-    stored = await scene.metadata.transactions.change("copier", commit)
+    stored = await scene.metadata.transactions.change("copier", end)
     await scene.metadata.log.wait(head, wait_ms=60_000)
     (entry,) = (await scene.metadata.log.follow(head, limit=9)).entries
+    kind = ChangeKind.COMMITTED if is_commit else ChangeKind.ABORTED
 
-    assert stored.state is TransactionState.COMPLETE_COMMIT
+    assert stored.state is (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
     assert (await scene.metadata.log.bounds([partition]))[partition] == (0, 2, 2)
-    assert [(change.partition, change.marker_offset) for change in entry.changes] == [(partition, 1)]
+    assert [(change.kind, change.partition, change.marker_offset) for change in entry.changes] == [(kind, partition, 1)]
+    assert markers.parse(entry.object_key).is_commit == is_commit
 
 
 async def test_a_transaction_knows_when_it_began(scene: Any) -> None:

@@ -36,3 +36,13 @@ async def test_an_end_that_waits_for_an_id_does_not_end_the_next_transaction(
 
     assert refused.value.problem is Problem.INVALID_STATE
     assert (await metadata.transactions.get("copier")).is_ongoing
+
+
+async def test_a_request_that_is_refused_takes_no_id(scene: Any) -> None:
+    service = TransactionService(scene.metadata, TransactionSettings())
+    (before,) = await scene.metadata.producers.allocate(1)
+    with pytest.raises(TransactionRefusal):
+        await service.end("nobody", (5, 0), is_commit=True, bumps=True)
+    (after,) = await scene.metadata.producers.allocate(1)
+
+    assert after == before + 1

@@ -1,6 +1,6 @@
 """A server's access to transactional ids on every store: requests that are decided anew, and transactions that take too long."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -8,7 +8,7 @@ from bearlake.errors import Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import BATCH_TRANSACTIONAL, CommittedOffset, PartitionKey
 from bearlake.metadata.transaction_rules import Problem
-from bearlake.metadata.transactions import Decide, End, Transaction
+from bearlake.metadata.transactions import Decide, Transaction, Transactions, change_in_two_steps
 from bearlake.streams import transactions as served
 from bearlake.streams.transactions import TransactionRefusal, TransactionService, TransactionSettings
 
@@ -51,16 +51,7 @@ class Overtaken:
         self.before: Any = None
 
     async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
-        held: Transaction | None = await self.get(transactional_id)
-        step = decide(held)
-        if step is None:
-            return None
-        version = 0 if held is None else held.version
-        if isinstance(step, End):
-            ended: Transaction = await self.end(step.after, version, is_commit=step.is_commit)
-            return ended
-        put: Transaction = await self.put(step.after, version)
-        return put
+        return await change_in_two_steps(cast("Transactions", self), transactional_id, decide)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._inner, name)
@@ -212,6 +203,23 @@ async def test_a_server_remembers_whose_a_producer_id_is(scene: Any, peer: Metad
     assert unknown is None
     assert found == {producer_id: "copier"}
     assert (other.owner(producer_id), other.owner(77)) == ("copier", None)
+
+
+async def test_a_server_tells_of_ends_and_remembers_that_there_are_transactional_ids(scene: Any) -> None:
+    told: list[str] = []
+    transactions = TransactionService(scene.metadata, TransactionSettings(), on_ended=lambda: told.append(step))
+    before = transactions.is_used
+    step = "begin"
+    who = await transactions.initialize("copier", 60_000)
+    step = "add"
+    await transactions.add("copier", who, partitions=[PartitionKey(1)])
+    step = "end"
+    await transactions.end("copier", who, is_commit=True, bumps=False)
+    step = "its repeat"
+    await transactions.end("copier", who, is_commit=True, bumps=False)
+
+    assert told == ["begin", "end", "its repeat"]
+    assert (before, transactions.is_used) == (False, True)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 1_025], ids=["empty", "nul", "long"])

@@ -13,13 +13,14 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from typing_extensions import override
 
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.metadata import BlockingCommit, Metadata
 from bearlake.metadata.faulty import READS
+from bearlake.metadata.transactions import Decide, Transaction, Transactions, change_in_two_steps
 from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.wal import keys as wal_keys
 from simulator import here
@@ -282,6 +283,22 @@ class _RemoteNoun:
         return call
 
 
+class _RemoteTransactions(_RemoteNoun):
+    """`Transactions` behind the network."""
+
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
+        """One call to a store on the server's machine, as in SQLite; else two, as in PostgreSQL."""
+        if not self._network.settings.has_stores_here:
+            return await change_in_two_steps(cast("Transactions", self), transactional_id, decide)
+        has_gone = False
+        call = super().__getattr__("change")
+        try:
+            row: Transaction | None = await call(transactional_id, lambda held: None if has_gone else decide(held))
+        finally:
+            has_gone = True
+        return row
+
+
 class RemoteMetadata(Metadata):
     """`metadata.Metadata` behind the network."""
 
@@ -308,7 +325,7 @@ class RemoteMetadata(Metadata):
         self.users: Any = noun("users")
         self.access: Any = noun("access")
         self.quotas: Any = noun("quotas")
-        self.transactions: Any = noun("transactions")
+        self.transactions: Any = _RemoteTransactions(network, inner.transactions, "transactions", given_up)
         self.table_columns: Any = noun("table_columns")
         self._inner = inner
 

@@ -37,7 +37,7 @@ from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 from bearlake.metadata.table_columns import TableColumnsStore
-from bearlake.metadata.transactions import Transactions
+from bearlake.metadata.transactions import Decide, Transaction, Transactions, change_in_two_steps
 from bearlake.metadata.users import UserStore
 
 
@@ -100,7 +100,7 @@ class FaultyMetadata(Metadata):
         self.users: UserStore = cast("UserStore", FaultyNoun(inner.users, self._line))
         self.access: AccessRules = cast("AccessRules", FaultyNoun(inner.access, self._line))
         self.quotas: Quotas = cast("Quotas", FaultyNoun(inner.quotas, self._line))
-        self.transactions: Transactions = cast("Transactions", FaultyNoun(inner.transactions, self._line))
+        self.transactions: Transactions = cast("Transactions", FaultyTransactions(inner.transactions, self._line))
         self.table_columns: TableColumnsStore = cast("TableColumnsStore", FaultyNoun(inner.table_columns, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
@@ -189,3 +189,11 @@ class FaultyNoun:
             return await self._line.call(name, effect, *arguments, **options)
 
         return call
+
+
+class FaultyTransactions(FaultyNoun):
+    """Two calls for a change, as in PostgreSQL: each can fail, and writes of other processes may come in between."""
+
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
+        """Read, decide in the caller's process, and store."""
+        return await change_in_two_steps(cast("Transactions", self), transactional_id, decide)

@@ -194,7 +194,8 @@ class Transactions(Protocol):
     async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
         """Read the row, let `decide` say what becomes of it, and store that by `put` or `end`; returns the row as stored.
 
-        Nothing is stored if `decide` puts the row as it is, or returns None, and then so does this.
+        Nothing is stored if `decide` puts the row as it is, or returns None, and then so does this. A change whose caller was cancelled is
+        not decided any more: it would concern what the caller's client has begun since (decision 316).
 
         Raises:
             Conflict: the row changed in between. Nothing was stored.
@@ -257,3 +258,17 @@ class Transactions(Protocol):
 
     async def pending(self, group: str) -> set[PartitionKey]:
         """Return the partitions for which an ongoing transaction has an offset of the group (KIP-447)."""
+
+
+async def change_in_two_steps(store: Transactions, transactional_id: str, decide: Decide) -> Transaction | None:
+    """`Transactions.change` by `get`, and `put` or `end`: for a store that the caller's process decides for."""
+    held = await store.get(transactional_id)
+    step = decide(held)
+    if step is None:
+        return None
+    if step.after is held:
+        return held
+    version = 0 if held is None else held.version
+    if isinstance(step, End):
+        return await store.end(step.after, version, is_commit=step.is_commit)
+    return await store.put(step.after, version)

@@ -1,4 +1,4 @@
-"""Transactional ids as servers serve them: the store changes a row as `metadata/transaction_rules.py` decide.
+"""Transactional ids as servers serve them: the store changes a row as `metadata/transaction_rules.py` decides.
 
 A server keeps nothing about a transactional id between two requests, so any server serves any request. A conflict shows that another
 server, or a commit, changed the row while it was decided: the request is decided anew.

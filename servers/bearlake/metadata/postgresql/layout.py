@@ -15,7 +15,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-VERSION = 35
+VERSION = 36
 """The layout that these files make."""
 
 OLDEST = 26

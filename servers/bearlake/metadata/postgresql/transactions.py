@@ -70,6 +70,7 @@ class PostgresqlTransactions(Transactions):
     @override
     async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
         """Two round trips: the row may change in between, and then its version has."""
+        check_name("a transactional id", transactional_id, TRANSACTIONAL_ID_BYTES_MAX)
         held = await self.get(transactional_id)
         step = decide(held)
         if step is None:

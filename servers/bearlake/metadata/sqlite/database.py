@@ -6,7 +6,7 @@ thread: no threads, no waits, deterministic.
 
 A step is a function. Once it has begun, it runs to its end on its thread, even if its caller is cancelled; a step of a cancelled caller
 that has not begun never runs. Write steps run one at a time, in the order in which they began to wait, so no step that was given up
-happens later (I12).
+happens later (I12). A write step begins when its turn comes: what it reads then is never read for a caller that has gone (decision 316).
 """
 
 import sqlite3
@@ -40,6 +40,15 @@ def translated(error: sqlite3.Error, path: str) -> BearlakeError:
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
+class _Caller:
+    """Who waits for a step."""
+
+    __slots__ = ("has_gone",)
+
+    def __init__(self) -> None:
+        self.has_gone = False
 
 
 class Database:
@@ -109,9 +118,13 @@ class Database:
         if self._pending_count >= self._settings.queue_length_max:
             raise Overloaded(f"too many operations ({self._pending_count}) wait for the metadata store {self.path}")
         self._pending_count += 1
-        run = self._guarded if thread else self._guarded_write
+        caller = _Caller()
+        run = self._guarded if thread else partial(self._guarded_write, caller)
         try:
             return await self._threads[thread].run(partial(run, step, *arguments))
+        except BaseException:
+            caller.has_gone = True
+            raise
         finally:
             self._pending_count -= 1
 
@@ -137,8 +150,10 @@ class Database:
         finally:
             self._write_lock.release()
 
-    def _guarded_write(self, step: Callable[..., Result], *arguments: object) -> Result:
+    def _guarded_write(self, caller: _Caller, step: Callable[..., Result], *arguments: object) -> Result:
         with self._writing():
+            if caller.has_gone:
+                raise Unavailable("the caller has gone")  # nobody hears it
             return self._guarded(step, *arguments)
 
     def _guarded(self, step: Callable[..., Result], *arguments: object) -> Result:

@@ -29,18 +29,20 @@ _LISTED = _COLUMNS.replace("partitions, consumer_groups", "X'', '[]'")
 
 def find(connection: sqlite3.Connection, name: str) -> Transaction | None:
     """Return the row of a transactional id."""
-    return found(connection.execute(FIND, (name,)))
+    return first_row(connection.execute(FIND, (name,)))
 
 
-def found(cursor: sqlite3.Cursor) -> Transaction | None:
-    """Return the row that `FIND` has found."""
+def first_row(cursor: sqlite3.Cursor) -> Transaction | None:
+    """Return the first row of a cursor over the columns of `FIND`; None if there is none."""
     row = cursor.fetchone()
     return None if row is None else _row(*row)
 
 
 def by_producer(connection: sqlite3.Connection, producer_id: int) -> Transaction | None:
     """Return the row of a producer id."""
-    return found(connection.execute(f"SELECT {_COLUMNS} FROM transactional_ids WHERE producer_id = ?", (producer_id,)))
+    return first_row(
+        connection.execute(f"SELECT {_COLUMNS} FROM transactional_ids WHERE producer_id = ?", (producer_id,))
+    )
 
 
 def page(connection: sqlite3.Connection, after: str, limit: int, *, is_ongoing: bool) -> list[Transaction]:
@@ -94,7 +96,7 @@ def open_offset(connection: sqlite3.Connection, partition: int) -> int:
 
 
 def open_offsets(connection: sqlite3.Connection, partitions: Sequence[int]) -> dict[int, int]:
-    """Return the smallest first offset of the open transactions, of each of the partitions that has some."""
+    """Return the smallest first offset of the open transactions of each partition; leaves out partitions without open transactions."""
     return dict(
         connection.execute(
             "SELECT partition, min(first_offset) FROM open_transactions"
@@ -107,7 +109,8 @@ def open_offsets(connection: sqlite3.Connection, partitions: Sequence[int]) -> d
 def begin(connection: sqlite3.Connection, firsts: Mapping[tuple[PartitionKey, int], int]) -> set[tuple[int, int]]:
     """Register open transactions, by partition and producer id; returns those that were not open."""
     begun = connection.execute(
-        "INSERT OR IGNORE INTO open_transactions SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?)"
+        "INSERT OR IGNORE INTO open_transactions"
+        " SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?)"
         " RETURNING partition, producer_id",
         (json.dumps([(*place, first) for place, first in firsts.items()]),),
     )

@@ -112,7 +112,7 @@ class SqliteTransactions(Transactions):
             return dict(row for row in found if row is not None)
 
     def _change(self, name: str, decide: Decide) -> tuple[Transaction | None, int]:
-        held = rows.found(self._database.read_at_once(rows.FIND, (name,)))
+        held = rows.first_row(self._database.read_at_once(rows.FIND, (name,)))
         step = decide(held)  # before the wait for the write lock: another process may change the row until then
         if step is None:
             return None, 0
@@ -148,7 +148,7 @@ class SqliteTransactions(Transactions):
             return stored
 
     def _read_and_end(self, after: Transaction, version: int, is_commit: bool) -> tuple[Transaction, int]:
-        before = rows.found(self._database.read_at_once(rows.FIND, (after.transactional_id,)))
+        before = rows.first_row(self._database.read_at_once(rows.FIND, (after.transactional_id,)))
         if before is None or before.version != version:
             raise rows.changed(after.transactional_id, version)
         return self._end(before, after, is_commit)
@@ -156,9 +156,9 @@ class SqliteTransactions(Transactions):
     def _end(self, before: Transaction, after: Transaction, is_commit: bool) -> tuple[Transaction, int]:
         """`before`: the row as it was read; if it is not so any more, nothing happens."""
         assert before.is_ongoing
-        now_ms = self._clock.now_ms()
         slices: list[Slice] = []
         with self._database.writing() as connection:
+            now_ms = self._clock.now_ms()  # times follow the order of the log
             position = self._log.follower.catch_up().head + 1
             stored = rows.write(connection, after, before.version, now_ms)
             opened = rows.close(connection, before.producer_id)

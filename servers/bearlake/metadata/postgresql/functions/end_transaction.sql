@@ -89,7 +89,8 @@ begin
                array_fill(now_ms, array[n]), changes
           from generate_series(1, n) i;
         if not p_is_commit then
-            -- A transaction that begins right behind the marker of the producer's last aborted one extends that one (Aborted).
+            -- A transaction that begins right behind the marker of the producer's last aborted one extends that one (Aborted). The
+            -- condition "not in" builds a hash table; "not exists" would compare each partition with each (see commit_transactional).
             with joined as (
                 update bearlake.aborted_transaction a set marker_offset = o.b from unnest(partitions, bases, firsts) o (p, b, s)
                  where a.partition = o.p and a.marker_offset = o.s - 1 and a.producer_id = ended
@@ -97,7 +98,7 @@ begin
             )
             insert into bearlake.aborted_transaction
             select o.p, o.b, ended, o.s from unnest(partitions, bases, firsts) o (p, b, s)
-             where not exists (select from joined j where j.partition = o.p);
+             where o.p not in (select j.partition from joined j);
         end if;
         perform set_config('lock_timeout', '0', true), pg_notify('bearlake.log', log_position::text);
     end if;
