@@ -72,7 +72,7 @@ class StreamsCoordinator:
 
 async def _check(topology: Topology) -> None:
     """Check a topology before anything else, so that a refused request creates no group and does not change a group's protocol."""
-    if len(topology.subtopologies) > configuring.AT_ONCE_MAX:
+    if topology.size() > configuring.AT_ONCE_MAX:
         await asyncio.to_thread(configuring.check, topology)
     else:
         configuring.check(topology)

@@ -7,6 +7,7 @@ together are assigned together.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from bearlake.metadata.model import PARTITION_BITS
 from bearlake.streams.groups.consumer.deadlines import Deadlines
@@ -14,6 +15,7 @@ from bearlake.streams.groups.consumer.model import MemberState, Topic
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.saving import Saving
+from bearlake.streams.groups.tasks import snapshot
 from bearlake.streams.groups.tasks.assigning import Assigning
 from bearlake.streams.groups.tasks.configuring import AT_ONCE_MAX, Configured, CountOf, Status, StatusCode, configure
 from bearlake.streams.groups.tasks.model import NOT_VALIDATED, StreamsGroup, StreamsMember, Tasks
@@ -27,6 +29,15 @@ _INITIAL_DELAY = Status(
 )
 _INTERVAL = Status(StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
 _COMPUTING = Status(StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed until it is computed.")
+
+
+class _Prepared(NamedTuple):
+    """What follows from a topology and the topics that exist, and what the snapshot has of both."""
+
+    topology: Topology
+    topics: Mapping[str, Topic]
+    configured: Configured
+    text: str
 
 
 class StreamsEngine(Saving):
@@ -54,7 +65,7 @@ class StreamsEngine(Saving):
         self._delay: asyncio.TimerHandle | None = None
         """Runs until the first assignment of a group that was empty."""
         self._version = -1
-        self._prepared: tuple[Topology, Mapping[str, Topic], Configured] | None = None
+        self._prepared: _Prepared | None = None
         self._is_due = False
         """Something has changed, and the group's epoch has not yet."""
         for member in group.members.values():
@@ -137,7 +148,12 @@ class StreamsEngine(Saving):
         if group.topology is None or (self._version == self._topics.version and group.configured is not None):
             return
         self._version = self._topics.version
-        found = self._present(group.topology)
+        found: Mapping[str, Topic] = self._present(group.topology)
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[:2] == (group.topology, found):
+            found = prepared.topics
+        else:
+            prepared = None
         if found != group.topics:
             group.topics = found
             self._is_due = True
@@ -145,7 +161,10 @@ class StreamsEngine(Saving):
         elif group.configured is not None:
             return
 
-        group.configured = self._configured(group.topology, found)
+        if prepared is not None:
+            group.configured, group.inputs_text = prepared.configured, (group.topology, group.topics, prepared.text)
+        else:
+            group.configured = configure(group.topology, _counts(found), self.settings.task_count_max)
         group.subtopology_of = {
             found[name].number: subtopology.subtopology_id
             for subtopology in group.topology.subtopologies
@@ -161,14 +180,13 @@ class StreamsEngine(Saving):
     async def prepare(self, topology: Topology | None = None) -> None:
         """Compute in a thread what `refresh` would compute, if the topology is large: the group's, or that of its first member."""
         topology = self.group.topology or topology
-        if topology is None or len(topology.subtopologies) <= AT_ONCE_MAX:
+        if topology is None or topology.size() <= AT_ONCE_MAX:
             return
         if self._version == self._topics.version and self.group.configured is not None:
             return
         found = self._present(topology)
         if self.group.configured is None or found != self.group.topics:
-            limit = self.settings.task_count_max
-            self._prepared = topology, found, await asyncio.to_thread(configure, topology, _counts(found), limit)
+            self._prepared = await asyncio.to_thread(_prepare, topology, found, self.settings.task_count_max)
 
     def _present(self, topology: Topology) -> dict[str, Topic]:
         """Return the required topics that exist."""
@@ -178,13 +196,6 @@ class StreamsEngine(Saving):
             if stream is not None:
                 found[name] = Topic(stream.first_key >> PARTITION_BITS, stream.partition_count, stream.first_key)
         return found
-
-    def _configured(self, topology: Topology, found: Mapping[str, Topic]) -> Configured:
-        """Return what `prepare` computed, if it was for these topics; compute it otherwise."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared[:2] == (topology, found):
-            return prepared[2]
-        return configure(topology, _counts(found), self.settings.task_count_max)
 
     # -- assignment ----------------------------------------------------------------------------------------------
 
@@ -256,6 +267,11 @@ class StreamsEngine(Saving):
         if member is not None:
             self.remove(member)
             self.save()
+
+
+def _prepare(topology: Topology, topics: Mapping[str, Topic], task_count_max: int) -> _Prepared:
+    configured = configure(topology, _counts(topics), task_count_max)
+    return _Prepared(topology, topics, configured, snapshot.inputs_text(topology, topics))
 
 
 def _counts(topics: Mapping[str, Topic]) -> CountOf:

@@ -205,7 +205,9 @@ class StreamsGroup:
         """Take over an assignment; `texts` None: the snapshot makes the texts of those that have changed."""
         if texts is None:
             kept = self.target_texts
-            texts = {name: kept[name] for name, tasks in target.items() if name in kept and self.target.get(name) == tasks}
+            texts = {
+                name: kept[name] for name, tasks in target.items() if name in kept and self.target.get(name) == tasks
+            }
         self.target, self.target_texts = dict(target), dict(texts)
 
     def own(self, member: StreamsMember) -> None:

@@ -19,6 +19,7 @@ from bearlake.metadata.model import PARTITION_BITS
 from bearlake.streams.groups.consumer.model import MemberState, Topic
 from bearlake.streams.groups.tasks import topology
 from bearlake.streams.groups.tasks.model import Endpoint, StreamsGroup, StreamsMember, TaskId, Tasks
+from bearlake.streams.groups.tasks.topology import Topology
 
 VERSION = 4
 Values = Mapping[str, Any]
@@ -50,15 +51,20 @@ def target_text(target: Tasks) -> str:
     return json.dumps({"active": _grouped(target.active), "standby": _grouped(target.standby)})
 
 
+def inputs_text(parts: Topology | None, topics: Mapping[str, Topic]) -> str:
+    """Return a topology and its topics, as the snapshot has them."""
+    values = {
+        "topics": {name: [topic.number, topic.partition_count] for name, topic in topics.items()},
+        "topology": None if parts is None else topology.pack(parts),
+    }
+    return json.dumps(values)[1:-1]
+
+
 def _inputs_text(group: StreamsGroup) -> str:
-    """Return the group's topics and topology: they seldom change."""
     kept = group.inputs_text
     if kept is None or kept[0] is not group.topology or kept[1] is not group.topics:
-        values = {
-            "topics": {name: [topic.number, topic.partition_count] for name, topic in group.topics.items()},
-            "topology": None if group.topology is None else topology.pack(group.topology),
-        }
-        kept = group.inputs_text = group.topology, group.topics, json.dumps(values)[1:-1]
+        text = inputs_text(group.topology, group.topics)
+        kept = group.inputs_text = group.topology, group.topics, text
     return kept[2]
 
 
