@@ -9,7 +9,7 @@ import pytest
 from bench.bearlake_server import COMMAND
 from bench.errors import BenchError
 
-from bench import metadata_scale, scale_connections, scale_servers, scale_stores
+from bench import metadata_scale, open_transactions, scale_connections, scale_servers, scale_stores
 from fixtures.postgresql import ABSENT, find_program
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the load generator needs gcc")
@@ -29,6 +29,12 @@ def test_connections_are_measured_busy_idle_and_both(bench_folder: Path) -> None
 def test_more_connections_than_open_files_are_refused() -> None:
     with pytest.raises(BenchError, match="open files"):
         scale_connections.require_files(1 << 40)
+
+
+def test_open_transactions_are_opened_and_counted(bench_folder: Path) -> None:
+    cost = open_transactions.measure(bench_folder, ids=3)
+
+    assert (cost.ids, cost.cpu_us >= 0) == (3, True)
 
 
 @needs_gcc

@@ -40,6 +40,7 @@ CLASSES = {
     "KafkaStreamsCloseOptionsIntegrationTest": _STREAMS,
     "IdentityReplicationIntegrationTest": _MIRROR,
     "ListOffsetsIntegrationTest": f"{_CLIENTS}.admin",
+    "MirrorConnectorsIntegrationExactlyOnceTest": _MIRROR,
     "MirrorConnectorsIntegrationTransactionsTest": _MIRROR,
     "PlaintextConsumerAssignTest": f"{_CLIENTS}.consumer",
     "PlaintextConsumerCallbackTest": f"{_CLIENTS}.consumer",
@@ -63,6 +64,7 @@ CLASSES = {
 
 SOURCES = Path(__file__).resolve().parent / "junit"
 PROCESS_TIMEOUT_S = 1800
+LONG_PROCESS_TIMEOUT_S = 3600
 TEST_TIMEOUT_S = 90
 LONG_TEST_TIMEOUT_S = 300
 LONG_PACKAGES = (_MIRROR, _STREAMS)
@@ -95,6 +97,7 @@ def _run_classes(context: Context, names: list[str], class_path: list[Path | str
     """Run the tests of the classes in one process, with their data in `folder`."""
     logs = context.logs / "junit"
     logs.mkdir(parents=True, exist_ok=True)
+    timeout_s = LONG_PROCESS_TIMEOUT_S if _is_long(names) else PROCESS_TIMEOUT_S
     finished = processes.run(
         [
             *("java", *JAVA_OPTIONS),
@@ -110,13 +113,13 @@ def _run_classes(context: Context, names: list[str], class_path: list[Path | str
             *("--reports-dir", folder, "--details", "tree", "--disable-ansi-colors", "--disable-banner"),
         ],
         log=logs / f"{'quick' if context.is_quick else names[0]}.log",
-        timeout_s=PROCESS_TIMEOUT_S,
+        timeout_s=timeout_s,
     )
     report = folder / REPORT
     if report.is_file():
         yield from read_report(report.read_text(encoding="utf-8"), finished.log)
         return
-    why = f"ended with {finished.code}" if finished.code is not None else f"did not end in {PROCESS_TIMEOUT_S} s"
+    why = f"ended with {finished.code}" if finished.code is not None else f"did not end in {timeout_s} s"
     for test in context.selected():
         if (match := _parts(test)) and match[1] in names:
             note = f"its process {why} (see {finished.log})"
@@ -133,13 +136,16 @@ def _selection(context: Context, names: list[str]) -> list[str]:
 
 def _configuration(names: list[str]) -> list[str]:
     """Options that put our extension in the place of Kafka's, and limit the time of each test of the classes."""
-    is_long = any(CLASSES[name] in LONG_PACKAGES for name in names)
     settings = {
         "junit.jupiter.extensions.autodetection.enabled": "true",
         "junit.jupiter.extensions.autodetection.exclude": "org.apache.kafka.*",
-        "junit.jupiter.execution.timeout.default": f"{LONG_TEST_TIMEOUT_S if is_long else TEST_TIMEOUT_S}s",
+        "junit.jupiter.execution.timeout.default": f"{LONG_TEST_TIMEOUT_S if _is_long(names) else TEST_TIMEOUT_S}s",
     }
     return [f"--config={key}={value}" for key, value in settings.items()]
+
+
+def _is_long(names: list[str]) -> bool:
+    return any(CLASSES[name] in LONG_PACKAGES for name in names)
 
 
 def read_report(report: str, log: Path) -> Iterator[Outcome]:

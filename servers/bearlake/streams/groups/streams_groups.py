@@ -15,9 +15,6 @@ from bearlake.streams.groups.tasks import configuring
 from bearlake.streams.groups.tasks.model import StreamsAnswer, StreamsGroup, StreamsHeartbeat
 from bearlake.streams.groups.tasks.topology import Topology
 
-_CHECKED_AT_ONCE_MAX = 1_000
-"""Subtopologies that are checked on the event loop: 5 ms."""
-
 
 class StreamsCoordinator:
     """All streams groups that this server coordinates. All methods raise `GroupRefusal`. Use it from the event loop's thread only."""
@@ -51,6 +48,7 @@ class StreamsCoordinator:
         if self._ownership.owned.get(name) is not owned:  # lost since it was confirmed
             raise GroupRefusal(Problem.NOT_COORDINATOR)
         machine = protocols.as_streams(name, owned, may_create=asked.epoch == 0)
+        await machine.engine.prepare(asked.topology)
         return await asyncio.shield(machine.beat(asked))
 
     async def describe(self, name: str) -> StreamsGroup:
@@ -59,6 +57,7 @@ class StreamsCoordinator:
         owned = await self._existing(name)
         await self._ownership.confirm(name, owned)
         machine = self._ownership.protocols.as_streams(name, owned, may_create=False)
+        await machine.engine.prepare()
         machine.engine.refresh()
         return machine.group
 
@@ -73,7 +72,7 @@ class StreamsCoordinator:
 
 async def _check(topology: Topology) -> None:
     """Check a topology before anything else, so that a refused request creates no group and does not change a group's protocol."""
-    if len(topology.subtopologies) > _CHECKED_AT_ONCE_MAX:
+    if topology.size() > configuring.AT_ONCE_MAX:
         await asyncio.to_thread(configuring.check, topology)
     else:
         configuring.check(topology)

@@ -83,11 +83,16 @@ def flood_of_copartitioned_topics():
     return topology(reading("in", copartition_groups=[group]))
 
 
-@pytest.mark.parametrize(
-    "flood",
-    [flood_of_texts, flood_of_copartition_groups, flood_of_copartitioned_topics],
-    ids=lambda flood: flood.__name__,
-)
+def flood_of_names():
+    names = [f"{number:0200}" for number in range(1_000)]
+    groups = [R.CopartitionGroup(source_topics=list(range(1_000))) for _ in range(6)]
+    return topology(reading("in", source_topics=names, copartition_groups=groups))
+
+
+FLOODS = (flood_of_texts, flood_of_copartition_groups, flood_of_copartitioned_topics, flood_of_names)
+
+
+@pytest.mark.parametrize("flood", FLOODS, ids=lambda flood: flood.__name__)
 async def test_a_topology_that_is_too_large_is_refused(node, flood):
     client = await node.client()
 
@@ -98,16 +103,20 @@ async def test_a_topology_that_is_too_large_is_refused(node, flood):
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("client_id", "changes"),
     [
-        {"client_tags": [R.KeyValue(key=str(number), value="") for number in range(101)]},
-        {"client_tags": [R.KeyValue(key="k", value="v" * 30_000) for number in range(3)]},
-        {"rack_id": "r" * 30_000, "process_id": "p" * 30_000, "user_endpoint": R.Endpoint(host="h" * 30_000, port=1)},
+        ("test", {"client_tags": [R.KeyValue(key=str(number), value="") for number in range(101)]}),
+        ("test", {"client_tags": [R.KeyValue(key="k", value="v" * 1_400) for number in range(3)]}),
+        (
+            "test",
+            {"rack_id": "r" * 2_000, "process_id": "p" * 2_000, "user_endpoint": R.Endpoint(host="h" * 99, port=1)},
+        ),
+        ("c" * 4_100, {}),
     ],
-    ids=["many tags", "long tags", "long texts"],
+    ids=["many tags", "long tags", "long texts", "long client id"],
 )
-async def test_a_member_that_says_too_much_of_itself_is_refused(node, changes):
-    answer = await (await node.client()).ask(joining(**changes), 0)
+async def test_a_member_that_says_too_much_of_itself_is_refused(node, client_id, changes):
+    answer = await (await node.client(client_id)).ask(joining(**changes), 0)
 
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 

@@ -29,7 +29,7 @@ from bearlake.streams.groups.tasks.model import (
 _UNCHANGED_MS = -1
 _LEAVES_FOR_A_WHILE = -2
 _TAG_COUNT_MAX = 100
-_MEMBER_BYTES_MAX = 65_536
+_MEMBER_BYTES_MAX = 4_096
 """What a member may say of itself: each save of its group writes it. Kafka Streams allows 5 tags of 50 characters."""
 
 
@@ -41,7 +41,7 @@ async def heartbeat(context: KafkaContext, caller: Caller, request: Request) -> 
         if request.topology is not None:
             streams_topology.check_size(request.topology, context.groups.settings.streams)
             await streams_topology.check_topics(context, caller, request.topology)
-        _check(request, context.groups.settings.streams.task_count_max)
+        _check(request, caller, context.groups.settings.streams.task_count_max)
         answer = await context.streams_groups.beat(request.group_id, _asked(caller, request))
         statuses = answer.statuses
         if answer.missing:
@@ -55,7 +55,7 @@ async def heartbeat(context: KafkaContext, caller: Caller, request: Request) -> 
         return Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=str(error))
 
 
-def _check(request: Request, task_count_max: int) -> None:
+def _check(request: Request, caller: Caller, task_count_max: int) -> None:
     """Raise `Refused` unless the request is well-formed, within limits, and asks for nothing that Kafka 4.3 does not have either."""
     if request.instance_id is not None:
         invalid("Static membership is not yet supported.")
@@ -81,16 +81,17 @@ def _check(request: Request, task_count_max: int) -> None:
         invalid("Topology can only be provided when (re-)joining.")
     if sum(1 + len(item.partitions) for tasks in reported for item in tasks or ()) > 2 * task_count_max:
         invalid(f"The member reports more than {task_count_max} tasks.")
-    _check_description(request)
+    _check_description(request, caller)
 
 
-def _check_description(request: Request) -> None:
+def _check_description(request: Request, caller: Caller) -> None:
     """Raise `Refused` if the member says too much of itself."""
     tags = request.client_tags or ()
     if len(tags) > _TAG_COUNT_MAX:
         invalid(f"ClientTags has {len(tags)} tags, the limit is {_TAG_COUNT_MAX}.")
     endpoint = request.user_endpoint
     texts = [
+        caller.client_id or "",
         request.member_id,
         request.rack_id or "",
         request.process_id or "",

@@ -25,12 +25,18 @@ def check_size(topology: Request.Topology, settings: StreamsGroupSettings) -> No
     count_max = 4 * settings.topic_count_max
     if _indexes(topology, count_max) > count_max:
         _refuse(f"The copartition groups of the topology name more than {count_max} topics.")
-    names = 0
-    for topics, text in enumerate(_texts(topology), 1):
-        names += len(text.encode())
-        if topics > count_max or names > settings.topology_bytes_max:
+    octets, bytes_max = 0, settings.topology_bytes_max
+    for count, text in enumerate(_texts(topology), 1):
+        octets += len(text.encode())
+        if count > count_max or octets > bytes_max:
             _refuse(
-                f"The topology has more than {settings.topology_bytes_max} bytes of names and configs, or more than {count_max} of them."
+                f"The topology has more than {bytes_max} bytes of names and configs, or more than {count_max} of them."
+            )
+    for name in _copartitioned(topology):
+        octets += len(name.encode())
+        if octets > bytes_max:
+            _refuse(
+                f"The topology has more than {bytes_max} bytes of names and configs, with those that copartition groups name."
             )
 
 
@@ -59,6 +65,15 @@ def _texts(topology: Request.Topology) -> Iterator[str]:
             for config in topic.topic_configs:
                 yield config.key
                 yield config.value
+
+
+def _copartitioned(topology: Request.Topology) -> Iterator[str]:
+    """Yield the names of copartitioned topics: a save has them once more for each group."""
+    for item in topology.subtopologies:
+        repartition = [topic.name for topic in item.repartition_source_topics]
+        for group in item.copartition_groups:
+            yield from _picked(item.source_topics, group.source_topics)
+            yield from _picked(repartition, group.repartition_source_topics)
 
 
 async def check_topics(context: KafkaContext, caller: Caller, topology: Request.Topology) -> None:

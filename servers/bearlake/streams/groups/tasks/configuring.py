@@ -15,6 +15,9 @@ from typing import NamedTuple
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.tasks.topology import InternalTopic, Subtopology, Topology, listed
 
+AT_ONCE_MAX = 2_000
+"""Size of a topology that is looked at on the event loop: about 5 ms."""
+
 CountOf = Callable[[str], int | None]
 """Returns the partition count of a topic, None if it does not exist."""
 

@@ -7,6 +7,7 @@ together are assigned together.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from bearlake.metadata.model import PARTITION_BITS
 from bearlake.streams.groups.consumer.deadlines import Deadlines
@@ -14,11 +15,13 @@ from bearlake.streams.groups.consumer.model import MemberState, Topic
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.saving import Saving
+from bearlake.streams.groups.tasks import snapshot
 from bearlake.streams.groups.tasks.assigning import Assigning
-from bearlake.streams.groups.tasks.configuring import Status, StatusCode, configure
+from bearlake.streams.groups.tasks.configuring import AT_ONCE_MAX, Configured, CountOf, Status, StatusCode, configure
 from bearlake.streams.groups.tasks.model import NOT_VALIDATED, StreamsGroup, StreamsMember, Tasks
 from bearlake.streams.groups.tasks.reconciling import reconcile
 from bearlake.streams.groups.tasks.settings import StreamsGroupSettings
+from bearlake.streams.groups.tasks.topology import Topology
 from bearlake.telemetry import metrics
 
 _INITIAL_DELAY = Status(
@@ -26,6 +29,15 @@ _INITIAL_DELAY = Status(
 )
 _INTERVAL = Status(StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
 _COMPUTING = Status(StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed until it is computed.")
+
+
+class _Prepared(NamedTuple):
+    """What follows from a topology and the topics that exist, and what the snapshot has of both."""
+
+    topology: Topology
+    topics: Mapping[str, Topic]
+    configured: Configured
+    text: str
 
 
 class StreamsEngine(Saving):
@@ -53,6 +65,7 @@ class StreamsEngine(Saving):
         self._delay: asyncio.TimerHandle | None = None
         """Runs until the first assignment of a group that was empty."""
         self._version = -1
+        self._prepared: _Prepared | None = None
         self._is_due = False
         """Something has changed, and the group's epoch has not yet."""
         for member in group.members.values():
@@ -135,11 +148,12 @@ class StreamsEngine(Saving):
         if group.topology is None or (self._version == self._topics.version and group.configured is not None):
             return
         self._version = self._topics.version
-        found = {}
-        for name in group.topology.required():
-            stream = self._topics.peek(name)
-            if stream is not None:
-                found[name] = Topic(stream.first_key >> PARTITION_BITS, stream.partition_count, stream.first_key)
+        found: Mapping[str, Topic] = self._present(group.topology)
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[:2] == (group.topology, found):
+            found = prepared.topics
+        else:
+            prepared = None
         if found != group.topics:
             group.topics = found
             self._is_due = True
@@ -147,11 +161,10 @@ class StreamsEngine(Saving):
         elif group.configured is not None:
             return
 
-        def count_of(name: str) -> int | None:
-            topic = found.get(name)
-            return None if topic is None else topic.partition_count
-
-        group.configured = configure(group.topology, count_of, self.settings.task_count_max)
+        if prepared is not None:
+            group.configured, group.inputs_text = prepared.configured, (group.topology, group.topics, prepared.text)
+        else:
+            group.configured = configure(group.topology, _counts(found), self.settings.task_count_max)
         group.subtopology_of = {
             found[name].number: subtopology.subtopology_id
             for subtopology in group.topology.subtopologies
@@ -163,6 +176,26 @@ class StreamsEngine(Saving):
             group.validated_epoch = validated
             self._is_due = True
             self.touch()
+
+    async def prepare(self, topology: Topology | None = None) -> None:
+        """Compute in a thread what `refresh` would compute, if the topology is large: the group's, or that of its first member."""
+        topology = self.group.topology or topology
+        if topology is None or topology.size() <= AT_ONCE_MAX:
+            return
+        if self._version == self._topics.version and self.group.configured is not None:
+            return
+        found = self._present(topology)
+        if self.group.configured is None or found != self.group.topics:
+            self._prepared = await asyncio.to_thread(_prepare, topology, found, self.settings.task_count_max)
+
+    def _present(self, topology: Topology) -> dict[str, Topic]:
+        """Return the required topics that exist."""
+        found = {}
+        for name in topology.required():
+            stream = self._topics.peek(name)
+            if stream is not None:
+                found[name] = Topic(stream.first_key >> PARTITION_BITS, stream.partition_count, stream.first_key)
+        return found
 
     # -- assignment ----------------------------------------------------------------------------------------------
 
@@ -204,14 +237,10 @@ class StreamsEngine(Saving):
             self._assigning.start()
         return _COMPUTING if self._assigning.is_running else None
 
-    def _assigned(self, epoch: int, target: Mapping[str, Tasks]) -> None:
+    def _assigned(self, epoch: int, target: Mapping[str, Tasks], texts: Mapping[str, str] | None) -> None:
         """Take over the target assignment of a group epoch."""
-        group = self.group
-        for member_id, tasks in target.items():
-            if group.target.get(member_id) != tasks:
-                group.members[member_id].encoded = None
-        group.target = dict(target)
-        group.assignment_epoch = epoch
+        self.group.take_target(target, texts)
+        self.group.assignment_epoch = epoch
         self._assigned_at = self._loop.time()
         self.touch()
 
@@ -238,3 +267,16 @@ class StreamsEngine(Saving):
         if member is not None:
             self.remove(member)
             self.save()
+
+
+def _prepare(topology: Topology, topics: Mapping[str, Topic], task_count_max: int) -> _Prepared:
+    configured = configure(topology, _counts(topics), task_count_max)
+    return _Prepared(topology, topics, configured, snapshot.inputs_text(topology, topics))
+
+
+def _counts(topics: Mapping[str, Topic]) -> CountOf:
+    def count_of(name: str) -> int | None:
+        topic = topics.get(name)
+        return None if topic is None else topic.partition_count
+
+    return count_of

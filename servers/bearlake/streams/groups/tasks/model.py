@@ -108,7 +108,7 @@ class StreamsMember:
     revoking_standby: frozenset[TaskId] = frozenset()
     """Tasks that the member must still give up."""
     encoded: str | None = None
-    """The member in the snapshot; None after a change."""
+    """The member in the snapshot, without its target; None after a change."""
 
     def description(self) -> tuple[object, ...]:
         """Return what the member has told about itself."""
@@ -159,6 +159,10 @@ class StreamsGroup:
     members: dict[str, StreamsMember] = field(default_factory=dict)
     target: dict[str, Tasks] = field(default_factory=dict)
     """The tasks that each member should have."""
+    target_texts: dict[str, str] = field(default_factory=dict)
+    """`target` in the snapshot, as far as it has been asked for."""
+    inputs_text: tuple[Topology | None, Mapping[str, Topic], str] | None = None
+    """`topology` and `topics`, and what the snapshot has of them."""
     owners: dict[TaskId, str] = field(default_factory=dict)
     """The member that has an active task or must still give it up."""
     standbys: dict[TaskId, set[str]] = field(default_factory=dict)
@@ -193,8 +197,18 @@ class StreamsGroup:
         self.disown(member)
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
+        self.target_texts.pop(member.member_id, None)
         if not self.members:
             self.shutdown_by = None
+
+    def take_target(self, target: Mapping[str, Tasks], texts: Mapping[str, str] | None) -> None:
+        """Take over an assignment; `texts` None: the snapshot makes the texts of those that have changed."""
+        if texts is None:
+            kept = self.target_texts
+            texts = {
+                name: kept[name] for name, tasks in target.items() if name in kept and self.target.get(name) == tasks
+            }
+        self.target, self.target_texts = dict(target), dict(texts)
 
     def own(self, member: StreamsMember) -> None:
         """Record what the member has."""

@@ -35,9 +35,11 @@ class StreamsGroupSettings:
     standby_replicas_max: int = 2
     """Most standby tasks of each task that a group's config may set."""
     size_max: int = 10_000
-    """Members of one group. A member costs about 2 KiB of memory, and each save of the group writes all of them."""
+    """Members of one group. A member costs about 2 KiB of memory, and each save of the group writes all of them: 0.7 MB for 1,000 members
+    and 10,000 tasks, 7 MB for 10,000 members and 100,000 tasks, 2.5 MB more with a standby of each task."""
     topology_bytes_max: int = 1_048_576
-    """Size (bytes) of the names and configs of a topology: Kafka's limit is a record of 1 MiB. Each save of a group writes it."""
+    """Size (bytes) of the names and configs of a topology; topics that copartition groups name count again. Kafka's limit is a record of
+    1 MiB. Each save of a group writes it."""
     topic_count_max: int = 10_000
     """Topics that one topology may name."""
     task_count_max: int = 100_000

@@ -6,7 +6,8 @@
                   "epoch", "previous", "state", "active": [[epoch, {subtopology: [partition]}]], "standby": {…}, "revoking_active": …,
                   "revoking_standby", "target": {"active": {…}, "standby": {…}}}]}
 
-Each member's text is kept until the member changes: a group is saved after each change of any member.
+Texts are kept until what they say changes: a group is saved after each change of any member. A large group's targets change all at once,
+in the thread that computes them, which also makes their texts.
 """
 
 import json
@@ -18,6 +19,7 @@ from bearlake.metadata.model import PARTITION_BITS
 from bearlake.streams.groups.consumer.model import MemberState, Topic
 from bearlake.streams.groups.tasks import topology
 from bearlake.streams.groups.tasks.model import Endpoint, StreamsGroup, StreamsMember, TaskId, Tasks
+from bearlake.streams.groups.tasks.topology import Topology
 
 VERSION = 4
 Values = Mapping[str, Any]
@@ -32,15 +34,38 @@ def encode(group: StreamsGroup) -> bytes:
         "assignment_epoch": group.assignment_epoch,
         "validated_epoch": group.validated_epoch,
         "standby_count": group.standby_count,
-        "topics": {name: [topic.number, topic.partition_count] for name, topic in group.topics.items()},
-        "topology": None if group.topology is None else topology.pack(group.topology),
     }
-    members = []
-    for member in group.members.values():
+    texts, members = group.target_texts, []
+    for member_id, member in group.members.items():
         if member.encoded is None:
-            member.encoded = json.dumps(_fields(member, group.target.get(member.member_id, Tasks())))
-        members.append(member.encoded)
-    return f'{json.dumps(head)[:-1]}, "members": [{", ".join(members)}]}}'.encode()
+            member.encoded = json.dumps(_fields(member))
+        text = texts.get(member_id)
+        if text is None:
+            text = texts[member_id] = target_text(group.target.get(member_id, Tasks()))
+        members.append(f'{member.encoded[:-1]}, "target": {text}}}')
+    return f'{json.dumps(head)[:-1]}, {_inputs_text(group)}, "members": [{", ".join(members)}]}}'.encode()
+
+
+def target_text(target: Tasks) -> str:
+    """Return the tasks that a member should have, as the snapshot has them."""
+    return json.dumps({"active": _grouped(target.active), "standby": _grouped(target.standby)})
+
+
+def inputs_text(parts: Topology | None, topics: Mapping[str, Topic]) -> str:
+    """Return a topology and its topics, as the snapshot has them."""
+    values = {
+        "topics": {name: [topic.number, topic.partition_count] for name, topic in topics.items()},
+        "topology": None if parts is None else topology.pack(parts),
+    }
+    return json.dumps(values)[1:-1]
+
+
+def _inputs_text(group: StreamsGroup) -> str:
+    kept = group.inputs_text
+    if kept is None or kept[0] is not group.topology or kept[1] is not group.topics:
+        text = inputs_text(group.topology, group.topics)
+        kept = group.inputs_text = group.topology, group.topics, text
+    return kept[2]
 
 
 def is_streams(snapshot: bytes) -> bool:
@@ -75,7 +100,8 @@ def decode(name: str, snapshot: bytes) -> StreamsGroup:
     return group
 
 
-def _fields(member: StreamsMember, target: Tasks) -> dict[str, object]:
+def _fields(member: StreamsMember) -> dict[str, object]:
+    """Return all of a member but its target."""
     return {
         "id": member.member_id,
         "rack": member.rack_id,
@@ -93,7 +119,6 @@ def _fields(member: StreamsMember, target: Tasks) -> dict[str, object]:
         "standby": _grouped(member.standby),
         "revoking_active": _by_epoch(member.revoking_active),
         "revoking_standby": _grouped(member.revoking_standby),
-        "target": {"active": _grouped(target.active), "standby": _grouped(target.standby)},
     }
 
 

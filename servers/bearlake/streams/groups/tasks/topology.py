@@ -57,6 +57,18 @@ class Topology:
     epoch: int
     subtopologies: tuple[Subtopology, ...] = ()
 
+    def size(self) -> int:
+        """Count subtopologies, and the topics that they name: work grows with this number."""
+        return sum(
+            1
+            + len(item.sources)
+            + len(item.repartition_sources)
+            + len(item.repartition_sinks)
+            + len(item.changelogs)
+            + sum(map(len, item.copartitioned))
+            for item in self.subtopologies
+        )
+
     def required(self) -> set[str]:
         """Return the names of all topics that must exist."""
         names: set[str] = set()
