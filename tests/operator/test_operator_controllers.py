@@ -309,6 +309,20 @@ async def test_a_problem_is_dropped_if_the_stream_already_matches(cluster, opera
 # Events.
 
 
+async def test_columns_that_are_not_one_each_are_refused_on_their_stream_alone(cluster, operator):
+    schema = [{"name": "id", "type": "struct<x long"}, {"name": "at", "type": "date>"}]
+    cluster.add(
+        stream("broken", table={"schema": schema}), stream("fair", table={"schema": [{"name": "id", "type": "long"}]})
+    )
+
+    await operator.streams()
+
+    assert set(operator.lake.kept) == {"fair"}
+    status_, reason, message = condition(cluster, "Stream", "broken")
+    assert (status_, reason) == ("False", "Refused")
+    assert "the type of column 'id' is not one type" in message
+
+
 async def test_a_bug_with_one_resource_does_not_affect_others(cluster, operator, monkeypatch):
     cluster.add(stream("bad"), stream("good"), compactor("bad"), compactor("good"))
     for module, name in ((status, "stream"), (tiers.compactor, "objects")):

@@ -161,11 +161,12 @@ class StreamController:
         return outcome, [*outcome.errors, *await self._finalizers.release(deleting, blocked)]
 
     def _refused_tables(self, live: Sequence[Resource], found: _Claims) -> Mapping[NamespacedName, str]:
-        """Streams that own their stream name and name a table or a source that their namespace may not use, and why."""
+        """Streams that own their stream name and describe a table or a source that they may not have, and why."""
         claims = [claim for stream in live if (claim := _claim(stream, found)).is_owner]
         refused = {
             claim.key: self._settings.refused_table(claim.key[0], claim.spec.configs)
             or self._settings.refused_source(claim.key[0], claim.spec)
+            or claim.spec.column_problem
             for claim in claims
         }
         return {key: problem for key, problem in refused.items() if problem}
