@@ -309,6 +309,29 @@ async def test_a_problem_is_dropped_if_the_stream_already_matches(cluster, opera
 # Events.
 
 
+async def test_a_spec_that_changes_during_a_run_is_not_reported_as_synced_before_it_is_applied(
+    cluster, operator, monkeypatch
+):
+    change = operator.lake.change
+
+    async def change_and_edit(changes):
+        problems = await change(changes)
+        cluster.change("Stream", "orders", "team", spec={"partitions": 2}, metadata={"generation": 2})
+        assert operator.cache.put("Stream", cluster.get("Stream", "orders", "team"))
+        return problems
+
+    cluster.add(stream())
+    monkeypatch.setattr(operator.lake, "change", change_and_edit)
+    await operator.streams()
+    assert "status" not in cluster.get("Stream", "orders", "team"), "it shows the generation that is not applied"
+
+    monkeypatch.undo()
+    await operator.streams()
+
+    assert operator.lake.kept["orders"].partitions == 2
+    assert status.is_synced(cluster.get("Stream", "orders", "team"))
+
+
 async def test_columns_that_are_not_one_each_are_refused_on_their_stream_alone(cluster, operator):
     schema = [{"name": "id", "type": "struct<x long"}, {"name": "at", "type": "date>"}]
     cluster.add(

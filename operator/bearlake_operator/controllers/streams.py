@@ -130,7 +130,7 @@ class StreamController:
         addresses = await external_addresses.of_data_layer(self._settings, self._layer, self._kube, self._cache)
         problems = (problems or {}) | {found[key].spec.name: problem for key, problem in refused.items()}
         seen = _Observation(observed, problems, backlogs, self._compactor_patterns(found), addresses, access)
-        written = self._write_statuses(self._current(live), lambda stream: self._view(_claim(stream, found), seen))
+        written = self._write_statuses(self._unchanged(live), lambda stream: self._view(_claim(stream, found), seen))
         errors += await errors_of(written)
         if errors:
             raise Unavailable("; ".join(errors))
@@ -175,6 +175,12 @@ class StreamController:
         """These resources as they are known now, without those that are gone."""
         known = [self._cache.get("Stream", *api.namespaced_name(resource)) for resource in resources]
         return [resource for resource in known if resource is not None]
+
+    def _unchanged(self, resources: Sequence[Resource]) -> list[Resource]:
+        """The same without those whose spec has changed since: this run has not applied the new spec, and the change wakes the next run."""
+        generations = {api.namespaced_name(resource): _generation(resource) for resource in resources}
+        current = self._current(resources)
+        return [found for found in current if _generation(found) == generations[api.namespaced_name(found)]]
 
     async def _report_unreachable(
         self, live: Sequence[Resource], deleting: Sequence[Resource], found: _Claims, error: str
@@ -288,6 +294,11 @@ class StreamController:
 def _may_exist(claim: Claim, access: Outcome, observed: Mapping[str, ObservedStream]) -> bool:
     """Whether the stream exists or may be created: it is created after its access rules."""
     return claim.spec.name in observed or not claim.spec.access or claim.key in access.granted
+
+
+def _generation(resource: Resource) -> int:
+    generation: int = resource["metadata"].get("generation", 0)
+    return generation
 
 
 def _claim(resource: Resource, found: _Claims) -> Claim:
