@@ -284,6 +284,12 @@ def namespaced_name(resource: Resource) -> tuple[str, str]:
     return resource["metadata"]["namespace"], resource["metadata"]["name"]
 
 
+def generation(resource: Resource) -> int:
+    """The generation of a resource's spec: a changed spec has another one."""
+    found: int = resource["metadata"].get("generation", 0)
+    return found
+
+
 def is_terminating(resource: Resource) -> bool:
     """Whether a resource is being deleted."""
     return "deletionTimestamp" in resource["metadata"]

@@ -49,6 +49,29 @@ async def test_workers_of_an_invalid_compactor_keep_running(cluster, operator):
     assert cluster.get("Deployment", WORKERS) is not None
 
 
+async def test_a_compactor_that_changes_during_a_run_is_not_reported_before_it_is_applied(
+    cluster, operator, monkeypatch
+):
+    apply = operator.applier.apply
+
+    async def apply_and_edit(manifests):
+        errors = await apply(manifests)
+        cluster.change("Compactor", "main", "team", spec={"replicas": 3}, metadata={"generation": 2})
+        assert operator.cache.put("Compactor", cluster.get("Compactor", "main", "team"))
+        return errors
+
+    cluster.add(compactor())
+    monkeypatch.setattr(operator.applier, "apply", apply_and_edit)
+    await operator.tiers()
+    assert "status" not in cluster.get("Compactor", "main", "team"), "it shows the generation that is not applied"
+
+    monkeypatch.undo()
+    await operator.tiers()
+
+    assert cluster.get("Deployment", WORKERS)["spec"]["replicas"] == 3
+    assert cluster.get("Compactor", "main", "team")["status"]["observedGeneration"] == 2
+
+
 async def test_workers_of_a_removed_data_layer_are_deleted(cluster, operator):
     cluster.add(compactor())
     await operator.tiers()

@@ -178,9 +178,9 @@ class StreamController:
 
     def _unchanged(self, resources: Sequence[Resource]) -> list[Resource]:
         """The same without those whose spec has changed since: this run has not applied the new spec, and the change wakes the next run."""
-        generations = {api.namespaced_name(resource): _generation(resource) for resource in resources}
+        generations = {api.namespaced_name(resource): api.generation(resource) for resource in resources}
         current = self._current(resources)
-        return [found for found in current if _generation(found) == generations[api.namespaced_name(found)]]
+        return [found for found in current if api.generation(found) == generations[api.namespaced_name(found)]]
 
     async def _report_unreachable(
         self, live: Sequence[Resource], deleting: Sequence[Resource], found: _Claims, error: str
@@ -294,11 +294,6 @@ class StreamController:
 def _may_exist(claim: Claim, access: Outcome, observed: Mapping[str, ObservedStream]) -> bool:
     """Whether the stream exists or may be created: it is created after its access rules."""
     return claim.spec.name in observed or not claim.spec.access or claim.key in access.granted
-
-
-def _generation(resource: Resource) -> int:
-    generation: int = resource["metadata"].get("generation", 0)
-    return generation
 
 
 def _claim(resource: Resource, found: _Claims) -> Claim:
