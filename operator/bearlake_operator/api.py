@@ -26,6 +26,11 @@ _QUANTITY_BYTES: Mapping[str, int] = {unit: 1000**power for power, unit in enume
     f"{unit}i": 1024**power for power, unit in enumerate(("", "K", "M", "G", "T", "P")) if unit
 }
 
+_QUOTED_NAME = re.compile(r"`[^`]*`")
+"""A name of a field in the type of a column."""
+TYPE_SHOWN_LENGTH = 100
+"""Characters of a type in a message."""
+
 
 class AccessRule(NamedTuple):
     """An access rule on one stream. The fields have the values of the admin API."""
@@ -53,6 +58,8 @@ class StreamSpec:
     access: frozenset[AccessRule] = frozenset()
     source: str = ""
     """The source of the data layer from which the stream is imported; empty: it is not."""
+    column_problem: str = ""
+    """Why `table.schema` does not declare one column per item, which the CRD cannot check; empty: it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +124,7 @@ def stream_spec(resource: Resource) -> StreamSpec:
             for operation in rule["operations"]
         ),
         source=spec.get("source", {}).get("name", ""),
+        column_problem=_column_problem(spec.get("table", {}).get("schema", ())),
     )
 
 
@@ -226,6 +234,27 @@ def _columns(schema: Sequence[Mapping[str, str]]) -> str:
     return ", ".join(f"`{column['name']}` {column['type']}" for column in schema)
 
 
+def _column_problem(schema: Sequence[Mapping[str, str]]) -> str:
+    """Name the first column whose type is not one type: as a part of the text of `table.columns`, it would change other columns."""
+    for column in schema:
+        if not _is_one_type(column["type"]):
+            return (
+                f"spec.table.schema: the type of column {column['name']!r} is not one type, or its brackets do not"
+                f" match: {column['type'][:TYPE_SHOWN_LENGTH]!r}"
+            )
+    return ""
+
+
+def _is_one_type(text: str) -> bool:
+    """Whether all commas are in brackets, all brackets match, and all quoted names end. The data layer checks the rest."""
+    open_count = 0
+    for mark in _QUOTED_NAME.sub("", text):
+        open_count += (mark in "<(") - (mark in ">)")
+        if open_count < 0 or mark == "`" or (mark == "," and not open_count):
+            return False
+    return not open_count
+
+
 def _scaling(scaling: Mapping[str, Any]) -> CompactorScaling:
     return CompactorScaling(
         min_replicas=scaling.get("minReplicas", 1),
@@ -253,6 +282,12 @@ def _minute(text: str) -> int:
 def namespaced_name(resource: Resource) -> tuple[str, str]:
     """The namespace and name of a resource."""
     return resource["metadata"]["namespace"], resource["metadata"]["name"]
+
+
+def generation(resource: Resource) -> int:
+    """The generation of a resource's spec: a changed spec has another one."""
+    found: int = resource["metadata"].get("generation", 0)
+    return found
 
 
 def is_terminating(resource: Resource) -> bool:

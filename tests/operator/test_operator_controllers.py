@@ -49,6 +49,29 @@ async def test_workers_of_an_invalid_compactor_keep_running(cluster, operator):
     assert cluster.get("Deployment", WORKERS) is not None
 
 
+async def test_a_compactor_that_changes_during_a_run_is_not_reported_before_it_is_applied(
+    cluster, operator, monkeypatch
+):
+    apply = operator.applier.apply
+
+    async def apply_and_edit(manifests):
+        errors = await apply(manifests)
+        cluster.change("Compactor", "main", "team", spec={"replicas": 3}, metadata={"generation": 2})
+        assert operator.cache.put("Compactor", cluster.get("Compactor", "main", "team"))
+        return errors
+
+    cluster.add(compactor())
+    monkeypatch.setattr(operator.applier, "apply", apply_and_edit)
+    await operator.tiers()
+    assert "status" not in cluster.get("Compactor", "main", "team"), "it shows the generation that is not applied"
+
+    monkeypatch.undo()
+    await operator.tiers()
+
+    assert cluster.get("Deployment", WORKERS)["spec"]["replicas"] == 3
+    assert cluster.get("Compactor", "main", "team")["status"]["observedGeneration"] == 2
+
+
 async def test_workers_of_a_removed_data_layer_are_deleted(cluster, operator):
     cluster.add(compactor())
     await operator.tiers()
@@ -307,6 +330,43 @@ async def test_a_problem_is_dropped_if_the_stream_already_matches(cluster, opera
 
 
 # Events.
+
+
+async def test_a_spec_that_changes_during_a_run_is_not_reported_as_synced_before_it_is_applied(
+    cluster, operator, monkeypatch
+):
+    change = operator.lake.change
+
+    async def change_and_edit(changes):
+        problems = await change(changes)
+        cluster.change("Stream", "orders", "team", spec={"partitions": 2}, metadata={"generation": 2})
+        assert operator.cache.put("Stream", cluster.get("Stream", "orders", "team"))
+        return problems
+
+    cluster.add(stream())
+    monkeypatch.setattr(operator.lake, "change", change_and_edit)
+    await operator.streams()
+    assert "status" not in cluster.get("Stream", "orders", "team"), "it shows the generation that is not applied"
+
+    monkeypatch.undo()
+    await operator.streams()
+
+    assert operator.lake.kept["orders"].partitions == 2
+    assert status.is_synced(cluster.get("Stream", "orders", "team"))
+
+
+async def test_columns_that_are_not_one_each_are_refused_on_their_stream_alone(cluster, operator):
+    schema = [{"name": "id", "type": "struct<x long"}, {"name": "at", "type": "date>"}]
+    cluster.add(
+        stream("broken", table={"schema": schema}), stream("fair", table={"schema": [{"name": "id", "type": "long"}]})
+    )
+
+    await operator.streams()
+
+    assert set(operator.lake.kept) == {"fair"}
+    status_, reason, message = condition(cluster, "Stream", "broken")
+    assert (status_, reason) == ("False", "Refused")
+    assert "the type of column 'id' is not one type" in message
 
 
 async def test_a_bug_with_one_resource_does_not_affect_others(cluster, operator, monkeypatch):

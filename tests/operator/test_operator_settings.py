@@ -136,6 +136,30 @@ def test_a_schema_of_a_stream_declares_its_columns():
     assert spec.configs == {"table.columns": "`id` long, `two words` list<decimal(4,1)>"}
 
 
+@pytest.mark.parametrize("type_", ["long", "decimal(4, 1)", "struct<`a,>` long, b map<string, list<int>>>", "no type"])
+def test_a_type_alone_is_left_to_the_data_layer(type_):
+    assert api.stream_spec(stream(table={"schema": [{"name": "id", "type": type_}]})).column_problem == ""
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        ["long, more string"],
+        ["list<int>, `more` list<int>"],
+        ["struct<x long", "long>"],
+        ["long)", "long"],
+        ["string, `", "` long"],
+        ["struct<`x long>"],
+    ],
+)
+def test_types_that_would_change_other_columns_are_a_problem(types):
+    schema = [{"name": f"c{at}", "type": type_} for at, type_ in enumerate(types)]
+
+    problem = api.stream_spec(stream(table={"schema": schema})).column_problem
+
+    assert problem.startswith("spec.table.schema: the type of column 'c0' is not one type")
+
+
 def test_fields_of_a_stream_become_configs():
     spec = api.stream_spec(
         stream(

@@ -130,7 +130,7 @@ class StreamController:
         addresses = await external_addresses.of_data_layer(self._settings, self._layer, self._kube, self._cache)
         problems = (problems or {}) | {found[key].spec.name: problem for key, problem in refused.items()}
         seen = _Observation(observed, problems, backlogs, self._compactor_patterns(found), addresses, access)
-        written = self._write_statuses(self._current(live), lambda stream: self._view(_claim(stream, found), seen))
+        written = self._write_statuses(self._unchanged(live), lambda stream: self._view(_claim(stream, found), seen))
         errors += await errors_of(written)
         if errors:
             raise Unavailable("; ".join(errors))
@@ -161,11 +161,12 @@ class StreamController:
         return outcome, [*outcome.errors, *await self._finalizers.release(deleting, blocked)]
 
     def _refused_tables(self, live: Sequence[Resource], found: _Claims) -> Mapping[NamespacedName, str]:
-        """Streams that own their stream name and name a table or a source that their namespace may not use, and why."""
+        """Streams that own their stream name and describe a table or a source that they may not have, and why."""
         claims = [claim for stream in live if (claim := _claim(stream, found)).is_owner]
         refused = {
             claim.key: self._settings.refused_table(claim.key[0], claim.spec.configs)
             or self._settings.refused_source(claim.key[0], claim.spec)
+            or claim.spec.column_problem
             for claim in claims
         }
         return {key: problem for key, problem in refused.items() if problem}
@@ -174,6 +175,12 @@ class StreamController:
         """These resources as they are known now, without those that are gone."""
         known = [self._cache.get("Stream", *api.namespaced_name(resource)) for resource in resources]
         return [resource for resource in known if resource is not None]
+
+    def _unchanged(self, resources: Sequence[Resource]) -> list[Resource]:
+        """The same without those whose spec has changed since: this run has not applied the new spec, and the change wakes the next run."""
+        generations = {api.namespaced_name(resource): api.generation(resource) for resource in resources}
+        current = self._current(resources)
+        return [found for found in current if api.generation(found) == generations[api.namespaced_name(found)]]
 
     async def _report_unreachable(
         self, live: Sequence[Resource], deleting: Sequence[Resource], found: _Claims, error: str

@@ -15,7 +15,7 @@ is counted. A setting that names no usable schema fails the task, whose error sa
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -229,6 +229,15 @@ class ValueSchemas:
             )
         except (SchemaUnusable, Unsupported) as error:
             raise Invalid(str(error)) from error
+
+    async def check_schemas(self, stream_name: str, configs: Mapping[str, str]) -> None:
+        """Check the schemas that all values, or all keys, of a stream have by its configs, which must be checked already.
+
+        Raises `Invalid` where `plan` would, and `Unavailable`.
+        """
+        for rules in (value_rules(stream_name, configs), key_rules(stream_name, configs)):
+            if rules.mode is not ValueMode.RAW and rules.schema_id is not None:
+                await self._writers.of(rules, [rules.schema_id])
 
     async def run(
         self, works: Sequence[Typed], items: Sequence[Sequence[WorkItem]], runner: Runner

@@ -53,6 +53,10 @@ class DeclaredTables:
         """Raise `Invalid` if a table with the columns of `book` (None: a new one) cannot have those that `text` declares, too."""
         self._values.check_declared(book, text)
 
+    async def check_schemas(self, stream_name: str, configs: Mapping[str, str]) -> None:
+        """Raise as `ValueSchemas.check_schemas`."""
+        await self._values.check_schemas(stream_name, configs)
+
     async def columns_of(self, body: Body) -> tuple[Column, ...]:
         """Return the columns of a request to create a stream's table. Raises `Refused`: a stream cannot have such a table."""
         return await self._warehouse.run(lambda _: columns_of_table(body))

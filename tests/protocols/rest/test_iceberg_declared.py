@@ -38,6 +38,7 @@ SCHEMA = Schema(
 )
 TEXT = "id long, price decimal(10,2), tags list<string>, place struct<x int, at timestamptz>, notes map<string, binary>"
 STREAM = {"bearlake.stream": "true"}
+KEYS_OF_NO_SCHEMA = {"bearlake.config.table.key.mode": "keep", "bearlake.config.table.key.schema_id": "7"}
 
 
 @pytest.fixture
@@ -193,6 +194,11 @@ async def test_a_column_that_was_dropped_stays_dropped(server: CatalogNode) -> N
         ({"properties": STREAM | {"write.format.default": "orc"}}, "not one of a stream's table"),
         ({"properties": STREAM | {"bearlake.stream.name": "a/b"}}, "a/b"),
         ({"properties": STREAM | {"bearlake.config.table.enable": "False"}}, "has none to create"),
+        (
+            {"properties": STREAM | KEYS_OF_NO_SCHEMA},
+            "table.key.schema_id = 7: the registry has no schema with this id",
+        ),
+        ({"properties": STREAM | KEYS_OF_NO_SCHEMA | {"bearlake.config.retention.ms": "x"}}, "retention.ms"),
     ],
 )
 async def test_tables_that_no_stream_can_have_are_refused_and_leave_nothing(

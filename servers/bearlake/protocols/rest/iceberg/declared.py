@@ -71,6 +71,8 @@ class DeclaredStreams:
             raise Denied(f"{who} may not Create Topic {stream_name!r}")
         if await tables.owner(name) is not None:
             raise _taken(f"Table already exists: {'.'.join(name)}")
+        self._streams.catalog.check_new(stream_name, partition_count, configs)
+        await declaring.check_schemas(stream_name, configs)  # before there is a stream whose table cannot be made
         try:
             view = await self._streams.create(who, stream_name, partition_count, configs)
             stream = view.stream

@@ -63,6 +63,9 @@ class DeclaredTables(Protocol):
     def check(self, book: ColumnBook | None, text: str) -> None:
         """Raise `Invalid` if a table with the columns of `book` cannot have those that `text` declares, too."""
 
+    async def check_schemas(self, stream_name: str, configs: Mapping[str, str]) -> None:
+        """Raise `Invalid` if configs name a schema that the values or keys of a stream cannot have."""
+
     async def columns_of(self, body: Body) -> tuple[Column, ...]:
         """Return the columns of a new table that shall be that of a stream."""
 
