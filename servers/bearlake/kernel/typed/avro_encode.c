@@ -190,8 +190,26 @@ static Step put_value(Out *out, const Node *node, int64_t slot)
     }
 }
 
+/* Appends a text of a dictionary, which is there as a value. */
+static inline Step put_entry(Out *out, const Node *node, int64_t slot)
+{
+    const int32_t at = offset_at(node->read_indices, node->start + slot);
+    if (at < 0 || at >= node->entry_count)
+        return STEP_IMPOSSIBLE;
+    const int64_t low = offset_at(node->offsets.bytes, at), size = offset_at(node->offsets.bytes, at + 1) - low;
+    if (size == 0)
+        return STEP_IMPOSSIBLE;
+    if (!make_room(out, size + COPY_SLACK))
+        return STEP_NO_MEMORY;
+    copy_short(out->column->bytes + out->size, node->content.bytes + low, size, true);
+    out->size += size;
+    return STEP_OK;
+}
+
 Step put_avro_node(Out *out, const Node *node, int64_t slot)
 {
+    if (node->is_prepared && !is_null(node, slot))
+        return put_entry(out, node, slot);
     if (node->kind == KIND_UNION)
         return put_union(out, node, slot);
     const bool is_absent = is_null(node, slot);
@@ -206,12 +224,40 @@ Step put_avro_node(Out *out, const Node *node, int64_t slot)
     return is_absent ? STEP_IMPOSSIBLE : put_value(out, node, slot);
 }
 
+/* Encodes each text of a dictionary once, with the branch before it, so that a slot only copies. */
+static Step prepare_entries(Node *node)
+{
+    if (node->read_indices == NULL || node->kind == KIND_OPAQUE || node->entry_count > node->count)
+        return STEP_OK;
+    Node texts = *node; /* the texts as a column of its own */
+    texts.read_indices = texts.read_validity = NULL;
+    texts.start = 0;
+    Out out = {&node->content, 0};
+    const int64_t size_max = node->read_size + 2 * VARINT_BYTES_MAX * node->entry_count; /* more: texts overlap */
+    if (!column_reserve(&node->offsets, 0, 4 * ((size_t)node->entry_count + 1)))
+        return STEP_NO_MEMORY;
+    int32_t *offsets = (int32_t *)node->offsets.bytes;
+    offsets[0] = 0;
+    for (int64_t at = 0; at < node->entry_count; at++) {
+        const Step step = put_avro_node(&out, &texts, at);
+        if (step == STEP_IMPOSSIBLE)
+            out.size = offsets[at];
+        else if (step != STEP_OK)
+            return step;
+        if (out.size > size_max || out.size > TYPED_BYTES_MAX)
+            return STEP_OK;
+        offsets[at + 1] = (int32_t)out.size;
+    }
+    node->is_prepared = make_room(&out, COPY_SLACK);
+    return node->is_prepared ? STEP_OK : STEP_NO_MEMORY;
+}
+
 KERNEL_FUNCTION(kernel_encode_avro)
 {
     Tree tree;
     if (check_arguments("encode_avro", count, 3, 3) < 0 || tree_open(&tree, arguments[0]) < 0)
         return NULL;
-    PyObject *result = encode_values(module, arguments + 1, &tree, put_avro_node);
+    PyObject *result = encode_values(module, arguments + 1, &tree, put_avro_node, prepare_entries);
     tree_close(&tree);
     return result;
 }
