@@ -226,8 +226,8 @@ def _columns(file: SparseFile, footer: Footer, group: int) -> tuple[kernel.Colum
 
 def _complete(file: SparseFile, footer: Footer, typed: TypedFooter, group: int) -> pa.Table:
     """Read our columns of a row group, with the values and keys that the file leaves out."""
-    names = file_schema(typed.columns.book).names
-    rows = _read(file, footer, group, names, dictionary_columns(file, footer, group, names))
+    dictionaries = dictionary_columns(file, footer, group, typed.typed_columns)
+    rows = _read(file, footer, group, file_schema(typed.columns.book).names, dictionaries)
     try:
         return completed(rows, typed, group)
     except UNREADABLE as error:

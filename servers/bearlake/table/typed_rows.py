@@ -192,7 +192,10 @@ def completed(rows: pa.Table, footer: TypedFooter, group: int) -> pa.Table:
 
 
 def restored_keys(rows: pa.Table, footer: TypedFooter, group: int) -> pa.BinaryArray:
-    """Return the complete keys of a row group's rows, which have `TypedFooter.key_columns`, also with dictionaries. Raises as `restored`."""
+    """Return the complete keys of a row group's rows, which have `TypedFooter.key_columns`. Raises as `restored`.
+
+    The typed columns may have dictionaries.
+    """
     key = footer.columns.book.key
     assert key is not None
     keys, ids, *typed = (_piece(rows[name]) for name in footer.key_columns)

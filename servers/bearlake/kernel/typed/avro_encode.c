@@ -71,29 +71,34 @@ static Step put_symbol(Out *out, const Node *node, int64_t slot)
     return place < 0 ? STEP_IMPOSSIBLE : put_number(out, place);
 }
 
-/* The shortest big-endian two's complement of a little-endian int128: its size. */
-static inline int shortest_size(const uint8_t *cell)
+/* The size of the shortest two's complement of an int128. */
+static inline int shortest_size(int64_t low, int64_t high)
 {
-    int size = 16;
-    while (size > 1 && ((cell[size - 1] == 0 && cell[size - 2] < 0x80) || (cell[size - 1] == 0xFF && cell[size - 2] >= 0x80)))
-        size--;
-    return size;
+    const bool is_short = high == low >> 63;
+    const uint64_t bits = is_short ? (uint64_t)(low ^ high) : (uint64_t)(high ^ high >> 63);
+    return (bits == 0 ? 0 : (64 - __builtin_clzll(bits)) / 8) + (is_short ? 1 : 9);
 }
 
 static Step put_decimal(Out *out, const Node *node, int64_t slot)
 {
     const uint8_t *cell = wide_cell(node, slot);
-    const int least = shortest_size(cell);
+    int64_t low, high;
+    memcpy(&low, cell, 8);
+    memcpy(&high, cell + 8, 8);
+    const int least = shortest_size(low, high);
     const int64_t size = node->kind == KIND_DECIMAL ? least : node->size;
     if (least > size)
         return STEP_IMPOSSIBLE;
-    if (!make_room(out, VARINT_BYTES_MAX + size))
+    if (!make_room(out, VARINT_BYTES_MAX + size + 8))
         return STEP_NO_MEMORY;
     if (node->kind == KIND_DECIMAL)
         write_number(out, size);
     uint8_t *at = out->column->bytes + out->size;
-    for (int64_t place = size - 1; place >= 0; place--)
-        *at++ = place < 16 ? cell[place] : cell[15] & 0x80 ? 0xFF : 0;
+    if (size <= 8)
+        store_u64(at, (uint64_t)low << (64 - 8 * size)); /* there is room for eight bytes */
+    else
+        for (int64_t place = size - 1; place >= 0; place--)
+            *at++ = place < 16 ? cell[place] : cell[15] & 0x80 ? 0xFF : 0;
     out->size += size;
     return STEP_OK;
 }

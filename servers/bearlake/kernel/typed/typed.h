@@ -67,6 +67,7 @@ struct Node {
     int8_t null_branch;
     bool has_column;
     bool is_nullable; /* the column has a validity */
+    bool is_prepared; /* `offsets` and `content` have the dictionary's texts as values, empty if impossible; avro_encode.c */
     int32_t index;
     int32_t size, precision; /* of a decimal of JSON, `size` is its scale */
     int32_t width; /* bytes of a slot; LAYOUT_WIDTH only */
@@ -86,7 +87,6 @@ struct Node {
     int64_t start, count, read_size;
     const uint8_t *read_indices; /* of texts: NULL, or where slots have their texts among the first `entry_count` ones */
     int64_t entry_count;
-    bool is_prepared; /* `offsets` and `content` have these texts as values, empty if impossible; avro_encode.c */
 };
 
 typedef struct {
