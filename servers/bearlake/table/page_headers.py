@@ -11,6 +11,7 @@ DICTIONARY_PAGE: Final = 2
 
 PLAIN: Final = 0
 RLE: Final = 3
+RLE_DICTIONARY: Final = 8
 
 # The fields of a PageHeader, and those of the DataPageHeader in its field 5 and the DictionaryPageHeader in its field 7
 _TYPE, _SIZE, _COMPRESSED_SIZE, _DATA_PAGE_HEADER, _DICTIONARY_PAGE_HEADER = 1, 2, 3, 5, 7
