@@ -110,7 +110,8 @@ class TypedFormat:
             for size in sizes:
                 buffers.append(None if size == 0xFF else rest[at : at + size])
                 at += 0 if size == 0xFF else size
-            columns.append(TypedSource(start, length, *buffers, entry_count))
+            validity, offsets, content, indices = buffers
+            columns.append(TypedSource(start, length, validity, offsets, content, indices, entry_count))
         answer = self.encoded(schema, columns)
         return answer[1][:30] if isinstance(answer[0], type) else "encoded"
 

@@ -139,11 +139,9 @@ def test_both_encode_spoiled_columns_alike(native: ModuleType) -> None:
             hostile = sources(slots, start=random.choice((0, 0, 0, 1)))
             at = random.randrange(len(hostile))
             change = hostile[at]
-            hostile[at] = TypedSource(
-                change.start,
-                change.length + random.choice((0, 0, 0, 1)),
-                *(spoil(random, part) for part in change[2:5]),
-            )  # type: ignore[arg-type]
+            length = change.length + random.choice((0, 0, 0, 1))
+            validity, offsets, content = (spoil(random, part) for part in change[2:5])  # type: ignore[arg-type]
+            hostile[at] = TypedSource(change.start, length, validity, offsets, content)
             answers = [plain(outcome(module.encode_avro, nodes, hostile, b"")) for module in (native, fallback)]
             assert answers[0] == answers[1]
             refused += answers[0][0] is Corrupt

@@ -46,4 +46,4 @@ def _repeats(file: SparseFile, column: pq.ColumnChunkMetaData) -> bool:
                 return False
     except (UnknownPages, OSError):
         return False  # Arrow decodes the column, or finds what is wrong
-    return 0 <= entry_count * REPEATS_MIN <= column.num_values
+    return 0 <= entry_count * REPEATS_MIN <= int(column.num_values)

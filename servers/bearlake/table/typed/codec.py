@@ -171,7 +171,8 @@ def _sources(array: pa.Array) -> Iterator[TypedSource]:
     elif pa.types.is_dictionary(arrow):
         yield _dictionary_source(array)
     elif len(buffers) == 3:
-        yield TypedSource(array.offset, len(array), *buffers)
+        validity, offsets, content = buffers
+        yield TypedSource(array.offset, len(array), validity, offsets, content)
     else:
         yield TypedSource(array.offset, len(array), buffers[0], None, buffers[1])
 
