@@ -145,6 +145,22 @@ static Step put_text(Out *out, const Node *node, int64_t slot)
     return STEP_OK;
 }
 
+/* Appends a text or symbol of a dictionary, which is there as a value. */
+static inline Step put_entry(Out *out, const Node *node, int64_t slot)
+{
+    const int32_t at = offset_at(node->read_indices, node->start + slot);
+    if (at < 0 || at >= node->entry_count)
+        return STEP_IMPOSSIBLE;
+    const int64_t low = offset_at(node->offsets.bytes, at), size = offset_at(node->offsets.bytes, at + 1) - low;
+    if (size == 0)
+        return STEP_IMPOSSIBLE;
+    if (!make_room(out, size + COPY_SLACK))
+        return STEP_NO_MEMORY;
+    copy_short(out->column->bytes + out->size, node->content.bytes + low, size, true);
+    out->size += size;
+    return STEP_OK;
+}
+
 static Step put_uint32(Out *out, const Node *node, int64_t slot)
 {
     const int64_t value = int64_cell(node, slot);
@@ -181,8 +197,8 @@ static Step put_value(Out *out, const Node *node, int64_t slot)
     case KIND_BYTES:
     case KIND_STRING:
     case KIND_OPAQUE:
-        return put_text(out, node, slot);
-    case KIND_ENUM: return put_symbol(out, node, slot);
+        return node->is_prepared ? put_entry(out, node, slot) : put_text(out, node, slot);
+    case KIND_ENUM: return node->is_prepared ? put_entry(out, node, slot) : put_symbol(out, node, slot);
     case KIND_DECIMAL:
     case KIND_DECIMAL_FIXED:
         return put_decimal(out, node, slot);
@@ -195,26 +211,8 @@ static Step put_value(Out *out, const Node *node, int64_t slot)
     }
 }
 
-/* Appends a text of a dictionary, which is there as a value. */
-static inline Step put_entry(Out *out, const Node *node, int64_t slot)
-{
-    const int32_t at = offset_at(node->read_indices, node->start + slot);
-    if (at < 0 || at >= node->entry_count)
-        return STEP_IMPOSSIBLE;
-    const int64_t low = offset_at(node->offsets.bytes, at), size = offset_at(node->offsets.bytes, at + 1) - low;
-    if (size == 0)
-        return STEP_IMPOSSIBLE;
-    if (!make_room(out, size + COPY_SLACK))
-        return STEP_NO_MEMORY;
-    copy_short(out->column->bytes + out->size, node->content.bytes + low, size, true);
-    out->size += size;
-    return STEP_OK;
-}
-
 Step put_avro_node(Out *out, const Node *node, int64_t slot)
 {
-    if (node->is_prepared && !is_null(node, slot))
-        return put_entry(out, node, slot);
     if (node->kind == KIND_UNION)
         return put_union(out, node, slot);
     const bool is_absent = is_null(node, slot);
@@ -229,7 +227,7 @@ Step put_avro_node(Out *out, const Node *node, int64_t slot)
     return is_absent ? STEP_IMPOSSIBLE : put_value(out, node, slot);
 }
 
-/* Encodes each text of a dictionary once, with the branch before it, so that a slot only copies. */
+/* Encodes each text of a dictionary once, so that a slot only copies. */
 static Step prepare_entries(Node *node)
 {
     if (node->read_indices == NULL || node->kind == KIND_OPAQUE || node->entry_count > node->count)
@@ -244,7 +242,7 @@ static Step prepare_entries(Node *node)
     int32_t *offsets = (int32_t *)node->offsets.bytes;
     offsets[0] = 0;
     for (int64_t at = 0; at < node->entry_count; at++) {
-        const Step step = put_avro_node(&out, &texts, at);
+        const Step step = put_value(&out, &texts, at);
         if (step == STEP_IMPOSSIBLE)
             out.size = offsets[at];
         else if (step != STEP_OK)
