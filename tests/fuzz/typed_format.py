@@ -1,9 +1,11 @@
 """Typed columns of one format in the native kernel and in its Python twin: what the targets of all formats share."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 from bearlake.kernel import TypedOutcome, TypedSource, fallback
+from fixtures.typed_kernels import by_index
 from fuzz.target import Choices, exact, outcome
 from fuzz.targets.kernel import ERRORS, native
 
@@ -45,6 +47,19 @@ def _held(argument: Any, hold: Any) -> Any:
     return argument
 
 
+def _column_seed(columns: Sequence[TypedSource]) -> bytes | None:
+    """Return the columns as `hostile_columns` reads them; None if they are too large."""
+    heads, content = bytearray(), bytearray()
+    for column in columns:
+        buffers = [None if part is None else bytes(part) for part in column[2:6]]
+        sizes = [0xFF if part is None else len(part) for part in buffers]
+        if max(column.length, *(size for size, part in zip(sizes, buffers, strict=True) if part is not None), 0) > 254:
+            return None
+        heads += bytes([0, column.length, column.entry_count, *sizes])
+        content += b"".join(part or b"" for part in buffers)
+    return bytes(heads + content)
+
+
 class TypedFormat:
     """The functions `decode_<name>` and `encode_<name>`."""
 
@@ -70,11 +85,13 @@ class TypedFormat:
         return both(f"encode_{self._name}", *schema, columns, b"\0\1")
 
     def again(self, schema: Schema, decoded: Any) -> object:
-        """Encode what was decoded; return what tells one answer from another."""
+        """Encode what was decoded, also with dictionaries; return what tells one answer from another."""
         statuses, slots = decoded
         if isinstance(statuses, type):
             return statuses.__name__
-        encoded = self.encoded(schema, [TypedSource(0, length, *buffers) for length, _, *buffers in slots])
+        columns = [TypedSource(0, length, *buffers) for length, _, *buffers in slots]
+        encoded = self.encoded(schema, columns)
+        assert self.encoded(schema, [by_index(Random(0), column) for column in columns]) == encoded
         found = [TypedOutcome(status & 255).name for status in memoryview(statuses).cast("i")]
         return found, type(encoded[0]).__name__
 
@@ -83,17 +100,18 @@ class TypedFormat:
         choices = Choices(data)
         schema = choices.of(self._schemas)
         heads = [
-            (choices.byte() % 3, choices.byte() % 40, [choices.byte() for _ in range(3)])
+            (choices.byte() % 3, choices.byte() % 40, choices.byte() % 40, [choices.byte() for _ in range(4)])
             for _ in self._slots(schema, [])
         ]
         rest, at = choices.rest, 0
         columns = []
-        for start, length, sizes in heads:
+        for start, length, entry_count, sizes in heads:
             buffers: list[bytes | None] = []
             for size in sizes:
                 buffers.append(None if size == 0xFF else rest[at : at + size])
                 at += 0 if size == 0xFF else size
-            columns.append(TypedSource(start, length, *buffers))
+            validity, offsets, content, indices = buffers
+            columns.append(TypedSource(start, length, validity, offsets, content, indices, entry_count))
         answer = self.encoded(schema, columns)
         return answer[1][:30] if isinstance(answer[0], type) else "encoded"
 
@@ -101,13 +119,11 @@ class TypedFormat:
         """Yield inputs of `hostile_columns` with the columns of these values: some of each schema, in order."""
         for at, (schema, parts) in enumerate(zip(self._schemas, values, strict=True)):
             slots = self._slots(schema, parts)
-            buffers = [[None if part is None else bytes(part) for part in column[2:]] for column in slots]
-            if all(length < 255 for column in slots for length in (column.length, *map(len, filter(None, column[2:])))):
-                heads = [
-                    bytes([0, column.length, *(0xFF if part is None else len(part) for part in own)])
-                    for column, own in zip(slots, buffers, strict=True)
-                ]
-                yield bytes([at]) + b"".join(heads) + b"".join(part or b"" for own in buffers for part in own)
+            columns = [TypedSource(0, column.length, *column[2:]) for column in slots]
+            for own in (columns, [by_index(Random(at), column) for column in columns]):
+                seed = _column_seed(own)
+                if seed is not None:
+                    yield bytes([at]) + seed
 
     def _slots(self, schema: Schema, parts: Sequence[bytes]) -> Any:
         """Decode values to columns."""

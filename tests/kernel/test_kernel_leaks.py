@@ -405,6 +405,13 @@ def typed_calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: encode(1, content=b""),
         lambda: encode(1, content=7),
         lambda: encode(5, content=b"BBB"),
+        lambda: encode(1, indices=bytes(12), entry_count=1),
+        lambda: encode(1, indices=b"\xff" * 12, entry_count=1),
+        lambda: encode(1, indices=bytes(12), entry_count=-1),
+        lambda: encode(1, indices=bytes(12), entry_count="1"),
+        lambda: encode(1, indices=b""),
+        lambda: encode(1, indices=7),
+        lambda: encode(0, indices=bytes(12)),
     ]
 
 
@@ -533,6 +540,7 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.decode_avro(NODES, buffer, buffer, buffer, 0, 1, 0, 0, 0),
         lambda: native.decode_avro(NODES, None, ENDS, buffer, 0, 1, 0, 0, 10**6),
         lambda: native.encode_avro(NODES, [TypedSource(0, 1, buffer, buffer, buffer)] * 6, buffer),
+        lambda: native.encode_avro(NODES, [TypedSource(0, 1, buffer, buffer, buffer, buffer, 1)] * 6, buffer),
         lambda: native.decode_json(JSON_NODES, buffer, ENDS, buffer, 0, 1, 0, 10**6),
     ):
         repeat(call, 3)

@@ -27,7 +27,7 @@ from bearlake.table.typed import protobuf
 from bearlake.table.typed.model import TypedColumns
 from fixtures.protobuf_cases import CASES, PROTO2, PROTO3, files_of, google_class
 from fixtures.protobuf_random import ProtobufRandom
-from fixtures.typed_kernels import column, outcome, plain, sources
+from fixtures.typed_kernels import by_index, column, outcome, plain, sources
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BYTES_MAX = 2**31 - 1
@@ -53,11 +53,14 @@ def agree(native: ModuleType, columns: TypedColumns, values: list[bytes | None],
     statuses, slots = theirs
     if isinstance(statuses, type):
         return theirs
+    by_text = sources(slots)
+    with_dictionaries = [by_index(Random(len(values)), own) for own in by_text]
     encoded = [
-        plain(outcome(module.encode_protobuf, columns.nodes, columns.wires, sources(slots), b"ab"))
+        plain(outcome(module.encode_protobuf, columns.nodes, columns.wires, given_columns, b"ab"))
         for module in (native, fallback)
+        for given_columns in (by_text, with_dictionaries)
     ]
-    assert encoded[0] == encoded[1]
+    assert encoded == encoded[:1] * 4
     return memoryview(statuses).cast("i").tolist()
 
 
@@ -195,9 +198,9 @@ def test_both_encode_spoiled_columns_alike(native: ModuleType) -> None:
             hostile = sources(slots, start=random.choice((0, 0, 0, 1)))
             at = random.randrange(len(hostile))
             change = hostile[at]
-            hostile[at] = TypedSource(
-                change.start, change.length + random.choice((0, 0, 0, 1)), *(spoil(random, part) for part in change[2:])
-            )  # type: ignore[arg-type]
+            length = change.length + random.choice((0, 0, 0, 1))
+            validity, offsets, content = (spoil(random, part) for part in change[2:5])  # type: ignore[arg-type]
+            hostile[at] = TypedSource(change.start, length, validity, offsets, content)
             answers = [
                 plain(outcome(module.encode_protobuf, columns.nodes, columns.wires, hostile, b""))
                 for module in (native, fallback)

@@ -16,7 +16,7 @@ from bearlake.table.typed import mapping
 from bearlake.table.typed.model import SchemaType, TypedColumns
 from fixtures.avro_cases import CASES, NANS
 from fixtures.avro_random import AvroRandom
-from fixtures.typed_kernels import column, outcome, plain, sources
+from fixtures.typed_kernels import by_index, column, outcome, plain, sources
 
 SETTINGS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BYTES_MAX = 2**31 - 1
@@ -42,9 +42,11 @@ def agree(native: ModuleType, nodes: Any, values: list[bytes | None], **options:
     if isinstance(statuses, type):
         return theirs
     columns = sources(slots)
-    assert plain(outcome(native.encode_avro, nodes, columns, b"ab")) == plain(
-        outcome(fallback.encode_avro, nodes, columns, b"ab")
-    )
+    by_text = plain(outcome(fallback.encode_avro, nodes, columns, b"ab"))
+    assert plain(outcome(native.encode_avro, nodes, columns, b"ab")) == by_text
+    columns = [by_index(Random(len(values)), own) for own in columns]
+    for module in (native, fallback):
+        assert plain(outcome(module.encode_avro, nodes, columns, b"ab")) == by_text
     return memoryview(statuses).cast("i").tolist()
 
 
@@ -137,9 +139,9 @@ def test_both_encode_spoiled_columns_alike(native: ModuleType) -> None:
             hostile = sources(slots, start=random.choice((0, 0, 0, 1)))
             at = random.randrange(len(hostile))
             change = hostile[at]
-            hostile[at] = TypedSource(
-                change.start, change.length + random.choice((0, 0, 0, 1)), *(spoil(random, part) for part in change[2:])
-            )  # type: ignore[arg-type]
+            length = change.length + random.choice((0, 0, 0, 1))
+            validity, offsets, content = (spoil(random, part) for part in change[2:5])  # type: ignore[arg-type]
+            hostile[at] = TypedSource(change.start, length, validity, offsets, content)
             answers = [plain(outcome(module.encode_avro, nodes, hostile, b"")) for module in (native, fallback)]
             assert answers[0] == answers[1]
             refused += answers[0][0] is Corrupt

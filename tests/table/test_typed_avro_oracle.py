@@ -14,6 +14,7 @@ from bearlake.kernel import OUTCOME_BITS, TypedOutcome
 from bearlake.table.typed import codec, mapping
 from bearlake.table.typed.model import SchemaType
 from fixtures.avro_random import AvroRandom, row_of, without_floats
+from fixtures.typed_dictionaries import with_dictionaries
 
 SETTINGS = settings(max_examples=60, deadline=None)
 
@@ -35,7 +36,8 @@ def test_fastavro_reads_the_same_rows_and_writes_the_same_bytes(random: Random, 
     values = [made.spoiled(value) for value in values] if is_spoiled else values
     parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
 
-    decoded = codec.decode(mapping.columns_of(SchemaType.AVRO, json.dumps(schema)), pa.array(values, pa.binary()))
+    columns = mapping.columns_of(SchemaType.AVRO, json.dumps(schema))
+    decoded = codec.decode(columns, pa.array(values, pa.binary()))
 
     for value, row, status in zip(values, decoded.struct, decoded.statuses.to_pylist(), strict=True):
         found = status & (1 << OUTCOME_BITS) - 1
@@ -45,6 +47,8 @@ def test_fastavro_reads_the_same_rows_and_writes_the_same_bytes(random: Random, 
             assert without_floats(row.as_py()) == ({"value": True} if expected is True else expected)
             if "nan" not in repr(expected):  # fastavro makes quiet NaNs of signalling ones
                 assert (written == value) == (found == TypedOutcome.EXACT)
+                by_index = codec.encode(columns, with_dictionaries(pa.array([row.as_py()], columns.arrow)))
+                assert by_index.to_pylist() == [written]
 
 
 @SETTINGS
@@ -67,3 +71,4 @@ def test_exact_rows_of_any_schema_give_their_values_back(random: Random) -> None
     exact = decoded.struct.filter(decoded.is_exact)
     expected = [value for value, is_exact in zip(values, decoded.is_exact.to_pylist(), strict=True) if is_exact]
     assert codec.encode(columns, exact).to_pylist() == expected
+    assert codec.encode(columns, with_dictionaries(exact)).to_pylist() == expected

@@ -23,6 +23,7 @@ from bearlake import kernel
 from bearlake.errors import Corrupt
 from bearlake.records import compression
 from bearlake.records.batch import COMPRESSION_MASK, HEADER_BYTES, Compression
+from bearlake.table.dictionaries import dictionary_columns
 from bearlake.table.footer import TIME_COLUMNS, UNREADABLE, Footer
 from bearlake.table.schema import (
     BATCH,
@@ -39,7 +40,7 @@ from bearlake.table.schema import (
 )
 from bearlake.table.sparse import SparseFile
 from bearlake.table.typed_footer import TypedFooter
-from bearlake.table.typed_rows import file_schema, restored, restored_keys
+from bearlake.table.typed_rows import completed, file_schema, restored_keys
 from bearlake.table.value_pages import ValuePages, pages_of
 
 _OTHER_COLUMNS = tuple(name for name in COLUMNS if name != VALUE)
@@ -213,7 +214,8 @@ def _columns(file: SparseFile, footer: Footer, group: int) -> tuple[kernel.Colum
     names = COLUMNS if pages is None else _OTHER_COLUMNS
     if typed is None or typed.has_keys(group):
         return columns_of(_read(file, footer, group, names), names), pages
-    rows = _read(file, footer, group, list(dict.fromkeys([*names, *typed.key_columns])))
+    dictionaries = dictionary_columns(file, footer, group, typed.key_columns)
+    rows = _read(file, footer, group, list(dict.fromkeys([*names, *typed.key_columns])), dictionaries)
     try:
         keys = restored_keys(rows, typed, group)
         rows = rows.set_column(rows.schema.get_field_index(KEY), KEY, keys)
@@ -224,9 +226,10 @@ def _columns(file: SparseFile, footer: Footer, group: int) -> tuple[kernel.Colum
 
 def _complete(file: SparseFile, footer: Footer, typed: TypedFooter, group: int) -> pa.Table:
     """Read our columns of a row group, with the values and keys that the file leaves out."""
-    rows = _read(file, footer, group, file_schema(typed.columns.book).names)
+    dictionaries = dictionary_columns(file, footer, group, typed.typed_columns)
+    rows = _read(file, footer, group, file_schema(typed.columns.book).names, dictionaries)
     try:
-        return restored(rows, typed, group)
+        return completed(rows, typed, group)
     except UNREADABLE as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error
 
@@ -243,9 +246,17 @@ def _value_pages(file: SparseFile, footer: Footer, group: int) -> ValuePages | N
         raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
-def _read(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) -> pa.Table:
+def _read(
+    file: SparseFile, footer: Footer, group: int, columns: Sequence[str], dictionaries: Sequence[str] = ()
+) -> pa.Table:
+    """Read columns of a row group, the Parquet columns `dictionaries` of them as dictionaries."""
     try:
-        source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer.metadata, pre_buffer=False)
+        source = pq.ParquetFile(
+            pa.PythonFile(file, mode="r"),
+            metadata=footer.metadata,
+            pre_buffer=False,
+            read_dictionary=list(dictionaries),
+        )
         return source.read_row_group(group, columns=list(columns), use_threads=False)
     except UNREADABLE as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error

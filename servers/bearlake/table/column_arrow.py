@@ -76,6 +76,8 @@ def gather(
 ) -> pa.StructArray:
     """Return the values of a schema with these `fields`, whose type is `struct`, from the arrays of `columns`.
 
+    Texts with a dictionary keep it.
+
     Raises:
         Corrupt: a value does not fit, so another schema wrote it.
     """
@@ -86,7 +88,7 @@ def gather(
             )
             for at, field in enumerate(fields)
         ]
-        return pa.StructArray.from_arrays(found, fields=list(struct))
+        return pa.StructArray.from_arrays(found, fields=[_like(*pair) for pair in zip(struct, found, strict=True)])
     except (pa.ArrowException, ValueError) as error:
         raise Corrupt(f"typed columns do not have the values of their schema: {error}") from error
 
@@ -127,15 +129,24 @@ def _out(array: pa.Array, column: ColumnType, source: ColumnType, found: pa.Data
             )
             for at, field in enumerate(source.fields)
         ]
-        return struct_like(parts, list(found), array)
+        return struct_like(parts, [_like(*pair) for pair in zip(found, parts, strict=True)], array)
     if isinstance(column, ListOf):
         assert isinstance(source, ListOf)
-        return list_like(array, _out(array.values, column.element, source.element, found.value_type), found)
+        values = _out(array.values, column.element, source.element, found.value_type)
+        return list_like(array, values, pa.list_(_like(found.value_field, values)))
     if isinstance(column, MapOf):
         assert isinstance(source, MapOf)
         items = _out(array.items, column.value, source.value, found.item_type)
-        return map_like(array, _out(array.keys, column.key, source.key, found.key_type), items, found)
+        keys = _out(array.keys, column.key, source.key, found.key_type)
+        return map_like(array, keys, items, pa.map_(_like(found.key_field, keys), _like(found.item_field, items)))
+    if pa.types.is_dictionary(array.type) and array.type.value_type == found:
+        return array
     return array if array.type == found else array.cast(found)
+
+
+def _like(field: pa.Field, array: pa.Array) -> pa.Field:
+    """Return the field with the type of its array, which may have dictionaries."""
+    return field if array.type == field.type else field.with_type(array.type)
 
 
 # Arrays from buffers: `from_arrays` copies, and refuses nulls of arrays that are slices. Arrays of `pq.read` and of codecs begin at 0.

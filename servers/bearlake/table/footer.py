@@ -108,7 +108,7 @@ class Footer:
         """
         found: list[ByteRange] = []
         for column in self._columns(group, frozenset(columns)):
-            start = _start_of(column)
+            start = start_of(column)
             end = start + column.total_compressed_size
             if found and found[-1].end == start:
                 found[-1] = ByteRange(found[-1].start, end)
@@ -123,7 +123,7 @@ class Footer:
             return ByteRange(found.start, found.end)
         row_group = self.metadata.row_group(group)
         ends = (row_group.column(at) for at in range(OWN_LEAF_COUNT))
-        return ByteRange(found.start, max(_start_of(column) + column.total_compressed_size for column in ends))
+        return ByteRange(found.start, max(start_of(column) + column.total_compressed_size for column in ends))
 
     @property
     def key_columns(self) -> Sequence[str]:
@@ -145,7 +145,7 @@ class Footer:
         column = row_group.column(self.plain_values)
         if column.compression != "ZSTD" or column.has_dictionary_page:
             return None
-        start = _start_of(column)
+        start = start_of(column)
         return ColumnChunk(
             start, start + column.total_compressed_size, column.total_uncompressed_size, row_group.num_rows
         )
@@ -227,7 +227,7 @@ def _row_group(group: pq.RowGroupMetaData, row_start: int) -> RowGroup:
             bounds[column.path_in_schema] = statistics.min_raw, statistics.max_raw
     if len(bounds) != len(TIME_COLUMNS):
         raise Corrupt(f"data file: it has no columns {', '.join(sorted(set(TIME_COLUMNS) - set(bounds)))}")
-    start = min(map(_start_of, columns))
+    start = min(map(start_of, columns))
     return RowGroup(
         row_start,
         row_start + group.num_rows,
@@ -235,12 +235,12 @@ def _row_group(group: pq.RowGroupMetaData, row_start: int) -> RowGroup:
         *bounds[OFFSET],
         bounds[TIMESTAMP][1],
         start,
-        max(_start_of(column) + column.total_compressed_size for column in columns),
+        max(start_of(column) + column.total_compressed_size for column in columns),
         group.total_byte_size,
     )
 
 
-def _start_of(column: pq.ColumnChunkMetaData) -> int:
+def start_of(column: pq.ColumnChunkMetaData) -> int:
     """Return where a column chunk starts: at its dictionary, if any."""
     if column.has_dictionary_page:
         return int(min(column.dictionary_page_offset, column.data_page_offset))

@@ -52,6 +52,12 @@ class TypedFooter:
         return not self.key_crcs or self.key_crcs[group] is None
 
     @property
+    def typed_columns(self) -> list[str]:
+        """The typed columns of values and keys."""
+        book = self.columns.book
+        return [column.name for column in (*book.columns, *(() if book.key is None else book.key.columns))]
+
+    @property
     def key_columns(self) -> list[str]:
         """The columns that give back keys."""
         key = self.columns.book.key

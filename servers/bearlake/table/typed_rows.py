@@ -178,6 +178,33 @@ def restored(rows: pa.Table, footer: TypedFooter, group: int) -> pa.Table:
     Raises:
         Corrupt: the values or keys are not those that were written.
     """
+    pieces, flags = _pieces(rows, footer, group)
+    return pa.Table.from_arrays([*pieces, *flags], schema=memory_schema(footer.columns.book))
+
+
+def completed(rows: pa.Table, footer: TypedFooter, group: int) -> pa.Table:
+    """Return our columns of a row group's rows of a file, with complete values and keys. Raises as `restored`.
+
+    Unlike `restored`, it takes typed columns with dictionaries.
+    """
+    pieces, _ = _pieces(rows, footer, group)
+    return pa.Table.from_arrays(pieces[: len(ARROW_SCHEMA)], schema=ARROW_SCHEMA)
+
+
+def restored_keys(rows: pa.Table, footer: TypedFooter, group: int) -> pa.BinaryArray:
+    """Return the complete keys of a row group's rows, which have `TypedFooter.key_columns`. Raises as `restored`.
+
+    The typed columns may have dictionaries.
+    """
+    key = footer.columns.book.key
+    assert key is not None
+    keys, ids, *typed = (_piece(rows[name]) for name in footer.key_columns)
+    schemas, crc = footer.columns.key_schemas, footer.key_crcs[group]
+    return _restored(keys, TypedPart(ids, typed, None), key.columns, schemas, crc, group)[0]
+
+
+def _pieces(rows: pa.Table, footer: TypedFooter, group: int) -> tuple[list[pa.Array], list[pa.BooleanArray]]:
+    """Return a row group's columns with complete values and keys, and which of them the file leaves out. Raises `Corrupt`."""
     columns = footer.columns
     pieces = [_piece(column) for column in rows.columns]
     flags = []
@@ -188,16 +215,7 @@ def restored(rows: pa.Table, footer: TypedFooter, group: int) -> pa.Table:
         crc = crcs[group] if group < len(crcs) else None
         pieces[part.at], is_elided = _restored(pieces[part.at], typed, part.columns, schemas, crc, group)
         flags.append(is_elided)
-    return pa.Table.from_arrays([*pieces, *flags], schema=memory_schema(columns.book))
-
-
-def restored_keys(rows: pa.Table, footer: TypedFooter, group: int) -> pa.BinaryArray:
-    """Return the complete keys of a row group's rows, which have `TypedFooter.key_columns`. Raises as `restored`."""
-    key = footer.columns.book.key
-    assert key is not None
-    keys, ids, *typed = (_piece(rows[name]) for name in footer.key_columns)
-    schemas, crc = footer.columns.key_schemas, footer.key_crcs[group]
-    return _restored(keys, TypedPart(ids, typed, None), key.columns, schemas, crc, group)[0]
+    return pieces, flags
 
 
 def _restored(

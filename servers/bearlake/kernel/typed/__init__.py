@@ -182,13 +182,20 @@ class TypedSlots(NamedTuple):
 
 
 class TypedSource(NamedTuple):
-    """One column to encode: slots [start, start + length) of buffers in Arrow's layout."""
+    """One column to encode: slots [start, start + length) of buffers in Arrow's layout.
+
+    With `indices`, a column of texts in Arrow's dictionary layout: `offsets` and `content` are those of the dictionary.
+    """
 
     start: int
     length: int
     validity: Buffer | None
     offsets: Buffer | None
     content: Buffer | None
+    indices: Buffer | None = None
+    """int32 of each slot: which text of the dictionary it has; None: slot i has text i."""
+    entry_count: int = 0
+    """Texts of the dictionary."""
 
 
 TypedSchema: TypeAlias = Sequence[TypedNode]

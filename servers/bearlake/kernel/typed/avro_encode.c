@@ -71,29 +71,34 @@ static Step put_symbol(Out *out, const Node *node, int64_t slot)
     return place < 0 ? STEP_IMPOSSIBLE : put_number(out, place);
 }
 
-/* The shortest big-endian two's complement of a little-endian int128: its size. */
-static inline int shortest_size(const uint8_t *cell)
+/* The size of the shortest two's complement of an int128. */
+static inline int shortest_size(int64_t low, int64_t high)
 {
-    int size = 16;
-    while (size > 1 && ((cell[size - 1] == 0 && cell[size - 2] < 0x80) || (cell[size - 1] == 0xFF && cell[size - 2] >= 0x80)))
-        size--;
-    return size;
+    const bool is_short = high == low >> 63;
+    const uint64_t bits = is_short ? (uint64_t)(low ^ high) : (uint64_t)(high ^ high >> 63);
+    return (bits == 0 ? 0 : (64 - __builtin_clzll(bits)) / 8) + (is_short ? 1 : 9);
 }
 
 static Step put_decimal(Out *out, const Node *node, int64_t slot)
 {
     const uint8_t *cell = wide_cell(node, slot);
-    const int least = shortest_size(cell);
+    int64_t low, high;
+    memcpy(&low, cell, 8);
+    memcpy(&high, cell + 8, 8);
+    const int least = shortest_size(low, high);
     const int64_t size = node->kind == KIND_DECIMAL ? least : node->size;
     if (least > size)
         return STEP_IMPOSSIBLE;
-    if (!make_room(out, VARINT_BYTES_MAX + size))
+    if (!make_room(out, VARINT_BYTES_MAX + size + 8))
         return STEP_NO_MEMORY;
     if (node->kind == KIND_DECIMAL)
         write_number(out, size);
     uint8_t *at = out->column->bytes + out->size;
-    for (int64_t place = size - 1; place >= 0; place--)
-        *at++ = place < 16 ? cell[place] : cell[15] & 0x80 ? 0xFF : 0;
+    if (size <= 8)
+        store_u64(at, (uint64_t)low << (64 - 8 * size)); /* there is room for eight bytes */
+    else
+        for (int64_t place = size - 1; place >= 0; place--)
+            *at++ = place < 16 ? cell[place] : cell[15] & 0x80 ? 0xFF : 0;
     out->size += size;
     return STEP_OK;
 }
@@ -140,6 +145,22 @@ static Step put_text(Out *out, const Node *node, int64_t slot)
     return STEP_OK;
 }
 
+/* Appends a text or symbol of a dictionary, which is there as a value. */
+static inline Step put_entry(Out *out, const Node *node, int64_t slot)
+{
+    const int32_t at = offset_at(node->read_indices, node->start + slot);
+    if (at < 0 || at >= node->entry_count)
+        return STEP_IMPOSSIBLE;
+    const int64_t low = offset_at(node->offsets.bytes, at), size = offset_at(node->offsets.bytes, at + 1) - low;
+    if (size == 0)
+        return STEP_IMPOSSIBLE;
+    if (!make_room(out, size + COPY_SLACK))
+        return STEP_NO_MEMORY;
+    copy_short(out->column->bytes + out->size, node->content.bytes + low, size, true);
+    out->size += size;
+    return STEP_OK;
+}
+
 static Step put_uint32(Out *out, const Node *node, int64_t slot)
 {
     const int64_t value = int64_cell(node, slot);
@@ -176,8 +197,8 @@ static Step put_value(Out *out, const Node *node, int64_t slot)
     case KIND_BYTES:
     case KIND_STRING:
     case KIND_OPAQUE:
-        return put_text(out, node, slot);
-    case KIND_ENUM: return put_symbol(out, node, slot);
+        return node->is_prepared ? put_entry(out, node, slot) : put_text(out, node, slot);
+    case KIND_ENUM: return node->is_prepared ? put_entry(out, node, slot) : put_symbol(out, node, slot);
     case KIND_DECIMAL:
     case KIND_DECIMAL_FIXED:
         return put_decimal(out, node, slot);
@@ -206,12 +227,40 @@ Step put_avro_node(Out *out, const Node *node, int64_t slot)
     return is_absent ? STEP_IMPOSSIBLE : put_value(out, node, slot);
 }
 
+/* Encodes each text of a dictionary once, so that a slot only copies. */
+static Step prepare_entries(Node *node)
+{
+    if (node->read_indices == NULL || node->kind == KIND_OPAQUE || node->entry_count > node->count)
+        return STEP_OK;
+    Node texts = *node; /* the texts as a column of its own */
+    texts.read_indices = texts.read_validity = NULL;
+    texts.start = 0;
+    Out out = {&node->content, 0};
+    const int64_t size_max = node->read_size + 2 * VARINT_BYTES_MAX * node->entry_count; /* more: texts overlap */
+    if (!column_reserve(&node->offsets, 0, 4 * ((size_t)node->entry_count + 1)))
+        return STEP_NO_MEMORY;
+    int32_t *offsets = (int32_t *)node->offsets.bytes;
+    offsets[0] = 0;
+    for (int64_t at = 0; at < node->entry_count; at++) {
+        const Step step = put_value(&out, &texts, at);
+        if (step == STEP_IMPOSSIBLE)
+            out.size = offsets[at];
+        else if (step != STEP_OK)
+            return step;
+        if (out.size > size_max || out.size > TYPED_BYTES_MAX)
+            return STEP_OK;
+        offsets[at + 1] = (int32_t)out.size;
+    }
+    node->is_prepared = make_room(&out, COPY_SLACK);
+    return node->is_prepared ? STEP_OK : STEP_NO_MEMORY;
+}
+
 KERNEL_FUNCTION(kernel_encode_avro)
 {
     Tree tree;
     if (check_arguments("encode_avro", count, 3, 3) < 0 || tree_open(&tree, arguments[0]) < 0)
         return NULL;
-    PyObject *result = encode_values(module, arguments + 1, &tree, put_avro_node);
+    PyObject *result = encode_values(module, arguments + 1, &tree, put_avro_node, prepare_entries);
     tree_close(&tree);
     return result;
 }

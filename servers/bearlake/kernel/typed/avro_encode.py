@@ -52,27 +52,37 @@ def encode_avro(schema: TypedSchema, columns: Sequence[TypedSource], prefix: Buf
 class Source:
     """The slots of one node, to be read."""
 
-    __slots__ = ("_bits", "_cells", "_marks", "_start", "_validity", "children", "column", "length")
+    __slots__ = ("_cells", "_entry_count", "_indices", "_marks", "_start", "_validity", "children", "column", "length")
 
     def __init__(self, column: Column, source: TypedSource, children: "Sequence[Source]") -> None:
         kind = TypedKind(column.node.kind)
         start, length = source.start, source.length
         if start < 0 or length < 0 or start + length > BYTES_MAX:
             raise ValueError(f"a column with {length} slots from {start} on is impossible")
+        if not 0 <= source.entry_count < BYTES_MAX:
+            raise ValueError(f"a dictionary of {source.entry_count} texts is impossible")
         end = start + length
+        mark_count = end + 1 if length else 0
+        if source.indices is not None:
+            mark_count = source.entry_count + 1 if source.entry_count else 0
         self.column, self.children = column, children
         self.length, self._start = length, start
         self._validity = None if source.validity is None else _view(source.validity, (end + 7) // 8)
         self._cells = view_of(b"")
         self._marks = view_of(b"")
         if kind in TEXTS or kind in LISTS:
-            self._marks = _view(source.offsets, 4 * (end + 1) if length else 0)
+            self._marks = _view(source.offsets, 4 * mark_count)
         if kind in BITMAPS:
             self._cells = _view(source.content, (end + 7) // 8)
         elif kind in TEXTS:
             self._cells = _view(source.content, 0)
         elif kind not in LISTS and kind not in STRUCTS:
             self._cells = _view(source.content, end * column.width)
+        self._indices, self._entry_count = None, source.entry_count
+        if source.indices is not None:
+            if kind not in TEXTS:
+                raise ValueError("a column without texts has indices")
+            self._indices = _view(source.indices, 4 * end)
         if kind in STRUCTS and any(child.length < length for child in children):
             raise ValueError("a field has fewer slots than its struct")
 
@@ -94,23 +104,26 @@ class Source:
 
     def text(self, slot: int) -> bytes:
         """Return the bytes of a slot of any width."""
-        low, high = self.range(slot)
+        at = self._start + slot
+        if self._indices is not None:
+            at = _int32(self._indices, at)
+            if not 0 <= at < self._entry_count:
+                raise Impossible
+        low, high = _int32(self._marks, at), _int32(self._marks, at + 1)
         if not 0 <= low <= high <= len(self._cells):
             raise Impossible
         return bytes(self._cells[low:high])
 
     def items(self, slot: int) -> tuple[int, int]:
         """Return the range of the children's slots."""
-        low, high = self.range(slot)
+        low, high = _int32(self._marks, self._start + slot), _int32(self._marks, self._start + slot + 1)
         if not 0 <= low <= high <= min(child.length for child in self.children):
             raise Impossible
         return low, high
 
-    def range(self, slot: int) -> tuple[int, int]:
-        """Return two offsets, as they are."""
-        at = 4 * (self._start + slot)
-        low, high = (int.from_bytes(self._marks[place : place + 4], "little", signed=True) for place in (at, at + 4))
-        return low, high
+
+def _int32(numbers: memoryview, at: int) -> int:
+    return int.from_bytes(numbers[4 * at : 4 * at + 4], "little", signed=True)
 
 
 def _view(buffer: Buffer | None, least: int) -> memoryview:

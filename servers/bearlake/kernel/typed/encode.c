@@ -7,7 +7,8 @@
 typedef struct {
     Tree *tree;
     EncodeRow encode;
-    Py_buffer *buffers; /* three per column; `obj` is NULL for none */
+    PrepareColumn prepare;
+    Py_buffer *buffers; /* SOURCE_BUFFERS per column; `obj` is NULL for none */
     int32_t buffer_count;
     Py_buffer prefix;
     Column offsets, content;
@@ -22,20 +23,31 @@ static int open_columns(Encoding *encoding, PyObject *columns)
         PyErr_Format(PyExc_ValueError, "the schema has %d columns, %zd were given", count, PyTuple_GET_SIZE(columns));
         return -1;
     }
-    if ((encoding->buffers = PyMem_Calloc(3 * (size_t)count, sizeof *encoding->buffers)) == NULL) {
+    if ((encoding->buffers = PyMem_Calloc(SOURCE_BUFFERS * (size_t)count, sizeof *encoding->buffers)) == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    encoding->buffer_count = 3 * count;
+    encoding->buffer_count = SOURCE_BUFFERS * count;
     int32_t next = 0;
     return open_sources(&encoding->tree->nodes[0], columns, encoding->buffers, &next);
+}
+
+static Step prepare_columns(Encoding *encoding)
+{
+    for (int32_t at = 0; encoding->prepare != NULL && at < encoding->tree->node_count; at++) {
+        Node *node = &encoding->tree->nodes[at];
+        const Step step = node->has_column ? encoding->prepare(node) : STEP_OK;
+        if (step != STEP_OK)
+            return step;
+    }
+    return STEP_OK;
 }
 
 static Step encode_rows(Encoding *encoding)
 {
     const Node *root = &encoding->tree->nodes[0];
     Out out = {&encoding->content, 0};
-    if (!column_reserve(&encoding->offsets, 0, 4 * ((size_t)root->count + 1)))
+    if (!column_reserve(&encoding->offsets, 0, 4 * ((size_t)root->count + 1)) || prepare_columns(encoding) != STEP_OK)
         return STEP_NO_MEMORY;
     int32_t *offsets = (int32_t *)encoding->offsets.bytes;
     offsets[0] = 0;
@@ -82,9 +94,9 @@ static PyObject *encode_all(KernelState *state, Encoding *encoding)
     return result;
 }
 
-PyObject *encode_values(PyObject *module, PyObject *const *arguments, Tree *tree, EncodeRow encode)
+PyObject *encode_values(PyObject *module, PyObject *const *arguments, Tree *tree, EncodeRow encode, PrepareColumn prepare)
 {
-    Encoding encoding = {.tree = tree, .encode = encode};
+    Encoding encoding = {.tree = tree, .encode = encode, .prepare = prepare};
     PyObject *result = NULL;
     PyObject *columns = PySequence_Tuple(arguments[0]); /* a copy: opening buffers may run Python code */
     if (columns != NULL && PyObject_GetBuffer(arguments[1], &encoding.prefix, PyBUF_SIMPLE) == 0) {

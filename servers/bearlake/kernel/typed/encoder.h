@@ -51,10 +51,13 @@ static inline const uint8_t *wide_cell(const Node *node, int64_t slot)
     return node->read_content + (int64_t)node->width * (node->start + slot);
 }
 
-/* The bytes of a text; false if its offsets are impossible. */
+/* The bytes of a text; false if its index or its offsets are impossible. */
 static inline bool text_cell(const Node *node, int64_t slot, const uint8_t **bytes, int64_t *size)
 {
-    const int64_t low = offset_at(node->read_offsets, node->start + slot), high = offset_at(node->read_offsets, node->start + slot + 1);
+    int64_t at = node->start + slot;
+    if (node->read_indices != NULL && ((at = offset_at(node->read_indices, at)) < 0 || at >= node->entry_count))
+        return false;
+    const int64_t low = offset_at(node->read_offsets, at), high = offset_at(node->read_offsets, at + 1);
     if (low < 0 || high < low || high > node->read_size)
         return false;
     *bytes = node->read_content + low;
@@ -74,8 +77,11 @@ static inline Step encode_row(EncodeRow encode, const Node *root, int64_t row, C
     return step;
 }
 
-/* encode.c: the call that encodes values; `arguments` are those after the schema: columns, prefix. */
-PyObject *encode_values(PyObject *module, PyObject *const *arguments, Tree *tree, EncodeRow encode);
+/* Does what is done once for a column, before rows are encoded. */
+typedef Step (*PrepareColumn)(Node *node);
+
+/* encode.c: the call that encodes values; `arguments` are those after the schema: columns, prefix. `prepare` may be NULL. */
+PyObject *encode_values(PyObject *module, PyObject *const *arguments, Tree *tree, EncodeRow encode, PrepareColumn prepare);
 
 /* avro_encode.c */
 Step put_avro_node(Out *out, const Node *node, int64_t slot);

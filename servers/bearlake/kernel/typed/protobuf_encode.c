@@ -300,7 +300,7 @@ KERNEL_FUNCTION(kernel_encode_protobuf)
     Tree tree;
     if (check_arguments("encode_protobuf", count, 4, 4) < 0 || message_open(&tree, arguments[0], arguments[1]) < 0)
         return NULL;
-    PyObject *result = encode_values(module, arguments + 2, &tree, put_message);
+    PyObject *result = encode_values(module, arguments + 2, &tree, put_message, NULL);
     message_close(&tree);
     return result;
 }

@@ -9,14 +9,25 @@ static int need(const Py_buffer *buffer, int64_t least)
     return -1;
 }
 
+/* Checks that a column of texts has the index of each slot before `end`. */
+static int check_indices(const Node *node, const Py_buffer *indices, int64_t end)
+{
+    if (node->layout != LAYOUT_TEXT) {
+        PyErr_SetString(PyExc_ValueError, "a column without texts has indices");
+        return -1;
+    }
+    return need(indices, 4 * end);
+}
+
 /* Lets a node read its column; checks that the buffers have all slots. */
 static int open_source(Node *node, PyObject *source, Py_buffer *buffers)
 {
     static const uint8_t nothing[8];
-    int64_t numbers[2];
-    if (check_tuple(source, 5, "a column") < 0 || to_numbers(source, 0, 1, numbers) < 0)
+    int64_t numbers[2], entry_count;
+    if (check_tuple(source, 7, "a column") < 0 || to_numbers(source, 0, 1, numbers) < 0
+        || to_int64(PyTuple_GET_ITEM(source, 6), &entry_count) < 0)
         return -1;
-    for (int at = 0; at < 3; at++) {
+    for (int at = 0; at < SOURCE_BUFFERS; at++) {
         PyObject *item = PyTuple_GET_ITEM(source, at + 2);
         if (item != Py_None && PyObject_GetBuffer(item, &buffers[at], PyBUF_SIMPLE) < 0) {
             buffers[at].obj = NULL;
@@ -27,15 +38,23 @@ static int open_source(Node *node, PyObject *source, Py_buffer *buffers)
         PyErr_Format(PyExc_ValueError, "a column with %lld slots from %lld on is impossible", (long long)numbers[1], (long long)numbers[0]);
         return -1;
     }
+    if (entry_count < 0 || entry_count >= TYPED_BYTES_MAX) {
+        PyErr_Format(PyExc_ValueError, "a dictionary of %lld texts is impossible", (long long)entry_count);
+        return -1;
+    }
     const int64_t end = numbers[0] + numbers[1];
+    const bool is_indexed = buffers[3].obj != NULL;
+    const int64_t offset_count = is_indexed ? (entry_count ? entry_count + 1 : 0) : numbers[1] ? end + 1 : 0;
     const int64_t bits = (end + 7) / 8;
     if (buffers[0].obj != NULL && need(&buffers[0], bits) < 0)
         return -1;
-    if ((node->layout == LAYOUT_TEXT || node->layout == LAYOUT_LIST) && need(&buffers[1], numbers[1] ? 4 * (end + 1) : 0) < 0)
+    if ((node->layout == LAYOUT_TEXT || node->layout == LAYOUT_LIST) && need(&buffers[1], 4 * offset_count) < 0)
         return -1;
     if (node->layout == LAYOUT_BITMAP && need(&buffers[2], bits) < 0)
         return -1;
     if (node->layout == LAYOUT_WIDTH && need(&buffers[2], end * node->width) < 0)
+        return -1;
+    if (is_indexed && check_indices(node, &buffers[3], end) < 0)
         return -1;
     node->start = numbers[0];
     node->count = numbers[1];
@@ -43,6 +62,8 @@ static int open_source(Node *node, PyObject *source, Py_buffer *buffers)
     node->read_offsets = buffers[1].buf != NULL ? buffers[1].buf : nothing;
     node->read_content = buffers[2].buf != NULL ? buffers[2].buf : nothing;
     node->read_size = buffers[2].len;
+    node->read_indices = is_indexed ? buffers[3].buf : NULL;
+    node->entry_count = entry_count;
     return 0;
 }
 
@@ -52,7 +73,7 @@ int open_sources(Node *node, PyObject *columns, Py_buffer *buffers, int32_t *nex
     for (int32_t at = 0; node->kind != KIND_OPAQUE && at < node->child_count; at++)
         if (node->children[at]->has_column && open_sources(node->children[at], columns, buffers, next) < 0)
             return -1;
-    if (open_source(node, PyTuple_GET_ITEM(columns, own), &buffers[3 * own]) < 0)
+    if (open_source(node, PyTuple_GET_ITEM(columns, own), &buffers[SOURCE_BUFFERS * own]) < 0)
         return -1;
     for (int32_t at = 0; node->layout == LAYOUT_STRUCT && at < node->child_count; at++)
         if (node->children[at]->has_column && node->children[at]->count < node->count) {

@@ -67,6 +67,7 @@ struct Node {
     int8_t null_branch;
     bool has_column;
     bool is_nullable; /* the column has a validity */
+    bool is_prepared; /* `offsets` and `content` have the dictionary's texts as values, empty if impossible; avro_encode.c */
     int32_t index;
     int32_t size, precision; /* of a decimal of JSON, `size` is its scale */
     int32_t width; /* bytes of a slot; LAYOUT_WIDTH only */
@@ -84,6 +85,8 @@ struct Node {
     /* the column that is read: slots [start, start + count) */
     const uint8_t *read_validity, *read_offsets, *read_content;
     int64_t start, count, read_size;
+    const uint8_t *read_indices; /* of texts: NULL, or where slots have their texts among the first `entry_count` ones */
+    int64_t entry_count;
 };
 
 typedef struct {
@@ -114,8 +117,9 @@ void add_null(Node *node);                     /* there is room */
 void cut_slots(Node *node, int64_t length);
 PyObject *take_slots(KernelState *state, Tree *tree); /* a list of TypedSlots; NULL with an exception set */
 
-/* sources.c: lets a node and those below it read their columns, a tuple of TypedSources; `*next` counts them, and each has three buffers
+/* sources.c: lets a node and those below it read their columns, a tuple of TypedSources; `*next` counts them, and each has SOURCE_BUFFERS
    that the caller releases. 0, or -1 with an exception set. */
+#define SOURCE_BUFFERS 4
 int open_sources(Node *node, PyObject *columns, Py_buffer *buffers, int32_t *next);
 
 KERNEL_FUNCTION(kernel_decode_avro);

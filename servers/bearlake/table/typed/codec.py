@@ -69,7 +69,9 @@ def problem(columns: TypedColumns, status: int) -> ValueProblem:
 
 
 def encode(columns: TypedColumns, struct: pa.StructArray, *, prefix: bytes = b"") -> pa.BinaryArray:
-    """Encode rows, each after `prefix`; a null row becomes a null value. The struct has the fields of `columns.arrow`, or casts to them.
+    """Encode rows, each after `prefix`; a null row becomes a null value.
+
+    The struct has the fields of `columns.arrow`, or casts to them. Its texts may have dictionaries.
 
     Raises:
         Invalid: the struct does not have the columns, or they are those of a JSON schema, which do not give values back.
@@ -79,7 +81,7 @@ def encode(columns: TypedColumns, struct: pa.StructArray, *, prefix: bytes = b""
     """
     if columns.schema_type is SchemaType.JSON:
         raise Invalid("the columns of a JSON schema do not give values back")
-    if struct.type != columns.arrow:
+    if _without_dictionaries(struct.type) != columns.arrow:
         struct = _cast(struct, columns.arrow)
     sources = list(_sources(struct))
     if columns.wires:
@@ -92,6 +94,23 @@ def encode(columns: TypedColumns, struct: pa.StructArray, *, prefix: bytes = b""
         assert is_valid.offset == 0
         validity = is_valid.buffers()[1]
     return pa.Array.from_buffers(pa.binary(), len(struct), [validity, pa.py_buffer(offsets), pa.py_buffer(content)])
+
+
+def _without_dictionaries(arrow: pa.DataType) -> pa.DataType:
+    """Return the type with texts in place of dictionaries."""
+    if pa.types.is_dictionary(arrow):
+        return arrow.value_type
+    if pa.types.is_struct(arrow):
+        return pa.struct([_plain_field(arrow.field(at)) for at in range(arrow.num_fields)])
+    if pa.types.is_map(arrow):
+        return pa.map_(_plain_field(arrow.key_field), _plain_field(arrow.item_field))
+    if pa.types.is_list(arrow):
+        return pa.list_(_plain_field(arrow.value_field))
+    return arrow
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_without_dictionaries(field.type))
 
 
 def _cast(struct: pa.StructArray, arrow: pa.StructType) -> pa.StructArray:
@@ -149,10 +168,24 @@ def _sources(array: pa.Array) -> Iterator[TypedSource]:
         yield TypedSource(array.offset, len(array), buffers[0], buffers[1], None)
         for below in (array.keys, array.items) if pa.types.is_map(arrow) else (array.values,):
             yield from _sources(below)
+    elif pa.types.is_dictionary(arrow):
+        yield _dictionary_source(array)
     elif len(buffers) == 3:
-        yield TypedSource(array.offset, len(array), *buffers)
+        validity, offsets, content = buffers
+        yield TypedSource(array.offset, len(array), validity, offsets, content)
     else:
         yield TypedSource(array.offset, len(array), buffers[0], None, buffers[1])
+
+
+def _dictionary_source(array: pa.DictionaryArray) -> TypedSource:
+    """Return the buffers of texts with a dictionary."""
+    texts, indices = array.dictionary, array.indices
+    if indices.type != pa.int32() or texts.offset or texts.null_count:
+        (found,) = _sources(array.dictionary_decode())
+        return found
+    validity, places = (_view(buffer) for buffer in indices.buffers())
+    _, offsets, content = (_view(buffer) for buffer in texts.buffers())
+    return TypedSource(indices.offset, len(array), validity, offsets, content, places or b"", len(texts))
 
 
 def _field(array: pa.StructArray, at: int) -> pa.Array:

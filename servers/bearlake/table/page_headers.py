@@ -1,0 +1,129 @@
+"""Reads the headers of Parquet's pages, which pyarrow does not show.
+
+Source: Apache Parquet format, "Data Pages" and `parquet.thrift` (PageHeader); Thrift's compact protocol.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+DATA_PAGE: Final = 0
+DICTIONARY_PAGE: Final = 2
+
+PLAIN: Final = 0
+RLE: Final = 3
+RLE_DICTIONARY: Final = 8
+
+# The fields of a PageHeader, and those of the DataPageHeader in its field 5 and the DictionaryPageHeader in its field 7
+_TYPE, _SIZE, _COMPRESSED_SIZE, _DATA_PAGE_HEADER, _DICTIONARY_PAGE_HEADER = 1, 2, 3, 5, 7
+_VALUE_COUNT, _ENCODING, _LEVEL_ENCODING = 1, 2, 3
+
+# Types of the compact protocol
+_STOP, _TRUE, _FALSE, _BYTE, _INT16, _INT32, _INT64, _DOUBLE, _BINARY, _STRUCT = 0, 1, 2, 3, 4, 5, 6, 7, 8, 12
+_INTEGERS = frozenset({_INT16, _INT32, _INT64})
+_DEPTH_MAX = 4
+_VARINT_BYTES_MAX = 10
+
+Fields = dict[int, "int | Fields"]
+"""The integers and structs of a struct, by number."""
+
+
+class UnknownPages(Exception):
+    """The pages are not of the kinds that are read here: data pages of version 1 and dictionaries."""
+
+
+class Page(NamedTuple):
+    """A page in its chunk: its compressed bytes `[start, end)`, its bytes uncompressed, and its number of values."""
+
+    type: int
+    start: int
+    end: int
+    size: int
+    value_count: int
+    encoding: int
+    level_encoding: int
+    """Of a data page, that of the definition levels; else -1."""
+
+
+def pages(chunk: memoryview, value_count: int) -> Iterator[Page]:
+    """Yield the pages of a column chunk with `value_count` values, in order. `chunk` has its bytes in the file.
+
+    Raises:
+        UnknownPages: a page is of another kind, or its header is damaged.
+    """
+    at, seen = 0, 0
+    while seen < value_count:
+        try:
+            page = _page(chunk, at)
+        except IndexError:
+            raise UnknownPages from None
+        if page.type == DATA_PAGE:
+            seen += page.value_count
+            if page.value_count <= 0 or seen > value_count:
+                raise UnknownPages
+        yield page
+        at = page.end
+
+
+def _page(chunk: memoryview, at: int) -> Page:
+    header, at = _struct(chunk, at, 0)
+    found, size, compressed_size = (_number(header, number) for number in (_TYPE, _SIZE, _COMPRESSED_SIZE))
+    of_kind = header.get(_DATA_PAGE_HEADER if found == DATA_PAGE else _DICTIONARY_PAGE_HEADER)
+    if found not in (DATA_PAGE, DICTIONARY_PAGE) or not isinstance(of_kind, dict):
+        raise UnknownPages
+    end = at + compressed_size
+    if size < 0 or compressed_size < 0 or end > len(chunk):
+        raise UnknownPages
+    level_encoding = _number(of_kind, _LEVEL_ENCODING) if found == DATA_PAGE else -1
+    return Page(found, at, end, size, _number(of_kind, _VALUE_COUNT), _number(of_kind, _ENCODING), level_encoding)
+
+
+def _number(fields: Fields, number: int) -> int:
+    value = fields.get(number)
+    if not isinstance(value, int):
+        raise UnknownPages
+    return value
+
+
+def _struct(data: memoryview, at: int, depth: int) -> tuple[Fields, int]:
+    """Return the fields of the struct at `at`, and the position behind it."""
+    if depth > _DEPTH_MAX:
+        raise UnknownPages
+    fields: Fields = {}
+    number = 0
+    while (head := data[at]) != _STOP:
+        at += 1
+        kind = head & 0x0F
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _zigzag(data, at)
+        if kind in _INTEGERS:
+            fields[number], at = _zigzag(data, at)
+        elif kind == _STRUCT:
+            fields[number], at = _struct(data, at, depth + 1)
+        elif kind == _BINARY:
+            size, at = _varint(data, at)
+            at += size
+        elif kind == _BYTE:
+            at += 1
+        elif kind == _DOUBLE:
+            at += 8
+        elif kind not in (_TRUE, _FALSE):
+            raise UnknownPages
+    return fields, at + 1
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise UnknownPages
+
+
+def _zigzag(data: memoryview, at: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    return value >> 1 ^ -(value & 1), at
