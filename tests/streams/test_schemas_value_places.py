@@ -50,7 +50,7 @@ class Ends:
     """Answers of children, in the place of those of a lane; then those of the lane."""
 
     def __init__(self, pool: Pool, ends: Sequence[Answer]) -> None:
-        self._evaluate = pool._evaluate
+        self._evaluate = pool._evaluate  # noqa: SLF001 - the call of a child
         self._ends = list(ends)
 
     async def __call__(self, work: str, schema: Compiled, values: Sequence[bytes], budget: Budget) -> Any:
