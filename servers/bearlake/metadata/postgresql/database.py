@@ -134,7 +134,7 @@ class Database:
         password = {"password": self._password} if settings.password_file else {}
         return {
             **password,
-            "dsn": self._url,
+            "url": self._url,
             "timeout": settings.connect_timeout_ms / 1000,
             "command_timeout": statement_timeout_ms / 1000 + GRACE_S,
             "statement_cache_size": settings.statement_cache_count,
