@@ -6,14 +6,14 @@ import asyncpg
 import pytest
 
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
-from fixtures.postgresql import execute
 from fixtures.postgresql_metadata import Opening
+from fixtures.waiting import WAIT_S
 
 SETTINGS = PostgresqlSettings(connections_max=2, read_connections_max=2)
 OPEN = "select count(*) from pg_stat_activity where application_name = 'bearlake' and datname = current_database()"
 
 
-@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("steps", range(1, 5))
 async def test_a_close_that_is_cancelled_leaves_no_connection(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection, steps: int
 ) -> None:
@@ -21,8 +21,9 @@ async def test_a_close_that_is_cancelled_leaves_no_connection(
     await admin.execute("begin")
     await admin.execute("lock table bearlake.cluster")  # a read waits for it
     reading = asyncio.ensure_future(metadata.cluster_id())
-    while not await admin.fetchval("select count(*) from pg_locks where not granted"):
-        pass
+    async with asyncio.timeout(WAIT_S):
+        while not await admin.fetchval("select count(*) from pg_locks where not granted"):
+            pass
     closing = asyncio.ensure_future(metadata.close())
     for _ in range(steps):
         await asyncio.sleep(0)
@@ -30,5 +31,6 @@ async def test_a_close_that_is_cancelled_leaves_no_connection(
     await asyncio.wait([closing, reading])
     await admin.execute("rollback")
 
-    while await execute(postgresql_url, OPEN) != "0":
-        pass
+    async with asyncio.timeout(WAIT_S):
+        while await admin.fetchval(OPEN):
+            pass
