@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from bearlake.app.schema_values import SchemaValues
-from bearlake.errors import Invalid, NotFound, Unavailable
 from fixtures.cli_process import Cli
 from fixtures.server_process import started
 from fixtures.waiting import WAIT_S
@@ -133,47 +131,3 @@ def test_what_cannot_be_written_by_a_schema_is_refused_with_the_reason(
 
     assert reason in cli("produce", "refused", *words, stdin=line + b"\n", code=code)
     assert cli("consume", "refused", *READ) == ""
-
-
-def test_a_registry_whose_references_do_not_end_is_refused() -> None:
-    def ask(path: str) -> Any:
-        number = int(path.rpartition("/")[2])
-        reference = {"name": f"r{number}", "subject": "s", "version": number + 1}
-        return {"schema": '"string"', "references": [reference]}
-
-    values = SchemaValues(ask)
-    try:
-        with pytest.raises(Invalid, match="more than 256 references"):
-            values.read([b"\0\0\0\0\1x"])
-    finally:
-        values.close()
-
-
-@pytest.mark.parametrize(
-    "answer", [None, [], {}, {"schema": "x", "references": [{}]}, {"schema": "x", "references": 7}]
-)
-def test_what_is_no_registry_is_refused(answer: Any) -> None:
-    values = SchemaValues(lambda path: answer)
-    try:
-        with pytest.raises(Unavailable, match="sends no schema"):
-            values.read([b"\0\0\0\0\1x"])
-    finally:
-        values.close()
-
-
-def test_a_schema_that_the_registry_does_not_have_is_asked_for_once() -> None:
-    asked: list[str] = []
-
-    def ask(path: str) -> Any:
-        asked.append(path)
-        raise NotFound(path)
-
-    values = SchemaValues(ask)
-    try:
-        octets = b"\0\0\0\0\1x"
-        assert values.read([octets, None, b"", octets]) == [octets, None, b"", octets]
-        assert values.read([octets]) == [octets]
-    finally:
-        values.close()
-
-    assert asked == ["/schemas/ids/1"]

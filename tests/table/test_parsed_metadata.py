@@ -79,6 +79,23 @@ def test_files_of_other_engines_are_read_anew_and_large_ones_are_not_kept(texts:
     assert len(texts) == 4
 
 
+def test_a_file_that_is_too_large_takes_no_room_from_others(
+    texts: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ParsedMetadata(2 * len(TEXT))
+    small: list[Any] = [File(f"{folder}/1.metadata.json") for folder in "ab"]
+    for file in small:
+        known.of(file)
+    large: Any = File("c/1.metadata.json")
+    monkeypatch.setattr(large, "open", lambda: io.BytesIO(TEXT + b" " * 2 * len(TEXT)))
+    known.of(large)
+    texts.clear()
+    for file in small:
+        known.of(file)
+
+    assert texts == []
+
+
 async def test_a_version_is_parsed_once_and_another_commit_is_seen(tmp_path: Path, texts: list[bytes]) -> None:
     async with live_lake(tmp_path) as lake:
         view = await lake.lake.create(**RAW)

@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import ssl
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -20,10 +21,14 @@ import click
 from typing_extensions import override
 
 from bearlake import errors
+from bearlake.cli.output import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 TIMEOUT_S = 35
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+_REASON_LENGTH_MAX = 2_000
 _KINDS: Mapping[int, type[errors.BearlakeError]] = {
     400: errors.Invalid,
     401: errors.Denied,
@@ -64,6 +69,21 @@ class Api:
             metavar="URL",
             help=text,
         )
+
+    def login(self, user: str | None, password_file: Path | None, token_file: Path | None = None) -> str:
+        """Return the header of the login that the options or variables name; empty without one. Raises `Invalid`, without the secret.
+
+        user: logs in with a password; without a user, the token is used.
+        """
+        if user is None:
+            if password_file is not None:
+                raise errors.Invalid(f"--{self.word}-password-file needs --{self.word}-user")
+            return bearer(token_file, f"{self.variable}_TOKEN", "token")
+        if token_file is not None:
+            raise errors.Invalid(f"--{self.word}-user and --{self.word}-token-file: expected one login")
+        if ":" in user:
+            raise errors.Invalid(f"--{self.word}-user: expected a name without a colon, which ends it in HTTP")
+        return basic(user, password_file, f"{self.variable}_PASSWORD")
 
     def file_option(self, name: str, text: str) -> Callable[[F], F]:
         """Return an option that names a file."""
@@ -111,16 +131,21 @@ class HttpClient:
     """Requests to one API."""
 
     def __init__(
-        self, api: Api, url: str, authorization: str, tls: Tls | None = None, *, timeout_s: float = TIMEOUT_S
+        self,
+        api: Api,
+        url: str,
+        authorization: str,
+        tls: Tls | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
-        """Raises `Invalid`: a URL that is not http(s), or files that cannot be used for TLS.
+        """Raises `Invalid`: a URL that is not http(s) or names a user, or files that cannot be used for TLS.
 
         authorization: the header of each request; empty: none.
         """
         self.tls = tls = tls or Tls()
-        scheme = urllib.parse.urlsplit(url).scheme
-        if scheme not in ("http", "https"):
-            raise errors.Invalid(f"--{api.word} {url}: expected a URL such as {api.url_default}")
+        scheme = _scheme(api, url)
         if scheme == "http" and tls.is_given:
             raise errors.Invalid(
                 f"--{api.word} {url}: expected https://, because there are files for TLS with {api.title}"
@@ -128,6 +153,7 @@ class HttpClient:
         self._api = api
         self._tls = tls.context(api.word) if scheme == "https" else None
         self._timeout_s = timeout_s
+        self._answer_bytes_max = answer_bytes_max
         self._url = url.rstrip("/")
         self.authorization = authorization
         """The header of each request; empty: none."""
@@ -141,7 +167,7 @@ class HttpClient:
         """
         try:
             return json.loads(self._answer(method, path, body, query))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._no_answer(error) from error
 
     def send(self, method: str, path: str) -> None:
@@ -165,18 +191,33 @@ class HttpClient:
             request.add_header("Authorization", self.authorization)
         try:
             with self._opener.open(request, timeout=self._timeout_s) as response:
-                found: bytes = response.read()
-                return found
+                return self._content(response)
         except urllib.error.HTTPError as error:
-            raise _KINDS.get(error.code, errors.Unavailable)(self._detail(error)) from error
+            with error:  # the connection
+                raise _KINDS.get(error.code, errors.Unavailable)(self._detail(error)) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise self._no_answer(error) from error
 
+    def _content(self, response: Any) -> bytes:  # an HTTPResponse, which is an IO[bytes] in an HTTPError
+        """Return an answer's content. Raises `ValueError`, `OSError`, `HTTPException`."""
+        deadline = time.monotonic() + self._timeout_s
+        found = bytearray()
+        while piece := response.read1(_PIECE_BYTES):
+            found += piece
+            if len(found) > self._answer_bytes_max:
+                raise ValueError(f"its answer is larger than {self._answer_bytes_max} bytes")
+            if time.monotonic() > deadline:  # the timeout of the socket begins anew with each piece
+                raise TimeoutError(f"its answer did not end within {self._timeout_s:g} s")
+        if response.length:
+            raise http.client.IncompleteRead(bytes(found[:_PIECE_BYTES]), response.length)
+        return bytes(found)
+
     def _detail(self, error: urllib.error.HTTPError) -> str:
         try:
-            return str(json.load(error)[self._api.error_field])
-        except (ValueError, KeyError, TypeError):
-            return f"the server answered {error.code} {error.reason}"
+            reason = json.loads(self._content(error.fp))[self._api.error_field]
+        except (ValueError, LookupError, TypeError, RecursionError, OSError, http.client.HTTPException):
+            reason = f"the server answered {error.code} {error.reason}"
+        return printable(str(reason)[:_REASON_LENGTH_MAX])
 
     def _no_answer(self, error: Exception) -> errors.Unavailable:
         reason = getattr(error, "reason", error)
@@ -192,6 +233,21 @@ class HttpClient:
         if self._tls is None and isinstance(reason, ConnectionResetError | http.client.HTTPException):
             return f"{self._api.title} may have TLS: set an address that begins with https:// by --{word} or {variable}"
         return f"is the server running? Set its address with --{word} or {variable}"
+
+
+def _scheme(api: Api, url: str) -> str:
+    """Return `http` or `https`. Raises `Invalid`; what may be a secret in the URL is not shown."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        raise errors.Invalid(f"--{api.word}: expected a URL such as {api.url_default}") from None
+    if "@" in (parts.netloc or url):
+        raise errors.Invalid(
+            f"--{api.word}: expected a URL such as {api.url_default}, without a user or password in it"
+        )
+    if parts.scheme not in ("http", "https"):
+        raise errors.Invalid(f"--{api.word} {url}: expected a URL such as {api.url_default}")
+    return parts.scheme
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from bearlake import errors
-from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls, basic, bearer
+from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,7 +55,8 @@ class RestClient(HttpClient):
         user: logs in with a password; without a user, the token is used.
         """
         tls = Tls(ca_file=files.get("ca"), certificate_file=files.get("certificate"), key_file=files.get("key"))
-        super().__init__(API, url, _authorization(user, files), tls, timeout_s=timeout_s)
+        login = API.login(user, files.get("password"), files.get("token"))
+        super().__init__(API, url, login, tls, timeout_s=timeout_s)
         self._cluster = ""
 
     def ask(self, method: str, path: str, body: object = None) -> Any:  # JSON
@@ -81,14 +81,3 @@ def client_of(params: Mapping[str, Any], *, timeout_s: float) -> RestClient:
     url = params.get("rest") or os.environ.get(API.variable) or API.url_default
     user = params.get("rest_user") or os.environ.get("BEARLAKE_REST_USER")
     return RestClient(url, user, files, timeout_s=timeout_s)
-
-
-def _authorization(user: str | None, files: Mapping[str, Path | None]) -> str:
-    """Return the header of the login; empty without one. Raises `Invalid`."""
-    if user is None:
-        if files.get("password") is not None:
-            raise errors.Invalid("--rest-password-file needs --rest-user")
-        return bearer(files.get("token"), "BEARLAKE_REST_TOKEN", "token")
-    if files.get("token") is not None:
-        raise errors.Invalid("--rest-user and --rest-token-file: expected one login")
-    return basic(user, files.get("password"), "BEARLAKE_REST_PASSWORD")

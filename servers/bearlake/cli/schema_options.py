@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 import click
 
 from bearlake.cli.extras import server_module
-from bearlake.cli.http_client import Api, HttpClient, Tls, basic, bearer
+from bearlake.cli.http_client import Api, HttpClient, Tls
+from bearlake.cli.output import printable, say
 from bearlake.cli.record_format import Record
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 API = Api(word="registry", title="the schema registry", url_default="http://127.0.0.1:8081", error_field="message")
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""Largest answer of a registry: a schema of the largest size (1 MiB) takes six times as much if all its characters are escaped."""
 _FIELDS = ("registry", "registry_user", "registry_password_file", "registry_ca_file")
 
 
@@ -31,16 +34,22 @@ class Registry:
     @contextmanager
     def opened(self) -> Iterator[Any]:  # app.schema_values.SchemaValues, which is imported late
         """Read and write values by its schemas, for the block. Raises `Invalid`."""
-        if self.user is None:
-            authorization = bearer(None, "BEARLAKE_REGISTRY_TOKEN", "token")
-        else:
-            authorization = basic(self.user, self.password_file, "BEARLAKE_REGISTRY_PASSWORD")
-        client = HttpClient(API, self.url, authorization, Tls(ca_file=self.ca_file))
-        values = server_module("bearlake.app.schema_values").SchemaValues(lambda path: client.call("GET", path))
+        client = HttpClient(
+            API,
+            self.url,
+            API.login(self.user, self.password_file),
+            Tls(ca_file=self.ca_file),
+            answer_bytes_max=ANSWER_BYTES_MAX,
+        )
+        values = server_module("bearlake.app.schema_values").SchemaValues(lambda path: client.call("GET", path), _warn)
         try:
             yield values
         finally:
             values.close()
+
+
+def _warn(line: str) -> None:
+    say(f"bearlake: {printable(line)}", is_error=True)
 
 
 def registry_options(command: F) -> F:

@@ -35,7 +35,7 @@ class ParsedMetadata:
                 return known[1]
         octets = text_of(file)
         metadata = parsed(octets)
-        if file.is_own:
+        if file.is_own and len(octets) <= self._bytes_max:  # a larger one would make room for itself, and then go too
             self._keep(folder, file.location, metadata, len(octets))
         return metadata
 

@@ -231,3 +231,48 @@ async def test_a_close_that_is_given_up_can_be_followed_by_a_cut() -> None:
     with pytest.raises(asyncpg.InterfaceError):
         await pool.take()
     await pool.close()
+
+
+async def test_two_may_close_a_pool_at_once() -> None:
+    pool = pool_of(Server(), 3)
+    lent = [await pool.take() for _ in range(3)]
+    pool.give_back(lent[0])
+    closing = [asyncio.ensure_future(pool.close()) for _ in range(2)]
+    for connection in lent[1:]:
+        await run_pending()
+        pool.give_back(connection)
+    await run_pending()
+
+    assert all(close.done() for close in closing)
+    assert all(connection.is_closed() for connection in lent)
+
+
+async def test_a_connection_that_does_not_close_is_cut() -> None:
+    pool = pool_of(Server(), 2)
+    lent: list[Any] = [await pool.take() for _ in range(2)]
+    for connection in lent:
+        pool.give_back(connection)
+    waits = asyncio.Event()
+    lent[1].close = waits.wait
+    closing = asyncio.ensure_future(pool.close())
+    await run_pending()
+    closing.cancel()
+    await asyncio.wait([closing])
+
+    assert [connection.is_gone for connection in lent] == [False, True]
+    await pool.close()
+    assert lent[0].is_closed_well
+
+
+async def test_a_closed_pool_looks_for_idle_connections_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of(Server(), 3)
+    lent = [await pool.take() for _ in range(3)]
+    closing = asyncio.ensure_future(pool.close())
+    await run_pending()
+    later: list[object] = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *given: later.append(given))
+    for connection in lent:
+        pool.give_back(connection)
+    await closing
+
+    assert later == []

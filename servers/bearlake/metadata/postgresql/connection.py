@@ -20,8 +20,10 @@ Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `Postg
 """
 
 import logging
+import os
 import weakref
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -36,6 +38,18 @@ select c.system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn())
 
 _HAS_NO_HISTORY = ("0A000", "42501", "42883")
 """Feature not supported, no privilege, no such function: the errors of a database that does not report its history."""
+
+_NEXT_HOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.CannotConnectNowError)
+"""Errors of a host after which another host may be the primary."""
+
+
+def hosts_of(url: str) -> list[str]:
+    """Return a URL for each host of a URL. A list in a parameter or a variable stays as it is: the driver knows what belongs together."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    if "host=" in parts.query or "port=" in parts.query or "," in os.environ.get("PGPORT", ""):
+        return [url]
+    return [parts._replace(netloc=f"{login}{at}{host}").geturl() for host in hosts.split(",")]
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
@@ -75,14 +89,33 @@ class Connections:
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._system, self._timeline = 0, 0  # of the newest primary that this process has seen
         self._tells_history = True
+        self._host = 0
+        """Place of the host that was reached last, in the URL."""
 
-    async def connect(self, *arguments: Any, **options: Any) -> Connection:  # Any: those of asyncpg.connect
-        """Return a connection to a primary, with a backend of its own. The caller closes it.
+    async def connect(self, url: str, *, timeout: float = 60, **options: Any) -> Connection:  # Any: the driver's own
+        """Return a connection to a primary, with a backend of its own. The caller closes it. `options`: those of `asyncpg.connect`.
+
+        If the URL names several hosts, they are tried one by one, the last one that was reached first, and each has its part of the time:
+        a host that does not answer must not use up that of the others.
 
         Raises what the driver raises; `asyncpg.InterfaceError` if the address leads to a standby, to a former primary, or to a pooler
         that gives one backend to several connections: sessions belong to backends.
         """
-        connection: Connection = await asyncpg.connect(*arguments, **{"connection_class": Connection, **options})
+        hosts = hosts_of(url)
+        places = [(self._host + step) % len(hosts) for step in range(len(hosts))]
+        for place in places:
+            try:
+                connection = await self._connect_to(hosts[place], timeout=timeout / len(hosts), **options)
+            except _NEXT_HOST:
+                if place == places[-1]:
+                    raise
+            else:
+                self._host = place
+                return connection
+        raise AssertionError("a URL has a host")
+
+    async def _connect_to(self, url: str, **options: Any) -> Connection:
+        connection: Connection = await asyncpg.connect(url, **{"connection_class": Connection, **options})
         try:
             is_standby, *backend = await connection.fetchrow(LOOK)
             _refuse_standby(is_standby)

@@ -14,6 +14,7 @@ A pooler in front of the database must be in session mode: a session belongs to 
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
@@ -30,6 +31,8 @@ from bearlake.metadata.postgresql.connection import Connection, Connections
 from bearlake.metadata.postgresql.pool import Pool
 from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
+
+log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 3
 """Attempts of a step that had no effect (deadlock) or may be repeated (connection lost); after that the caller must retry."""
@@ -134,7 +137,7 @@ class Database:
         password = {"password": self._password} if settings.password_file else {}
         return {
             **password,
-            "dsn": self._url,
+            "url": self._url,
             "timeout": settings.connect_timeout_ms / 1000,
             "command_timeout": statement_timeout_ms / 1000 + GRACE_S,
             "statement_cache_size": settings.statement_cache_count,
@@ -269,15 +272,17 @@ class Database:
             connection.terminate()
 
     async def close(self) -> None:
-        """Close all connections; those that are still busy after a statement's time limit are cut."""
+        """Close all connections; those that are still busy after a statement's time limit are cut, and all if the task is cancelled."""
         pools = [pool for pool in (self._writers, self._readers) if pool is not None]
         self._writers = self._readers = None
-        await self._sessions.close()
         try:
+            await self._sessions.close()
             async with asyncio.timeout(self.settings.statement_timeout_ms / 1000 + GRACE_S):
                 for pool in pools:
                     await pool.close()
-        except failures.FOREIGN:
+        except failures.FOREIGN as error:
+            log.debug("connections did not close well", extra={"error": repr(error)})
+        finally:
             for pool in pools:
                 pool.terminate()
 

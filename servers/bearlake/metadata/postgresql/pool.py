@@ -39,6 +39,7 @@ class Pool:
         """Lent connections that are not to be used again."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._closing = asyncio.Lock()
 
     async def open(self) -> None:
         """Connect once, to show that it works. Raises what `connect` raises."""
@@ -102,7 +103,7 @@ class Pool:
             connection.terminate()
         else:
             self._idle.append((connection, self._loop.time()))
-            if self._timer is None and len(self._idle) > 1:
+            if self._timer is None and len(self._idle) > 1 and not self._is_closed:
                 self._timer = self._loop.call_later(self._idle_s, self._close_idle)
         self._places.release()
 
@@ -127,17 +128,17 @@ class Pool:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        taken_count = 0
-        try:
-            while taken_count < self._size_max:
-                await self._places.acquire()
-                taken_count += 1
-            while self._idle:
-                await self._idle[-1][0].close()
-                self._idle.pop()
-        finally:
-            for _ in range(taken_count):
-                self._places.release()
+        async with self._closing:  # two that wait for all places would wait for each other
+            taken_count = 0
+            try:
+                while taken_count < self._size_max:
+                    await self._places.acquire()
+                    taken_count += 1
+                while self._idle:
+                    await _closed(self._idle.pop()[0])
+            finally:
+                for _ in range(taken_count):
+                    self._places.release()
 
     def terminate(self) -> None:
         """Cut all connections; those that are lent raise in their callers."""
@@ -145,3 +146,11 @@ class Pool:
         self.expire()
         for connection in list(self._lent):
             connection.terminate()
+
+
+async def _closed(connection: Connection) -> None:
+    try:
+        await connection.close()
+    except BaseException:
+        connection.terminate()
+        raise

@@ -46,7 +46,7 @@ class PostgresqlSettings:
     writes."""
 
     connect_timeout_ms: int = 5_000
-    """Longest time to open a connection."""
+    """Longest time to open a connection; of several hosts in the URL, each has its part of it."""
 
     acquire_timeout_ms: int = 5_000
     """Longest wait for a free connection before an operation fails as `Unavailable`."""

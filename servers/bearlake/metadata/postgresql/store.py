@@ -131,8 +131,9 @@ async def open_postgresql(
 ) -> PostgresqlMetadata:
     """Return an opened store in the database that the URL names.
 
-    `url` is a libpq URL (`postgresql://user:password@host:port/database?sslmode=verify-full&sslrootcert=…`); `?schema=name`
-    chooses the schema; other parameters are passed on to PostgreSQL. `layout`: that of this program (default).
+    `url` is a libpq URL (`postgresql://user:password@host:port/database?sslmode=verify-full&sslrootcert=…`), also with several hosts
+    (`host:port,host:port`); `?schema=name` chooses the schema; other parameters are passed on to PostgreSQL. `layout`: that of this
+    program (default).
 
     Raises:
         Invalid: not a PostgreSQL URL, or the database would not keep commits durably.

@@ -122,9 +122,11 @@ class Pool:
         except SchemaTooLarge as error:
             if answer.status == 0:  # the schema itself is too large
                 raise
-            before = values[: answer.done_count]
             unfit = Unfit(str(error))
-        return [*(await self.read(schema, before, budget) if before else []), unfit]
+        before, is_next_unfit = _before_end(answer, values)
+        found = await self.read(schema, before, budget) if before else []
+        is_complete = len(found) == len(before)  # fewer values have smaller limits: their answer may end earlier
+        return [*found, unfit] if is_complete and is_next_unfit else found
 
     def budget(self) -> Budget:
         """Return what the values of one batch may need."""
@@ -138,10 +140,14 @@ class Pool:
         except SchemaTooLarge as error:
             if answer.status == 0:  # the schema itself is too large
                 raise
-            before = values[: answer.done_count]
-            found = dict((await self.checked_values(schema, before, budget)).unfit) if before else {}
-            return CheckedValues(found | {answer.done_count: Unfit(str(error))}, answer.done_count + 1)
-        return CheckedValues({int(at): Unfit(*failure) for at, failure in head["unfit"].items()}, len(values))
+            unfit = Unfit(str(error))
+        else:
+            return CheckedValues({int(at): Unfit(*failure) for at, failure in head["unfit"].items()}, len(values))
+        before, is_next_unfit = _before_end(answer, values)
+        found = await self.checked_values(schema, before, budget) if before else CheckedValues({}, 0)
+        if found.checked_count == len(before) and is_next_unfit:
+            return CheckedValues({**found.unfit, len(before): unfit}, len(before) + 1)
+        return found
 
     # -- calls of children ---------------------------------------------------------------------------------------
 
@@ -211,6 +217,17 @@ class Pool:
             size = f"{limits.answer_bytes_max / 1024 / 1024:g} MiB"
             return "size", SchemaTooLarge(f"The {what} becomes larger than {size}")
         return "other", Unavailable("the process that compiled the schema ended early, try again")
+
+
+def _before_end(answer: Answer, values: Sequence[bytes]) -> tuple[Sequence[bytes], bool]:
+    """Return values that a child had finished before it exceeded a limit, and whether the next one is to blame.
+
+    A child that had finished all values exceeded the limit with its answer: half of them have a smaller one.
+    """
+    done_count = answer.done_count
+    if done_count == len(values) > 1:
+        return values[: done_count // 2], False
+    return values[: min(done_count, len(values) - 1)], True
 
 
 def _results(head: Mapping[str, Any], parts: Sequence[bytes]) -> list[bytes | Unfit]:

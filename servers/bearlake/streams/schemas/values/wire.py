@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from bearlake.streams.schemas.values.model import Unfit
 
 _HEAD = struct.Struct(">BI")
+ID_MAX = 0xFFFF_FFFF
+"""Largest id of a schema."""
 _INDEX_COUNT_MAX = 100
 """Deepest nesting of messages; protoc has the same limit."""
 

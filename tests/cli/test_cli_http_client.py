@@ -1,0 +1,164 @@
+"""The client of HTTP APIs: answers that are too large, too deep, cut off or without end, and logins that are not shown."""
+
+import itertools
+import json
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bearlake.cli import http_client, rest_client, schema_options
+from bearlake.cli.http_client import Api, HttpClient
+from bearlake.cli.rest_client import RestClient
+from bearlake.cli.schema_options import Registry
+from bearlake.errors import BearlakeError, Invalid, NotFound, Unavailable
+
+API = schema_options.API
+MEBIBYTE = 1024 * 1024
+
+
+@contextmanager
+def answering(pieces: Sequence[bytes], *, is_endless: bool = False) -> Iterator[str]:
+    """A server that answers a request with these bytes and closes the connection; endless: it repeats the last of them."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            for piece in pieces:
+                connection.sendall(piece)
+            while is_endless:
+                connection.sendall(pieces[-1])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            thread.join()
+
+
+def head(status: str = "200 OK", **fields: object) -> bytes:
+    lines = [f"HTTP/1.1 {status}", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def error_of(pieces: Sequence[bytes], *, is_endless: bool = False) -> BearlakeError:
+    with answering(pieces, is_endless=is_endless) as url, pytest.raises(BearlakeError) as refused:
+        HttpClient(API, url, "", answer_bytes_max=MEBIBYTE).call("GET", "/subjects")
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [head(), b" " * 65536],
+        [head(Content_Length=1 << 40), b" " * 65536],
+        [head(Transfer_Encoding="chunked"), b"10000\r\n" + b" " * 65536 + b"\r\n"],
+    ],
+    ids=["until closed", "length", "chunks"],
+)
+def test_an_answer_has_a_largest_size(pieces: Sequence[bytes]) -> None:
+    error = error_of(pieces, is_endless=True)
+
+    assert isinstance(error, Unavailable)
+    assert "its answer is larger than 1048576 bytes" in str(error)
+
+
+def test_an_answer_that_comes_byte_by_byte_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, 20)
+    monkeypatch.setattr(http_client, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    error = error_of([head(), b" "], is_endless=True)
+
+    assert isinstance(error, Unavailable)
+    assert "its answer did not end within 35 s" in str(error)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [head(), b"[" * 100_000],
+        [head(), b"\xff"],
+        [head(Content_Length=10), b"{}"],
+        [head(Transfer_Encoding="chunked"), b"a\r\n{}"],
+    ],
+    ids=["deep", "binary", "cut off", "cut off in a chunk"],
+)
+def test_what_is_no_answer_is_no_answer(pieces: Sequence[bytes]) -> None:
+    error = error_of(pieces)
+
+    assert isinstance(error, Unavailable)
+    assert "no answer from http://127.0.0.1" in str(error)
+    assert len(str(error)) < 500
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [head("404 Not Found", Content_Length=10), b"{}"],
+        [head("404 Not Found", Transfer_Encoding="chunked"), b"a\r\n{}"],
+        [head("404 Not Found"), b"[" * 100_000],
+        [head("404 Not Found"), b"[]"],
+        [head("404 Not Found"), b"7"],
+        [head("404 Not Found")],
+    ],
+    ids=["cut off", "cut off in a chunk", "deep", "list", "number", "nothing"],
+)
+def test_an_error_without_a_reason_has_that_of_its_code(pieces: Sequence[bytes]) -> None:
+    error = error_of(pieces)
+
+    assert isinstance(error, NotFound)
+    assert str(error) == "the server answered 404 Not Found"
+
+
+def test_a_reason_is_short_and_no_terminal_obeys_it() -> None:
+    reason = json.dumps({"message": "\x1b[2J\nbearlake: all is well" + "x" * 100_000}).encode()
+    error = error_of([head("422 Unprocessable"), reason])
+
+    assert isinstance(error, Invalid)
+    assert str(error).startswith("\\x1b[2J\\nbearlake: all is well")
+    assert len(str(error)) < 3_000
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://bear:hush@127.0.0.1:1",
+        "https://:hush@127.0.0.1/path",
+        "http://bear:hush@[::1",
+        "bear:hush@127.0.0.1:1",
+        "ftp://bear:hush@127.0.0.1",
+    ],
+)
+def test_a_url_with_a_password_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(Invalid, match="--registry: expected a URL such as") as refused:
+        HttpClient(API, url, "")
+
+    assert "hush" not in str(refused.value)
+
+
+def opened(api: Api, user: str | None, files: Mapping[str, Path]) -> None:
+    """Log in as the options of one of the two APIs say, to a server that is not there."""
+    url: Any = "http://127.0.0.1:1"
+    if api is rest_client.API:
+        RestClient(url, user, files)
+        return
+    with Registry(url, user, files.get("password"), None).opened():
+        pass
+
+
+@pytest.mark.parametrize("api", [rest_client.API, schema_options.API], ids=lambda api: api.word)
+def test_a_password_needs_a_user_and_a_user_no_colon(api: Api, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("hush")
+    opened(api, "bear", {"password": file})
+    with pytest.raises(Invalid, match=f"^--{api.word}-password-file needs --{api.word}-user$"):
+        opened(api, None, {"password": file})
+    with pytest.raises(Invalid, match=f"^--{api.word}-user: expected a name without a colon"):
+        opened(api, "bear:x", {"password": file})
