@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.console_lake import BEARS, Lake, open_page, row
+from fixtures.console_lake import BEARS, PAGES, Lake, open_page, row
 from fixtures.waiting import WAIT_S
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright (part of dev)")
@@ -14,29 +14,6 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 expect.set_options(timeout=WAIT_S * 1000)
-
-PAGES = {
-    "overview": ("", "Overview"),
-    "streams": ("streams", "Streams"),
-    "stream-records": ("streams/orders", "orders"),
-    "stream-partitions": ("streams/orders/partitions", "orders"),
-    "stream-configuration": ("streams/orders/configuration", "orders"),
-    "stream-produce": ("streams/orders/produce", "orders"),
-    "groups": ("groups", "Groups"),
-    "group": ("groups/billing", "billing"),
-    "share-groups": ("share-groups", "Share groups"),
-    "share-group": ("share-groups/packers", "packers"),
-    "subscriptions": ("subscriptions", "Pulsar subscriptions"),
-    "subscription": ("subscriptions/orders/archive", "archive"),
-    "schemas": ("schemas", "Schemas"),
-    "subject": ("schemas/orders-value", "orders-value"),
-    "compaction": ("compaction", "Compaction"),
-    "tables": ("tables", "Tables"),
-    "table": ("tables/streams/returns", "streams.returns"),
-    "sql": ("sql", "SQL"),
-    "access": ("access", "Access"),
-    "settings": ("settings", "Settings"),
-}
 
 
 @pytest.mark.parametrize("name", PAGES)
