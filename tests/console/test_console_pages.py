@@ -244,6 +244,29 @@ def test_compaction_shows_the_backlog_and_tries_a_quarantined_task_again(page: A
     assert retried == ["POST"]
 
 
+def test_tasks_of_one_kind_and_stream_share_a_lane_of_the_timeline_unless_they_overlap(page: Any, lake: Lake) -> None:
+    """The first answer has two tasks of one stream at once; later ones have the next task of it, and one of another stream."""
+
+    def task(number: int, stream: str, age_ms: int) -> dict[str, Any]:
+        return {
+            "id": number, "kind": "compact", "stream": stream, "state": "running", "partition_count": 1, "input_count": 1,
+            "size_bytes": 10, "record_count": 1, "age_ms": age_ms, "epoch": 1, "node_id": 1, "attempt_count": 0,
+            "wait_ms": 0, "error": None,
+        }  # fmt: skip
+
+    answers = [[task(1, "orders", 9_000), task(2, "orders", 8_000)]]
+    later = [task(3, "orders", 0), task(4, "clicks", 0)]
+    page.route(
+        "**/api/admin/v1/compaction/tasks?*",
+        lambda route: route.fulfill(json={"tasks": answers.pop() if answers else later, "next": None}),
+    )
+    open_page(page, lake, "compaction")
+    expect(page.get_by_role("img", name="4 tasks in the last 2 minutes")).to_be_visible()
+
+    assert page.locator(".timeline .lane").all_text_contents() == ["compact orders", "compact orders", "compact clicks"]
+    assert page.locator(".timeline .bar").count() == 4
+
+
 def test_names_with_markup_are_text(page: Any, lake: Lake) -> None:
     lake.write(
         "audit",

@@ -37,6 +37,26 @@ def test_a_table_shows_its_snapshots_files_and_dead_letters(page: Any, lake: Lak
     expect(page.get_by_role("group", name="Rows")).to_contain_text("no order at all")
 
 
+def test_the_engine_is_loaded_when_the_page_opens(page: Any, lake: Lake) -> None:
+    """The first statement waits for the engine's libraries. The page asks for them, once, with a statement that reads nothing."""
+    asked: list[Any] = []
+    page.on(
+        "request", lambda request: asked.append(request.post_data_json) if request.url.endswith("/v1/sql") else None
+    )
+    with page.expect_response(re.compile("/v1/sql$")) as found:
+        open_page(page, lake, "sql")
+    open_page(page, lake, "tables")
+    open_page(page, lake, "sql")
+    run(page, "select count(*) as records from orders")
+    expect(page.get_by_role("group", name="Rows")).to_contain_text("40")
+
+    assert found.value.json()["rows"] == [[1]]
+    assert asked == [
+        {"statement": "select 1", "is_live": False},
+        {"statement": "select count(*) as records from orders", "is_live": True},
+    ]
+
+
 def test_sql_shows_rows_as_a_table_and_a_plot_with_the_command_beside_it(
     page: Any, lake: Lake, keep_picture: Any
 ) -> None:

@@ -60,5 +60,14 @@ export async function streamsByTable(signal) {
 export const query = (statement, isLive, signal) =>
   call("catalog", "POST", "/v1/sql", { statement, is_live: isLive }, signal);
 
+let isWarm = false;
+
+/** Let the catalog load its engine, which takes seconds, while the person still types: once per tab, by a statement that reads nothing. */
+export function warmUp() {
+  if (isWarm) return;
+  isWarm = true;
+  query("select 1", false).catch(() => {}); // an error is for the person's own statement
+}
+
 /** A name for a statement, quoted. */
 export const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
