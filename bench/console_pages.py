@@ -1,6 +1,6 @@
 """The time until a page of the console is ready, in a deployment with many streams.
 
-    python bench/console_pages.py [--streams 1000] [--partitions 10] [--repetitions 5] [--json FILE]
+    python bench/console_pages.py [--streams 1000] [--partitions 10] [--repetitions 5] [--only PAGE] [--json FILE]
 
 Starts `bearlake up` on a new folder, creates the streams, and opens each page in a browser as often as asked, each time with an empty
 cache. A page is ready when its title is there, nothing says "Loading …", and a list has rows; the browser's own clock counts from the
@@ -62,6 +62,7 @@ def main() -> int:
     words.add_argument("--streams", type=int, default=1_000)
     words.add_argument("--partitions", type=int, default=10, help="of each stream")
     words.add_argument("--repetitions", type=int, default=5)
+    words.add_argument("--only", action="append", choices=tuple(PAGES), help="a page; may be repeated")
     words.add_argument("--json", type=Path)
     given = words.parse_args()
     with tempfile.TemporaryDirectory(prefix="bearlake-pages-") as folder:
@@ -70,7 +71,7 @@ def main() -> int:
             lake = Lake(process)
             for number in range(given.streams):
                 lake.create(f"stream-{number:04}", given.partitions)
-            found = measure(lake, given.repetitions)
+            found = measure(lake, given.only or list(PAGES), given.repetitions)
     print(
         f"{given.streams:,} streams, {given.streams * given.partitions:,} partitions; load average {os.getloadavg()[0]:.1f}"
     )
@@ -82,17 +83,17 @@ def main() -> int:
     return int(any(page.median_ms >= GOAL_MS for page in found))
 
 
-def measure(lake: Lake, repetitions: int) -> Sequence[Ready]:
-    """Open each page `repetitions` times, in turn; the first turn, which starts the browser's processes, does not count."""
+def measure(lake: Lake, pages: Sequence[str], repetitions: int) -> Sequence[Ready]:
+    """Open each of the pages `repetitions` times, in turn; the first turn, which starts the browser's processes, does not count."""
     from playwright.sync_api import sync_playwright
 
-    times: dict[str, list[float]] = {page: [] for page in PAGES}
+    times: dict[str, list[float]] = {page: [] for page in pages}
     path = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for turn in range(repetitions + 1):
-            for page, address in PAGES.items():
-                took = open_once(browser, lake, address, needs_rows=page in WITH_ROWS)
+            for page in pages:
+                took = open_once(browser, lake, PAGES[page], needs_rows=page in WITH_ROWS)
                 if turn:
                     times[page].append(took)
         browser.close()
