@@ -89,7 +89,7 @@ function Timeline({ data, nowMs }) {
     <figcaption class="hint">
       Tasks since this page was opened, at most two minutes:
       ${Object.keys(TONES).map((state) => html` <span class="dot ${state}"></span> ${state}`)}. A dashed line is a commit of a table. A task of
-      less than ${EVERY_MS / 1000} s may be missing.
+      less than ${EVERY_MS / 1000}${"\u00a0"}s may be missing.
     </figcaption>
   </figure>`;
 }
