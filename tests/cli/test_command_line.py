@@ -4,41 +4,56 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from bearlake import __version__, errors
-from bearlake.cli.main import exit_code, run
+from bearlake.cli.main import exit_code, root, run
 from fixtures.waiting import WAIT_S
 
-COMMANDS = [
-    [],
-    ["up"],
-    ["serve"],
-    ["serve", "kafka"],
-    ["stream"],
-    *(["stream", name] for name in ("create", "list", "describe", "alter", "delete")),
-    ["produce"],
-    ["consume"],
-    ["doctor"],
-    ["top"],
-    ["completion"],
-    *(["compaction", name] for name in ("backlog", "tasks", "retry", "drain")),
-    *(["quota", name] for name in ("set", "delete", "list")),
-    *(["user", name] for name in ("create", "list", "delete")),
-    *(["access", name] for name in ("allow", "deny", "list", "delete")),
-    ["server", "list"],
-    ["config", "show"],
-    ["tour"],
-]
+
+def walk(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield the words of each command, groups and hidden ones included, and the command."""
+    yield words, command
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from walk(child, (*words, name))
+
+
+COMMANDS = dict(walk(root))
+WITHOUT_JSON = {
+    ("up",): "serves until it is stopped; --ready-file has its addresses as JSON",
+    ("console",): "serves until it is stopped",
+    ("serve", "kafka"): "serves until it is stopped; --ready-file has its addresses as JSON",
+    ("serve", "pulsar"): "as above",
+    ("serve", "rest"): "as above",
+    ("serve", "grpc"): "as above",
+    ("serve", "catalog"): "as above",
+    ("serve", "compactor"): "as above",
+    ("executor",): "is started by Spark's master",
+    ("tour",): "shows people what it does; programs get its exit code",
+    ("completion",): "prints a script for a shell",
+}
+"""Commands that print nothing that a program reads, with the reason."""
 UNREACHABLE = ["--admin", "http://127.0.0.1:1"]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "--help"]) == 0
     assert "Usage: bearlake" in capsys.readouterr().out
+
+
+def test_every_command_has_json_or_a_reason_not_to() -> None:
+    single = {words: command for words, command in COMMANDS.items() if not isinstance(command, click.Group)}
+    without = {
+        words for words, command in single.items() if "--json" not in [o for p in command.params for o in p.opts]
+    }
+
+    assert without == set(WITHOUT_JSON)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

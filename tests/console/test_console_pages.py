@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.console_lake import BEARS, Lake, open_page, row
+from fixtures.console_lake import BEARS, PAGES, Lake, open_page, row
 from fixtures.waiting import WAIT_S
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright (part of dev)")
@@ -14,29 +14,6 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 expect.set_options(timeout=WAIT_S * 1000)
-
-PAGES = {
-    "overview": ("", "Overview"),
-    "streams": ("streams", "Streams"),
-    "stream-records": ("streams/orders", "orders"),
-    "stream-partitions": ("streams/orders/partitions", "orders"),
-    "stream-configuration": ("streams/orders/configuration", "orders"),
-    "stream-produce": ("streams/orders/produce", "orders"),
-    "groups": ("groups", "Groups"),
-    "group": ("groups/billing", "billing"),
-    "share-groups": ("share-groups", "Share groups"),
-    "share-group": ("share-groups/packers", "packers"),
-    "subscriptions": ("subscriptions", "Pulsar subscriptions"),
-    "subscription": ("subscriptions/orders/archive", "archive"),
-    "schemas": ("schemas", "Schemas"),
-    "subject": ("schemas/orders-value", "orders-value"),
-    "compaction": ("compaction", "Compaction"),
-    "tables": ("tables", "Tables"),
-    "table": ("tables/streams/returns", "streams.returns"),
-    "sql": ("sql", "SQL"),
-    "access": ("access", "Access"),
-    "settings": ("settings", "Settings"),
-}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -265,6 +242,29 @@ def test_compaction_shows_the_backlog_and_tries_a_quarantined_task_again(page: A
     expect(page.get_by_role("button", name="Try task 7 again")).to_have_count(0)
 
     assert retried == ["POST"]
+
+
+def test_tasks_of_one_kind_and_stream_share_a_lane_of_the_timeline_unless_they_overlap(page: Any, lake: Lake) -> None:
+    """The first answer has two tasks of one stream at once; later ones have the next task of it, and one of another stream."""
+
+    def task(number: int, stream: str, age_ms: int) -> dict[str, Any]:
+        return {
+            "id": number, "kind": "compact", "stream": stream, "state": "running", "partition_count": 1, "input_count": 1,
+            "size_bytes": 10, "record_count": 1, "age_ms": age_ms, "epoch": 1, "node_id": 1, "attempt_count": 0,
+            "wait_ms": 0, "error": None,
+        }  # fmt: skip
+
+    answers = [[task(1, "orders", 9_000), task(2, "orders", 8_000)]]
+    later = [task(3, "orders", 0), task(4, "clicks", 0)]
+    page.route(
+        "**/api/admin/v1/compaction/tasks?*",
+        lambda route: route.fulfill(json={"tasks": answers.pop() if answers else later, "next": None}),
+    )
+    open_page(page, lake, "compaction")
+    expect(page.get_by_role("img", name="4 tasks in the last 2 minutes")).to_be_visible()
+
+    assert page.locator(".timeline .lane").all_text_contents() == ["compact orders", "compact orders", "compact clicks"]
+    assert page.locator(".timeline .bar").count() == 4
 
 
 def test_names_with_markup_are_text(page: Any, lake: Lake) -> None:

@@ -37,6 +37,33 @@ def test_a_table_shows_its_snapshots_files_and_dead_letters(page: Any, lake: Lak
     expect(page.get_by_role("group", name="Rows")).to_contain_text("no order at all")
 
 
+def test_the_engine_is_loaded_once_when_the_page_opens_and_a_statement_waits_for_it(page: Any, lake: Lake) -> None:
+    first = {"statement": "select 1", "is_live": False}
+    asked: list[Any] = []
+    held: list[Any] = []
+
+    def hold_the_first(route: Any) -> None:
+        asked.append(route.request.post_data_json)
+        if len(asked) == 1:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/sql", hold_the_first)
+    open_page(page, lake, "sql")
+    open_page(page, lake, "tables")
+    expect(row(page, "streams.orders")).to_be_visible()
+    open_page(page, lake, "sql")
+    run(page, "select count(*) as records from orders")
+    expect(page.get_by_role("button", name="Running …")).to_be_visible()
+    asked_before = list(asked)
+    held[0].continue_()
+    expect(page.get_by_role("group", name="Rows")).to_contain_text("40")
+
+    assert asked_before == [first], "a person may have one place: the page does not compete with itself"
+    assert asked == [first, {"statement": "select count(*) as records from orders", "is_live": True}]
+
+
 def test_sql_shows_rows_as_a_table_and_a_plot_with_the_command_beside_it(
     page: Any, lake: Lake, keep_picture: Any
 ) -> None:

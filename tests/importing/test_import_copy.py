@@ -11,6 +11,7 @@ from bearlake.importing.cluster import SourceCluster
 from bearlake.importing.copying import Copy
 from bearlake.importing.pace import Pace
 from bearlake.importing.progress import PartitionCopy
+from bearlake.importing.promotion import promote
 from bearlake.importing.selection import Selection, usable
 from bearlake.importing.settings import CopySettings, SourceSettings
 from bearlake.importing.target import Target
@@ -182,7 +183,7 @@ async def test_nobody_else_appends_until_the_stream_is_promoted(kafka_cluster: M
     view = await target.streams.catalog.resolve("orders")
 
     refused = await writer.produce(view.id_bytes, batch_of(b"x"))
-    await Target(target.streams, "").promote("orders")
+    await promote(target.streams.catalog, ["orders"])
     accepted = await writer.produce(view.id_bytes, batch_of(b"x"))
 
     assert (refused.error_code, accepted.error_code) == (29, 0)
@@ -201,7 +202,7 @@ async def test_an_import_that_runs_while_the_stream_is_promoted_writes_nothing_a
     running = asyncio.ensure_future(copy.run(follow=True))
     await until(lambda: bool(copy.partitions))
     view = await target.streams.catalog.resolve("orders")
-    await Target(target.streams, "").promote("orders")
+    await promote(target.streams.catalog, ["orders"])
     await writer.produce(view.id_bytes, batch_of(b"ours"))
     await client.produce(topic, batch_of(b"theirs"))
 
@@ -218,7 +219,7 @@ async def test_a_promoted_stream_keeps_the_records_that_the_source_deletes(kafka
     copy = await copy_of(source, target, "orders")
     running = asyncio.ensure_future(copy.run(follow=True))
     await until(lambda: copy.copied.batches == 1)
-    await Target(target.streams, "").promote("orders")
+    await promote(target.streams.catalog, ["orders"])
     view = await source.streams.catalog.resolve("orders")
     await source.streams.metadata.log.trim(view.partition(0), 2)
     await client.produce(topic, batch_of(b"d"))
@@ -234,7 +235,7 @@ class PromotedAfterAppend(Target):
     async def append(self, batches: Sequence[tuple[StreamView, int, Piece]]) -> None:
         """Append, then promote."""
         await super().append(batches)
-        await self.promote("orders")
+        await promote(self._streams.catalog, ["orders"])
 
 
 async def test_offsets_of_groups_are_copied_only_for_streams_that_are_still_imported(
@@ -273,7 +274,7 @@ async def test_records_that_come_with_a_promotion_while_an_import_begins_do_not_
 
     async def promoted_before(keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, PartitionBounds]:
         monkeypatch.setattr(target.streams, "bounds", read_bounds)
-        await Target(target.streams, "").promote("orders")
+        await promote(target.streams.catalog, ["orders"])
         await writer.produce(view.id_bytes, batch_of(b"ours"))
         return await read_bounds(keys)
 
@@ -368,7 +369,7 @@ async def test_a_promotion_ends_one_topic_and_the_others_are_followed(kafka_clus
     running = asyncio.ensure_future(copy.run(follow=True))
     await until(lambda: len(copy.partitions) == 2)
     view = await target.streams.catalog.resolve("bills")
-    await Target(target.streams, "").promote("bills")
+    await promote(target.streams.catalog, ["bills"])
     await writer.produce(view.id_bytes, batch_of(b"ours"))
     await client.produce(topics["bills"], batch_of(b"theirs"))
     await until(lambda: "bills" in copy.ended)

@@ -1,5 +1,6 @@
-"""`bearlake import promote`: several streams at once, by their names or those of Pulsar topics; all of them, or none."""
+"""`bearlake import promote` as a process: names of streams and of Pulsar topics, for people and for programs."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from fixtures.cli_process import Cli
 from fixtures.server_process import finished, started
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+NOTHING = "{}: nothing to do, it is not being imported\n"
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +31,13 @@ def promote(folder: Path, *names: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def test_a_topic_of_pulsar_is_promoted_by_its_own_name(folder: Path, lake: Cli) -> None:
+def test_a_topic_of_pulsar_has_its_own_name(folder: Path, lake: Cli) -> None:
     lake("stream", "create", "acme..prod..orders")
     lake("stream", "create", "plain")
 
     found = promote(folder, "persistent://acme/prod/orders", "persistent://public/default/plain", "plain")
 
-    assert found == (0, "acme..prod..orders: promoted\nplain: promoted\nplain: promoted\n", "")
+    assert found == (0, NOTHING.format("acme..prod..orders") + 2 * NOTHING.format("plain"), "")
 
 
 def test_what_is_no_topic_of_pulsar_is_named(folder: Path, lake: Cli) -> None:
@@ -42,3 +45,11 @@ def test_what_is_no_topic_of_pulsar_is_named(folder: Path, lake: Cli) -> None:
 
     assert (code, out) == (2, "")
     assert "expected a persistent:// topic" in error
+
+
+def test_programs_get_json(folder: Path, lake: Cli) -> None:
+    lake("stream", "create", "own")
+
+    code, out, error = promote(folder, "own", "--json")
+
+    assert (code, json.loads(out), error) == (0, [{"name": "own", "source": ""}], "")

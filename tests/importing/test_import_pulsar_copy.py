@@ -3,8 +3,8 @@
 import pytest
 
 from bearlake.errors import BearlakeError, Conflict, Corrupt, Invalid
+from bearlake.importing.promotion import promote
 from bearlake.importing.pulsar.positions import Place
-from bearlake.importing.pulsar.target import PulsarTarget
 from bearlake.metadata.subscriptions import unpack_ranges
 from bearlake.protocols.pulsar.proto.metadata_pb2 import EncryptionKeys, SingleMessageMetadata
 from fixtures.kafka_server import Make
@@ -248,7 +248,7 @@ async def test_a_promoted_stream_lets_the_source_go(pulsar_source: PulsarSource,
     topic.add(3, 0, b"a")
     imported = PulsarImport(pulsar_source, target)
     await imported.run()
-    await PulsarTarget(target.streams, "").promote("orders")
+    await promote(target.streams.catalog, ["orders"])
     topic.add(3, 1, b"b")
 
     with pytest.raises(Conflict, match="promoted"):

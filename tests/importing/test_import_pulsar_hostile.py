@@ -8,12 +8,12 @@ import pytest
 from aiohttp import web
 
 from bearlake.errors import BearlakeError
+from bearlake.importing.promotion import promote
 from bearlake.importing.pulsar import copying, subscriptions
 from bearlake.importing.pulsar.connection import Entry
 from bearlake.importing.pulsar.conversion import Limits, message_of, piece_of
 from bearlake.importing.pulsar.locating import Locator
 from bearlake.importing.pulsar.positions import Place
-from bearlake.importing.pulsar.target import PulsarTarget
 from bearlake.metadata.subscriptions import unpack_ranges
 from bearlake.protocols.pulsar import commands
 from bearlake.protocols.pulsar.entries import from_batch
@@ -139,11 +139,11 @@ async def test_a_promotion_in_the_middle_ends_the_copy_and_nothing_of_it_follows
     for entry in range(6):
         topic.add(3, entry, b"a")
 
-    async def promote(_: str, place: Place) -> None:
+    async def promoted(_: str, place: Place) -> None:
         if place.entry == 3:
-            await PulsarTarget(target.streams, "").promote("orders")
+            await promote(target.streams.catalog, ["orders"])
 
-    pulsar_source.before_entry = promote
+    pulsar_source.before_entry = promoted
     imported = PulsarImport(pulsar_source, target)
     await imported.run()
 

@@ -235,12 +235,40 @@ def test_a_source_cannot_mean_this_machine_or_a_link_local_address(peer: str) ->
         named_by_source(peer, user="192.0.2.1")
 
 
+CLOUDS = [
+    "100.100.100.200",
+    "::ffff:100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "fd00:42::42",
+    "fd00:c1::a9fe:a9fe",
+    "fd00:ec2::254",
+    "fd00:ec2::23",
+    "fd20:ce::254",
+    "64:ff9b::169.254.169.254",
+    "64:ff9b::100.100.100.200",
+]
+"""Metadata services of clouds at addresses that are not link-local, or that are behind NAT64."""
+
+
+@pytest.mark.parametrize("peer", CLOUDS)
+@pytest.mark.parametrize("user", ["192.0.2.1", "127.0.0.1"])
+def test_a_source_cannot_mean_the_metadata_service_of_a_cloud(peer: str, user: str) -> None:
+    with pytest.raises(Denied, match="a source cannot mean it"):
+        named_by_source(peer, user=user)
+
+
+@pytest.mark.parametrize("peer", ["100.100.100.201", "100.64.0.1", "fd00:ec3::254", "fd12::254", "64:ff9b::192.0.2.7"])
+def test_a_source_may_have_brokers_in_private_networks(peer: str) -> None:
+    named_by_source(peer, user="192.0.2.1")
+
+
 @pytest.mark.parametrize("peer", ["127.0.0.2", "::1", "192.0.2.7", "10.0.0.1"])
 def test_a_source_on_this_machine_may_have_brokers_here(peer: str) -> None:
     named_by_source(peer, user="127.0.0.1")
 
 
-@pytest.mark.parametrize("peer", ["127.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("peer", ["127.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1", *CLOUDS])
 def test_a_name_of_the_user_that_led_elsewhere_cannot_lead_here_later(peer: str) -> None:
     reach = Reach("the source")
     Redirects(reach).check_next("192.0.2.1")

@@ -8,6 +8,7 @@ from bearlake.errors import Conflict
 from bearlake.importing.batches import Piece, Pieces
 from bearlake.importing.cluster import SourceCluster
 from bearlake.importing.copying import Copy
+from bearlake.importing.promotion import promote
 from bearlake.importing.selection import Selection
 from bearlake.importing.settings import CopySettings, SourceSettings
 from bearlake.importing.target import Target
@@ -101,7 +102,7 @@ async def test_aborted_records_are_no_difference(both: Import) -> None:
 
 async def test_a_promoted_stream_is_not_compared(both: Import) -> None:
     await both.copied()
-    await Target(both.target.streams, "").promote("orders")
+    await promote(both.target.streams.catalog, ["orders"])
 
     with pytest.raises(Conflict, match="promoted"):
         await both.compared()

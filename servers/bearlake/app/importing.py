@@ -4,7 +4,7 @@ The registration's name follows from source and patterns: a second process for t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -12,18 +12,22 @@ from zlib import crc32
 from bearlake.app.command_logs import for_commands
 from bearlake.app.copying import Progress, progress_of, run_shown
 from bearlake.app.joining import joined
+from bearlake.app.startup import open_stores
 from bearlake.errors import NotFound
+from bearlake.importing import promotion
 from bearlake.importing.access import AccessCopied, copy_access
 from bearlake.importing.cluster import SourceCluster
 from bearlake.importing.copying import Copy
 from bearlake.importing.groups import GroupOffsets
 from bearlake.importing.progress import PartitionCopy
+from bearlake.importing.promotion import Promoted
 from bearlake.importing.selection import Selection
 from bearlake.importing.target import Target
 from bearlake.importing.verifying import Compared, verify
 from bearlake.protocols.pulsar.names import parse
 from bearlake.settings.document import Settings
-from bearlake.streams.catalog import StreamView
+from bearlake.streams.catalog import Catalog, StreamView
+from bearlake.streams.promotions import note_in
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.logs import set_up
@@ -125,18 +129,19 @@ def _measure(copy: Copy[StreamView], bytes_per_s_max: int) -> None:
     metrics.IMPORT_BYTES_PER_S_MAX.set(bytes_per_s_max)
 
 
-async def promote(settings: Settings, names: Sequence[str]) -> Sequence[str]:
+async def promote(
+    settings: Settings, names: Sequence[str], show: Callable[[Promoted], None] = lambda _: None
+) -> Sequence[Promoted]:
     """Let everybody append to these streams; their imports end. A name with `://` is that of a Pulsar topic.
 
-    Returns the names of the streams. Promotes none of them if one is missing. Raises `Invalid`, `NotFound`, `Unavailable`.
+    The process does not join the deployment, so promotions at the same time do not fence each other. Raises as `promotion.promote` and
+    `open_stores`; `Invalid` for a name that is none.
     """
     chosen = [parse(name).stream if "://" in name else name for name in names]
-    async with joined(settings, "import-promote") as streams:
-        for name in chosen:
-            await streams.catalog.resolve(name)
-        for name in chosen:
-            await Target(streams, "").promote(name)
-    return chosen
+    async with AsyncExitStack() as stores:
+        metadata, store = await open_stores(settings, stores)
+        catalog = Catalog(metadata.streams, settings.streams.stream_count_max, note_promotion=note_in(store))
+        return await promotion.promote(catalog, chosen, show)
 
 
 def _row(item: PartitionCopy[StreamView]) -> dict[str, object]:

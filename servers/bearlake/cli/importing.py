@@ -155,16 +155,25 @@ def _print(found: Any) -> None:
 @import_.command()
 @click.argument("streams", nargs=-1, required=True)
 @lake_options
-def promote(streams: tuple[str, ...], **given: Any) -> int:
+@json_option
+def promote(streams: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Let everybody append to imported streams. Their import ends; it cannot be continued.
+
+    Promotes none of them if a name is wrong. Repeat the command if it was interrupted.
 
     \b
     bearlake import promote orders
     bearlake import promote persistent://acme/prod/orders
     """
     module = server_module("bearlake.app.importing")
-    for name in run_async(module.promote(chosen(given, extra="kafka"), streams)):
-        say(f"{printable(name)}: promoted")
+
+    def show(stream: Any) -> None:  # bearlake.importing.promotion.Promoted, which is imported late
+        say(f"{printable(stream.name)}: {'promoted' if stream.source else 'nothing to do, it is not being imported'}")
+
+    shown = (lambda _: None) if as_json else show
+    done = run_async(module.promote(chosen(given, extra="kafka"), streams, shown))
+    if as_json:
+        print_json([asdict(stream) for stream in done])
     return 0
 
 

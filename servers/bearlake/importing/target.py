@@ -12,7 +12,7 @@ from bearlake.importing.cluster import SourceTopic
 from bearlake.metadata.model import PartitionBounds
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.append import Append, Appended, Verdict
-from bearlake.streams.catalog import ConfigChanges, StreamView
+from bearlake.streams.catalog import StreamView
 from bearlake.streams.service import Streams
 
 
@@ -98,11 +98,6 @@ class Target:
         await self.find(topic)
         await self._streams.metadata.log.trim(view.partition(index), start)
 
-    async def promote(self, name: str) -> StreamView:
-        """Let everybody append to an imported stream; from then on its import cannot. Idempotent. Raises `NotFound`, `Unavailable`."""
-        view = await self._streams.catalog.resolve(name)
-        return await self._streams.catalog.change(view.stream, _promoted)
-
     def _source(self, topic: SourceTopic) -> str:
         """Return the mark of the topic's stream."""
         return source_of(self._cluster_id, topic)
@@ -115,10 +110,6 @@ class Target:
             )
         if found != source:
             raise Conflict(f"stream {view.name!r} is imported from {found}, not from {source}")
-
-
-def _promoted(_: Mapping[str, str]) -> ConfigChanges:
-    return {}, [stream_configs.IMPORT_SOURCE]
 
 
 def _append(view: StreamView, index: int, piece: Piece) -> Append:

@@ -56,9 +56,20 @@ export async function streamsByTable(signal) {
   return new Map(streams.map((stream) => [keyOf(tableOf(stream)), stream.name]));
 }
 
-/** Run one SELECT: {columns: [{name, type}], rows, is_truncated, elapsed_ms}. */
-export const query = (statement, isLive, signal) =>
-  call("catalog", "POST", "/v1/sql", { statement, is_live: isLive }, signal);
+const send = (statement, isLive, signal) => call("catalog", "POST", "/v1/sql", { statement, is_live: isLive }, signal);
+
+let warm = null;
+
+/** Let the catalog load its engine, which takes seconds, while the person still types: once per tab, by a statement that reads nothing. */
+export function warmUp() {
+  warm ??= send("select 1", false).catch(() => (warm = null)); // the person's own statement will show what is wrong
+}
+
+/** Run one SELECT: {columns: [{name, type}], rows, is_truncated, elapsed_ms}. A person may have one place: it waits for `warmUp` here. */
+export async function query(statement, isLive, signal) {
+  await warm;
+  return send(statement, isLive, signal);
+}
 
 /** A name for a statement, quoted. */
 export const quoted = (name) => `"${name.replaceAll('"', '""')}"`;

@@ -38,13 +38,27 @@ function note(data, nowMs) {
   while (commitTimes.length && commitTimes[0] < nowMs - SPAN_MS) commitTimes.shift();
 }
 
+/** The lanes of the timeline: tasks of one kind and stream one after the other; those that run at the same time are below each other. */
+function lanesOf(tasks) {
+  const lanes = [];
+  for (const task of tasks) {
+    const name = `${task.kind} ${task.stream ?? "deleted"}`;
+    const free = lanes.find((lane) => lane.name === name && lane.tasks.at(-1).lastMs < task.startMs);
+    if (free) free.tasks.push(task);
+    else lanes.push({ name, tasks: [task] });
+  }
+  const names = lanes.map((lane) => lane.name);
+  return lanes.sort((one, other) => names.indexOf(one.name) - names.indexOf(other.name));
+}
+
 function Timeline({ data, nowMs }) {
   const noted = useRef(null);
   if (noted.current !== data) {
     note(data, nowMs);
     noted.current = data;
   }
-  const lanes = [...seen.values()].sort((one, other) => other.startMs - one.startMs).slice(0, LANE_COUNT_MAX).reverse();
+  const tasks = [...seen.values()].sort((one, other) => one.startMs - other.startMs);
+  const lanes = lanesOf(tasks).slice(-LANE_COUNT_MAX);
   const width = widthFor(800);
   const left = Math.min(180, width * 0.4);
   const lane = 18;
@@ -52,7 +66,7 @@ function Timeline({ data, nowMs }) {
   const height = Math.max(lanes.length, 1) * lane + 26;
   const x = (ms) => left + Math.max(0, 1 - (nowMs - ms) / SPAN_MS) * (width - left);
   const ticks = width < 500 ? [0, 60, 120] : [0, 30, 60, 90, 120];
-  const text = `${plural(lanes.length, "task")} in the last ${SPAN_MS / 60_000} minutes: ${lanes.map((task) => `${task.kind} of ${task.stream} ${task.states.at(-1).state}`).slice(-5).join(", ")}`;
+  const text = `${plural(tasks.length, "task")} in the last ${SPAN_MS / 60_000} minutes: ${tasks.map((task) => `${task.kind} of ${task.stream} ${task.states.at(-1).state}`).slice(-5).join(", ")}`;
   return html`<figure class="timeline">
     <svg viewBox="0 0 ${width} ${height}" role="img" aria-label=${text}>
       ${ticks.map((seconds) => {
@@ -60,20 +74,22 @@ function Timeline({ data, nowMs }) {
         return html`<g class="tick"><line x1=${at} x2=${at} y1="0" y2=${height - 18} /><text x=${at} y=${height - 4} text-anchor=${seconds === 0 ? "end" : "middle"}>${seconds === 0 ? "now" : `−${seconds} s`}</text></g>`;
       })}
       ${commitTimes.map((ms) => html`<line class="commit" x1=${x(ms)} x2=${x(ms)} y1="0" y2=${height - 18}><title>commit at ${time(ms, false)}</title></line>`)}
-      ${lanes.map((task, at) => html`<g>
-        <text class="lane" x=${left - 8} y=${at * lane + 13} text-anchor="end">${`${task.kind} ${task.stream ?? "deleted"}`.slice(0, nameLength)}</text>
-        ${task.states.map(({ state, fromMs }, index) => {
-          const toMs = task.states[index + 1]?.fromMs ?? task.lastMs;
-          const [from, to] = [x(fromMs), x(toMs)];
-          return html`<rect class="bar ${state}" x=${from} y=${at * lane + 3} width=${Math.max(3, to - from)} height=${lane - 6} rx="3"><title>task ${task.id}, ${state}</title></rect>`;
-        })}
+      ${lanes.map(({ name, tasks: own }, at) => html`<g>
+        <text class="lane" x=${left - 8} y=${at * lane + 13} text-anchor="end">${name.slice(0, nameLength)}</text>
+        ${own.flatMap((task) =>
+          task.states.map(({ state, fromMs }, index) => {
+            const toMs = task.states[index + 1]?.fromMs ?? task.lastMs;
+            const [from, to] = [x(fromMs), x(toMs)];
+            return html`<rect class="bar ${state}" x=${from} y=${at * lane + 3} width=${Math.max(3, to - from)} height=${lane - 6} rx="3"><title>task ${task.id}, ${state}</title></rect>`;
+          }),
+        )}
       </g>`)}
       ${lanes.length === 0 && html`<text class="lane" x=${left + 8} y="13">no task in this time</text>`}
     </svg>
     <figcaption class="hint">
       Tasks since this page was opened, at most two minutes:
       ${Object.keys(TONES).map((state) => html` <span class="dot ${state}"></span> ${state}`)}. A dashed line is a commit of a table. A task of
-      less than ${EVERY_MS / 1000} s may be missing.
+      less than ${EVERY_MS / 1000}${"\u00a0"}s may be missing.
     </figcaption>
   </figure>`;
 }

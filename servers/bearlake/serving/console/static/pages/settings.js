@@ -10,7 +10,7 @@ const COLUMNS = [
   { title: "Setting", isHead: true, show: (row) => html`<code>${row.setting}</code>` },
   {
     title: "Value",
-    show: (row) => html`<code>${shown(row.value)}</code>${row.unit && shown(row.value) !== "–" ? ` ${row.unit}` : ""}`,
+    show: (row) => html`<code>${shown(row.value)}</code>${row.unit && row.unit !== "count" && shown(row.value) !== "–" ? ` ${row.unit}` : ""}`,
   },
   { title: "Default", show: (row) => html`<code>${shown(row.default)}</code>` },
   { title: "From", show: (row) => html`<${Badge} tone=${row.source === "default" ? "" : "good"}>${row.source}<//>` },

@@ -1,7 +1,7 @@
 // SQL over the tables: one SELECT, its result as a table and as a plot. An address may bring a statement; only a person runs it.
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { facts } from "../api.js";
-import { query } from "../catalog.js";
+import { query, warmUp } from "../catalog.js";
 import { count, duration, shell } from "../format.js";
 import { Plot, heights, kindFor, places } from "../plot.js";
 import { Choice, CommandLine, Field, Heading, Problem, Table, useAction } from "../parts.js";
@@ -57,6 +57,9 @@ export function Sql({ given = "" }) {
   useEffect(() => {
     if (given) setStatement(given);
   }, [given]);
+  useEffect(() => {
+    if (facts.urls.catalog) warmUp();
+  }, []);
   const start = (event) => {
     event?.preventDefault();
     if (run.isBusy) return;

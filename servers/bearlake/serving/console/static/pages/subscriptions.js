@@ -9,7 +9,7 @@ import { GroupTabs } from "./groups.js";
 import { LagFigures, Lags, ages, keyed } from "./lag.js";
 import { Reset, TARGETS } from "./reset.js";
 
-const STREAM_COUNT_MAX = 40;
+const STREAM_COUNT_MAX = 24;
 const EVERY_MS = 10_000;
 const AT_ONCE = 6;
 const PULSAR_TARGETS = TARGETS.filter(([to]) => to !== "shift");
