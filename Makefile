@@ -45,7 +45,7 @@ up: venv
 	@exec $(BIN)/bearlake up $(ARGS)
 
 test: venv
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=25 $(ARGS)
 
 check: venv
 	$(BIN)/ruff format --check .
