@@ -31,7 +31,7 @@ INSTANCE = {
     "ProduceResults": (),
     "ProduceTurn": (),
     "Results": (),
-    "WriteBuffer": ("count", "seen", "size"),
+    "WriteBuffer": ("count", "flags", "seen", "size"),
 }
 """Attributes that Python versions set in their instances."""
 
