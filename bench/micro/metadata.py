@@ -46,7 +46,7 @@ async def measure(
             metadata.servers, "bench", zone=None, endpoints={}, version="", timeout_ms=10_000
         )
         source = objects(stream, registration.server, partition_count, is_idempotent=is_idempotent)
-        commit_here = metadata.log._commit  # type: ignore[attr-defined]
+        commit_here = metadata.log._commits.commit  # type: ignore[attr-defined]
         walls, cpus = [], []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:

@@ -97,7 +97,7 @@ async def measure(folder: str, shape: tuple[int, int], options: argparse.Namespa
 
 def _write(streams: Streams, metadata: Metadata, server: ServerRef, buffer: OpenBuffer, number: int) -> list[int]:
     """Write one object; returns the nanoseconds of each step."""
-    commit_here = metadata.log._commit  # type: ignore[attr-defined]
+    commit_here = metadata.log._commits.commit  # type: ignore[attr-defined]
     times = [time.thread_time_ns()]
     sealed = seal(buffer, server)
     queued, target, batches = sealed.queued, sealed.buffer, sealed.batches

@@ -13,7 +13,7 @@ from bearlake.errors import BearlakeError, Fenced, Unavailable
 from bearlake.metadata import batch_decision
 from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted, Outcome, OutcomeKind
-from bearlake.metadata.sqlite import log as sqlite_log
+from bearlake.metadata.sqlite import commits as sqlite_commits
 from bearlake.streams.append import AppendCall
 from bearlake.streams.committer import Committer
 from bearlake.streams.flush import Storing
@@ -88,12 +88,12 @@ def forget_a_slice(metadata: Any) -> Any:
 
 
 def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sqlite_log, "check_server", lambda connection, server: None)
+    patch.setattr(sqlite_commits, "check_server", lambda connection, server: None)
 
 
 def forget_tokens(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sqlite_log, "first_result", lambda connection, commit: None)
-    patch.setattr(sqlite_log, "write_commit", _write_commit_again(sqlite_log.write_commit))
+    patch.setattr(sqlite_commits, "first_result", lambda connection, commit: None)
+    patch.setattr(sqlite_commits, "write_commit", _write_commit_again(sqlite_commits.write_commit))
 
 
 def _write_commit_again(write: Callable[..., None]) -> Callable[..., None]:

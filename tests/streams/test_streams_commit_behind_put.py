@@ -116,7 +116,7 @@ class CommitBehind:
         self._log.behind.append(commit.token)
         if self._log.failures_behind:
             raise self._log.failures_behind.pop(0)
-        result: ObjectCommitted = self._inner._commit(commit)  # noqa: SLF001 - the step of the writer's thread
+        result: ObjectCommitted = self._inner._commits.commit(commit)  # noqa: SLF001 - the step of the writer's thread
         return result
 
     def announce(self, position: int, *, is_applied: bool) -> None:

@@ -2,7 +2,7 @@
 
 The ledger's own code (`rules.py`) decides about sequences and offsets, and `metadata/tokens.py` about the floor. `_commit` implements
 again the order in which a token's row, the floor and the server's epoch decide; in the product, that is `commit_object` and
-`forbid_tokens` in SQL, and `_commit` in `metadata/sqlite/log.py`.
+`forbid_tokens` in SQL, and `metadata/sqlite/commits.py`.
 
 This part assumes of the other parts that a swap keeps the records at each offset and deletes no object that the index names
 (`compaction.py` checks both). It promises them that a committed object's bytes exist until nothing names the object.
