@@ -18,7 +18,7 @@ from typing_extensions import override
 LATE = "the answer did not end in time"
 
 
-def in_time(kind: Callable[..., HTTPConnection], ends_at: float) -> Any:  # typeshed wants a class, urllib calls what it gets
+def in_time(kind: Callable[..., HTTPConnection], ends_at: float) -> Any:  # typeshed wants a class
     """Return what opens connections as `kind` does, for `urllib`; a read after `ends_at` (of `time.monotonic`) raises `TimeoutError`."""
 
     def opened(*given: Any, **named: Any) -> HTTPConnection:

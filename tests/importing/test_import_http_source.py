@@ -31,5 +31,5 @@ async def test_an_answer_that_comes_byte_by_byte_ends_in_time(part: str, monkeyp
             timeout_ms=45_000,
             bytes_max=1 << 20,
         )
-        with pytest.raises(Unavailable, match="did not end in time|HTTP 503"):
+        with pytest.raises(Unavailable, match=r"did not end in time|HTTP 503"):
             await source.get("subjects")
