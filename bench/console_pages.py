@@ -5,7 +5,7 @@
 Starts `bearlake up` on a new folder, creates the streams, and opens each page in a browser as often as asked, each time with an empty
 cache. A page is ready when its title is there, nothing says "Loading …", and a list has rows; the browser's own clock counts from the
 start of the navigation. Goal: the median of each page is below one second. There is no peer.
-Needs Chromium and playwright. Exit code 1: a page missed the goal.
+Needs Chromium and playwright. Exit code 1: a page missed the goal, or shows an error.
 """
 
 import argparse
@@ -20,7 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from bench.errors import BenchError
 
 from fixtures.console_lake import Lake, open_page
 from fixtures.server_process import started
@@ -43,7 +46,9 @@ WITH_ROWS = ("streams", "its partitions", "tables", "settings")
 READY = """(needsRows) => document.querySelector("h1")?.textContent
     && !document.body.textContent.includes("Loading …")
     && (!needsRows || document.querySelectorAll("main tbody tr").length > 0)
-    && performance.now()"""
+    && performance.now()
+    || document.querySelector("[role=alert]")?.textContent"""
+"""Returns the time in ms, or the error that the page shows; false until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +106,16 @@ def measure(lake: Lake, pages: Sequence[str], repetitions: int) -> Sequence[Read
 
 
 def open_once(browser: Any, lake: Lake, address: str, *, needs_rows: bool) -> float:
-    """Return the ms until the page was ready."""
+    """Return the ms until the page was ready. Raises `BenchError`: it shows an error."""
     context = browser.new_context(viewport={"width": 1360, "height": 860})
     tab = context.new_page()
     open_page(tab, lake, address)
-    took = tab.wait_for_function(READY, arg=needs_rows, timeout=DEADLINE_MS).json_value()
+    found = tab.wait_for_function(READY, arg=needs_rows, timeout=DEADLINE_MS).json_value()
+    alerts = tab.locator("[role=alert]").all_text_contents()
     context.close()
-    return float(took)
+    if alerts or isinstance(found, str):
+        raise BenchError(f"the page {address or 'overview'} shows an error: {'; '.join(alerts) or found}")
+    return float(found)
 
 
 if __name__ == "__main__":

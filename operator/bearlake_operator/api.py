@@ -284,10 +284,10 @@ def namespaced_name(resource: Resource) -> tuple[str, str]:
     return resource["metadata"]["namespace"], resource["metadata"]["name"]
 
 
-def generation(resource: Resource) -> int:
-    """The generation of a resource's spec: a changed spec has another one."""
-    found: int = resource["metadata"].get("generation", 0)
-    return found
+def spec_version(resource: Resource) -> tuple[str, int]:
+    """The uid of a resource and the generation of its spec. A changed spec has another one, and so has a new resource of the same name."""
+    metadata = resource["metadata"]
+    return metadata["uid"], metadata.get("generation", 0)
 
 
 def is_terminating(resource: Resource) -> bool:

@@ -32,9 +32,10 @@ def test_more_connections_than_open_files_are_refused() -> None:
 
 
 def test_open_transactions_are_opened_and_counted(bench_folder: Path) -> None:
-    cost = open_transactions.measure(bench_folder, ids=3)
+    cost = open_transactions.measure(bench_folder, ids=100)
 
-    assert (cost.ids, cost.cpu_us >= 0) == (3, True)
+    assert cost.ids == 100
+    assert cost.cpu_us > 0
 
 
 @needs_gcc

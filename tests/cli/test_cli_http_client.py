@@ -2,56 +2,28 @@
 
 import itertools
 import json
-import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bearlake import http_answers
 from bearlake.cli import http_client, rest_client, schema_options
 from bearlake.cli.http_client import Api, HttpClient
 from bearlake.cli.rest_client import RestClient
 from bearlake.cli.schema_options import Registry
 from bearlake.errors import BearlakeError, Invalid, NotFound, Unavailable
+from fixtures.http_answers import DRIPPED, answering, head
 
 API = schema_options.API
 MEBIBYTE = 1024 * 1024
 
 
-@contextmanager
-def answering(pieces: Sequence[bytes], *, is_endless: bool = False) -> Iterator[str]:
-    """A server that answers a request with these bytes and closes the connection; endless: it repeats the last of them."""
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        with connection, suppress(OSError):
-            connection.recv(65536)
-            for piece in pieces:
-                connection.sendall(piece)
-            while is_endless:
-                connection.sendall(pieces[-1])
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = Thread(target=serve)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            thread.join()
-
-
-def head(status: str = "200 OK", **fields: object) -> bytes:
-    lines = [f"HTTP/1.1 {status}", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
 def error_of(pieces: Sequence[bytes], *, is_endless: bool = False) -> BearlakeError:
     with answering(pieces, is_endless=is_endless) as url, pytest.raises(BearlakeError) as refused:
-        HttpClient(API, url, "", answer_bytes_max=MEBIBYTE).call("GET", "/subjects")
+        HttpClient(API, url, "", answer_s=35, answer_bytes_max=MEBIBYTE).call("GET", "/subjects")
     return refused.value
 
 
@@ -71,13 +43,35 @@ def test_an_answer_has_a_largest_size(pieces: Sequence[bytes]) -> None:
     assert "its answer is larger than 1048576 bytes" in str(error)
 
 
-def test_an_answer_that_comes_byte_by_byte_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on by 20 s at each look."""
     clock = itertools.count(0, 20)
-    monkeypatch.setattr(http_client, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    error = error_of([head(), b" "], is_endless=True)
+    for module in (http_client, http_answers):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("part", DRIPPED)
+def test_an_answer_that_comes_byte_by_byte_ends_in_time(part: str) -> None:
+    error = error_of(DRIPPED[part], is_endless=True)
 
     assert isinstance(error, Unavailable)
-    assert "its answer did not end within 35 s" in str(error)
+    assert "the answer did not end in time" in str(error) or part == "content of an error"
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_client_without_a_deadline_waits_as_long_as_bytes_come() -> None:
+    with answering([head(), *[b" "] * 100, b"7"]) as url:
+        assert HttpClient(API, url, "").call("GET", "/subjects") == 7
+
+
+def test_a_line_that_is_no_status_is_cut_and_no_terminal_obeys_it() -> None:
+    error = error_of([b"\x1b[2J" + b"X" * 60_000 + b"\r\n\r\n"])
+
+    assert isinstance(error, Unavailable)
+    assert "\x1b" not in str(error)
+    assert len(str(error)) < 3_000
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from bearlake.app import schema_values
 from bearlake.app.schema_values import SchemaValues
-from bearlake.errors import Denied, Invalid, NotFound, Unavailable
+from bearlake.errors import Denied, Invalid, NotFound, Overloaded, Unavailable
+from bearlake.streams.schemas.confined.pool import Pool
 
 HEAD = b"\0\0\0\0\1"
 TEXT = HEAD + b"\2x"
@@ -202,3 +203,34 @@ def test_a_bounded_number_of_schemas_is_remembered(monkeypatch: pytest.MonkeyPat
         assert len(values._known) == 2  # noqa: SLF001 - what is kept
 
     assert [path.rpartition("/")[2] for path in registry.asked] == ["1", "2", "3", "1"]
+
+
+@pytest.mark.parametrize("kind", ["JSON", "AVRO"])
+def test_a_line_about_a_schema_does_not_repeat_all_of_it(kind: str) -> None:
+    told: list[str] = []
+    answer = {"schema": json.dumps({"type": "x" * 900_000}), "schemaType": kind}
+    with values_of(schema(1, **answer), told) as values:
+        assert values.read([TEXT]) == [TEXT]
+        with pytest.raises(Invalid) as refused:
+            values.chosen("1", "orders-value")
+
+    (line,) = told
+    assert len(line) < 400
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("work", ["compiled", "read"])
+def test_a_machine_that_is_too_busy_is_asked_once_more(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve, failures = getattr(Pool, work), [Overloaded("come back later")]
+
+    async def serve_later(*given: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await serve(*given)
+
+    monkeypatch.setattr(Pool, work, serve_later)
+    with values_of(Registry({f"/schemas/ids/{number}": STRING for number in (1, 2)})) as values:
+        assert values.read([TEXT]) == [b'"x"']
+        failures += [Overloaded("come back later")] * 2
+        with pytest.raises(Overloaded):
+            values.read([b"\0\0\0\0\1\2y"] if work == "read" else [b"\0\0\0\0\2\2y"])

@@ -1,4 +1,4 @@
-"""Columns that are declared, or become wider, while a worker compacts or merges: between any two of its calls to the stores."""
+"""Columns that are declared, or become wider, while a worker compacts or merges: before every seventh of its calls to the stores."""
 
 import asyncio
 import json

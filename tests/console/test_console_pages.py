@@ -263,7 +263,7 @@ def test_tasks_of_one_kind_and_stream_share_a_lane_of_the_timeline_unless_they_o
     open_page(page, lake, "compaction")
     expect(page.get_by_role("img", name="4 tasks in the last 2 minutes")).to_be_visible()
 
-    assert page.locator(".timeline .lane").all_text_contents() == ["compact orders", "compact orders", "compact clicks"]
+    assert page.locator(".timeline .lane").all_text_contents() == ["compact clicks", "compact orders", "compact orders"]
     assert page.locator(".timeline .bar").count() == 4
 
 

@@ -247,6 +247,8 @@ CLOUDS = [
     "fd20:ce::254",
     "64:ff9b::169.254.169.254",
     "64:ff9b::100.100.100.200",
+    "64:ff9b:1::169.254.169.254",
+    "64:ff9b:1:2:3::168.63.129.16",
 ]
 """Metadata services of clouds at addresses that are not link-local, or that are behind NAT64."""
 
@@ -258,7 +260,10 @@ def test_a_source_cannot_mean_the_metadata_service_of_a_cloud(peer: str, user: s
         named_by_source(peer, user=user)
 
 
-@pytest.mark.parametrize("peer", ["100.100.100.201", "100.64.0.1", "fd00:ec3::254", "fd12::254", "64:ff9b::192.0.2.7"])
+@pytest.mark.parametrize(
+    "peer",
+    ["100.100.100.201", "100.64.0.1", "fd00:ec3::254", "fd12::254", "64:ff9b::192.0.2.7", "64:ff9b:1::192.0.2.7"],
+)
 def test_a_source_may_have_brokers_in_private_networks(peer: str) -> None:
     named_by_source(peer, user="192.0.2.1")
 

@@ -49,14 +49,15 @@ async def test_workers_of_an_invalid_compactor_keep_running(cluster, operator):
     assert cluster.get("Deployment", WORKERS) is not None
 
 
+@pytest.mark.parametrize("metadata", [{"generation": 2}, {"uid": "another"}], ids=["changed", "replaced"])
 async def test_a_compactor_that_changes_during_a_run_is_not_reported_before_it_is_applied(
-    cluster, operator, monkeypatch
+    cluster, operator, monkeypatch, metadata
 ):
     apply = operator.applier.apply
 
     async def apply_and_edit(manifests):
         errors = await apply(manifests)
-        cluster.change("Compactor", "main", "team", spec={"replicas": 3}, metadata={"generation": 2})
+        cluster.change("Compactor", "main", "team", spec={"replicas": 3}, metadata=metadata)
         assert operator.cache.put("Compactor", cluster.get("Compactor", "main", "team"))
         return errors
 
@@ -69,7 +70,7 @@ async def test_a_compactor_that_changes_during_a_run_is_not_reported_before_it_i
     await operator.tiers()
 
     assert cluster.get("Deployment", WORKERS)["spec"]["replicas"] == 3
-    assert cluster.get("Compactor", "main", "team")["status"]["observedGeneration"] == 2
+    assert cluster.get("Compactor", "main", "team")["status"]["observedGeneration"] == metadata.get("generation", 1)
 
 
 async def test_workers_of_a_removed_data_layer_are_deleted(cluster, operator):
@@ -332,14 +333,15 @@ async def test_a_problem_is_dropped_if_the_stream_already_matches(cluster, opera
 # Events.
 
 
+@pytest.mark.parametrize("metadata", [{"generation": 2}, {"uid": "another"}], ids=["changed", "replaced"])
 async def test_a_spec_that_changes_during_a_run_is_not_reported_as_synced_before_it_is_applied(
-    cluster, operator, monkeypatch
+    cluster, operator, monkeypatch, metadata
 ):
     change = operator.lake.change
 
     async def change_and_edit(changes):
         problems = await change(changes)
-        cluster.change("Stream", "orders", "team", spec={"partitions": 2}, metadata={"generation": 2})
+        cluster.change("Stream", "orders", "team", spec={"partitions": 2}, metadata=metadata)
         assert operator.cache.put("Stream", cluster.get("Stream", "orders", "team"))
         return problems
 

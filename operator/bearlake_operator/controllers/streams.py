@@ -177,10 +177,13 @@ class StreamController:
         return [resource for resource in known if resource is not None]
 
     def _unchanged(self, resources: Sequence[Resource]) -> list[Resource]:
-        """The same without those whose spec has changed since: this run has not applied the new spec, and the change wakes the next run."""
-        generations = {api.namespaced_name(resource): api.generation(resource) for resource in resources}
+        """The same without those whose spec has changed since, or that were replaced by a resource of the same name.
+
+        This run has not applied the new spec, and the change wakes the next run.
+        """
+        versions = {api.namespaced_name(resource): api.spec_version(resource) for resource in resources}
         current = self._current(resources)
-        return [found for found in current if api.generation(found) == generations[api.namespaced_name(found)]]
+        return [found for found in current if api.spec_version(found) == versions[api.namespaced_name(found)]]
 
     async def _report_unreachable(
         self, live: Sequence[Resource], deleting: Sequence[Resource], found: _Claims, error: str

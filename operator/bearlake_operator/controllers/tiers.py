@@ -40,8 +40,8 @@ class _Plan:
     streams: dict[claims.NamespacedName, Sequence[str]] = field(default_factory=dict)
     debounces_s: list[float] = field(default_factory=list)
     problems: dict[claims.NamespacedName, str] = field(default_factory=dict)
-    generations: dict[claims.NamespacedName, int] = field(default_factory=dict)
-    """Of the Compactors' specs."""
+    spec_versions: dict[claims.NamespacedName, tuple[str, int]] = field(default_factory=dict)
+    """Of the Compactors."""
 
 
 _Figures = tuple[Backlogs | None, Commits | None]
@@ -98,7 +98,7 @@ class TierController:
         for (layer, source), streams in sorted(wanted.items()):
             plan.manifests += importer.objects(self._settings, layer, source, streams)
         compactors = [resource for resource in self._cache.list("Compactor") if not api.is_terminating(resource)]
-        plan.generations = {api.namespaced_name(resource): api.generation(resource) for resource in compactors}
+        plan.spec_versions = {api.namespaced_name(resource): api.spec_version(resource) for resource in compactors}
         for resource in api.oldest_first(compactors):
             try:
                 self._add_compactor(plan, api.compactor_spec(resource), found, now)
@@ -146,8 +146,8 @@ class TierController:
 
         async def write(resource: Resource) -> None:
             key = api.namespaced_name(resource)
-            if plan.generations.get(key) != api.generation(resource):
-                return  # the spec has changed since, which wakes the next run
+            if plan.spec_versions.get(key) != api.spec_version(resource):
+                return  # the spec has changed, or the resource was replaced, which wakes the next run
             if key in plan.problems:
                 view = self._invalid_view(key, plan)
             elif key in plan.specs:

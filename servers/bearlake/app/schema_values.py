@@ -7,10 +7,12 @@ of the registry, or do not fit the schema that they name, are left as they are.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from bearlake.errors import BearlakeError, Invalid, NotFound, Unavailable
+from bearlake.errors import BearlakeError, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import SchemaType
@@ -28,6 +30,9 @@ KNOWN_COUNT_MAX = 10_000
 
 NOTE_COUNT_MAX = 1_000
 """Schemas about which there is a line."""
+
+REASON_LENGTH_MAX = 256
+"""Characters of the reason in such a line: a compiler's message may repeat the whole schema."""
 
 
 class SchemaValues:
@@ -56,7 +61,7 @@ class SchemaValues:
     def chosen(self, what: str, subject: str) -> int:
         """Return the id of the schema that an option names: an id, or `latest`.
 
-        Raises `Invalid`, `NotFound`, `Denied`, `Unavailable`.
+        Raises `Invalid`, `NotFound`, `Denied`, `Unavailable`, `Overloaded`: this machine is too busy for the schema.
         """
         if what == LATEST:
             schema_id = _id(self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest"))
@@ -69,13 +74,13 @@ class SchemaValues:
 
     def written(self, schema_id: int, text: bytes) -> bytes:
         """Return a JSON text as serialized bytes, with the schema's id first. Raises `Invalid` if it does not fit, as `chosen`."""
-        (found,) = self._run(self._pool.written(self._compiled(schema_id), [text]))
+        (found,) = self._again(partial(self._pool.written, self._compiled(schema_id), [text]))
         if isinstance(found, Unfit):
             raise found
         return wire.head(schema_id) + found
 
     def read(self, values: Sequence[bytes | None]) -> list[bytes | None]:
-        """Return serialized values as JSON texts; others as they are. Raises `Denied`, `Unavailable`."""
+        """Return serialized values as JSON texts; others as they are. Raises `Denied`, `Unavailable`, `Overloaded`."""
         found = list(values)
         by_schema: dict[int, list[int]] = {}
         for place, octets in enumerate(values):
@@ -96,14 +101,14 @@ class SchemaValues:
         try:
             schema = self._compiled(schema_id)
             while len(texts) < len(bodies):  # a call returns at least one
-                read = self._run(self._pool.read(schema, bodies[len(texts) :]))
+                read = self._again(partial(self._pool.read, schema, bodies[len(texts) :]))
                 texts += [None if isinstance(text, Unfit) else text for text in read]
         except NotFound:
             pass  # bytes of something else may look like an id
         except Invalid as error:  # also: the schema is too large, or its values
             if schema_id not in self._noted and len(self._noted) < NOTE_COUNT_MAX:
                 self._noted.add(schema_id)
-                self._tell(f"values of schema {schema_id} are left as they are: {error}")
+                self._tell(f"values of schema {schema_id} are left as they are: {_reason(error)}")
         return [*texts, *[None] * (len(bodies) - len(texts))]
 
     def _compiled(self, schema_id: int) -> Compiled:
@@ -112,11 +117,11 @@ class SchemaValues:
         if known is None:
             try:
                 answer = self._ask(f"/schemas/ids/{schema_id}")
-                known = self._run(self._pool.compiled(*self._parts(answer)))
+                known = self._again(partial(self._pool.compiled, *self._parts(answer)))
             except NotFound:
                 known = NotFound(f"the registry has no schema {schema_id}")
             except Invalid as error:
-                known = error
+                known = Invalid(_reason(error))
             self._keep(schema_id, known)
         if isinstance(known, BearlakeError):
             raise known
@@ -140,8 +145,11 @@ class SchemaValues:
             raise Invalid(f"schemas of type {str(name)[:32]!r} are unknown here")
         return name, text, references.texts
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
+    def _again(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run work of the child processes, a second time if this machine was too busy for it. Raises `Overloaded`: it still is."""
+        with suppress(Overloaded):
+            return self._runner.run(work())
+        return self._runner.run(work())
 
 
 class _References:
@@ -175,6 +183,11 @@ class _References:
                     raise Invalid(f"the registry lacks a schema that it references: {error}") from error
                 self.texts[_text(reference, "name")] = self.text_of(found)
         return text
+
+
+def _reason(error: Invalid) -> str:
+    text = str(error)
+    return text if len(text) <= REASON_LENGTH_MAX else f"{text[: REASON_LENGTH_MAX - 1]}…"
 
 
 def _text(answer: Mapping[str, Any], field: str) -> str:

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from bearlake import errors
 from bearlake.cli.output import printable
+from bearlake.http_answers import in_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -138,11 +139,14 @@ class HttpClient:
         tls: Tls | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
+        answer_s: float | None = None,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
         """Raises `Invalid`: a URL that is not http(s) or names a user, or files that cannot be used for TLS.
 
         authorization: the header of each request; empty: none.
+        timeout_s: the longest time to connect, and between two bytes of an answer.
+        answer_s: the longest time from the request to the end of its answer; None: as long as bytes come.
         """
         self.tls = tls = tls or Tls()
         scheme = _scheme(api, url)
@@ -157,7 +161,7 @@ class HttpClient:
         self._url = url.rstrip("/")
         self.authorization = authorization
         """The header of each request; empty: none."""
-        self._opener = _opener(self._tls)
+        self._opener = _opener(self._tls, answer_s)
 
     def call(self, method: str, path: str, body: object = None, **query: object) -> Any:  # JSON
         """Send a request and return the answer's JSON; query values that are None are left out.
@@ -200,14 +204,11 @@ class HttpClient:
 
     def _content(self, response: Any) -> bytes:  # an HTTPResponse, which is an IO[bytes] in an HTTPError
         """Return an answer's content. Raises `ValueError`, `OSError`, `HTTPException`."""
-        deadline = time.monotonic() + self._timeout_s
         found = bytearray()
         while piece := response.read1(_PIECE_BYTES):
             found += piece
             if len(found) > self._answer_bytes_max:
                 raise ValueError(f"its answer is larger than {self._answer_bytes_max} bytes")
-            if time.monotonic() > deadline:  # the timeout of the socket begins anew with each piece
-                raise TimeoutError(f"its answer did not end within {self._timeout_s:g} s")
         if response.length:
             raise http.client.IncompleteRead(bytes(found[:_PIECE_BYTES]), response.length)
         return bytes(found)
@@ -221,7 +222,8 @@ class HttpClient:
 
     def _no_answer(self, error: Exception) -> errors.Unavailable:
         reason = getattr(error, "reason", error)
-        return errors.Unavailable(f"no answer from {self._url}: {reason} ({self._advice(reason)})")
+        shown = printable(str(reason)[:_REASON_LENGTH_MAX])  # it may have the whole line that was no status
+        return errors.Unavailable(f"no answer from {self._url}: {shown} ({self._advice(reason)})")
 
     def _advice(self, reason: object) -> str:
         """Return what may help after a request without an answer."""
@@ -258,11 +260,37 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    """Return what sends requests. Without TLS, it uses no proxy, which would read the secret."""
+class _InTime(urllib.request.HTTPHandler):
+    def __init__(self, answer_s: float) -> None:
+        super().__init__()
+        self._answer_s = answer_s
+
+    @override
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(in_time(http.client.HTTPConnection, time.monotonic() + self._answer_s), req)
+
+
+class _InTimeTls(urllib.request.HTTPSHandler):
+    def __init__(self, answer_s: float, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._answer_s = answer_s
+        self._tls = context
+
+    @override
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        connect = in_time(http.client.HTTPSConnection, time.monotonic() + self._answer_s)
+        return self.do_open(connect, req, context=self._tls)
+
+
+def _opener(tls: ssl.SSLContext | None, answer_s: float | None) -> urllib.request.OpenerDirector:
+    """Return what sends requests; `answer_s` as in `HttpClient`. Without TLS, it uses no proxy, which would read the secret."""
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if tls is None:
-        return urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
-    return urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=tls))
+        handlers += [urllib.request.ProxyHandler({})]
+        handlers += [] if answer_s is None else [_InTime(answer_s)]
+    else:
+        handlers += [urllib.request.HTTPSHandler(context=tls) if answer_s is None else _InTimeTls(answer_s, tls)]
+    return urllib.request.build_opener(*handlers)
 
 
 def read_secret(file: Path | None, variable: str) -> str:

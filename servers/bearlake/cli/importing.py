@@ -1,6 +1,7 @@
 """`bearlake import`: topics of another cluster; `kafka` is here, `pulsar` in `importing_pulsar.py`."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -166,14 +167,23 @@ def promote(streams: tuple[str, ...], as_json: bool, **given: Any) -> int:
     bearlake import promote persistent://acme/prod/orders
     """
     module = server_module("bearlake.app.importing")
+    done: list[dict[str, Any]] = []
 
     def show(stream: Any) -> None:  # bearlake.importing.promotion.Promoted, which is imported late
-        say(f"{printable(stream.name)}: {'promoted' if stream.source else 'nothing to do, it is not being imported'}")
+        done.append(asdict(stream))
+        if not as_json:
+            result = "promoted" if stream.source else "nothing to do, it is not being imported"
+            say(f"{printable(stream.name)}: {result}")
 
-    shown = (lambda _: None) if as_json else show
-    done = run_async(module.promote(chosen(given, extra="kafka"), streams, shown))
+    try:
+        run_async(module.promote(chosen(given, extra="kafka"), streams, show))
+    except BaseException:
+        if as_json and done:
+            with suppress(OSError):  # the first error is the command's
+                print_json(done)
+        raise
     if as_json:
-        print_json([asdict(stream) for stream in done])
+        print_json(done)
     return 0
 
 

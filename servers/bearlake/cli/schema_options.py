@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from bearlake.cli.extras import server_module
-from bearlake.cli.http_client import Api, HttpClient, Tls
+from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls
 from bearlake.cli.output import printable, say
 from bearlake.cli.record_format import Record
 
@@ -39,6 +39,7 @@ class Registry:
             self.url,
             API.login(self.user, self.password_file),
             Tls(ca_file=self.ca_file),
+            answer_s=TIMEOUT_S,
             answer_bytes_max=ANSWER_BYTES_MAX,
         )
         values = server_module("bearlake.app.schema_values").SchemaValues(lambda path: client.call("GET", path), _warn)

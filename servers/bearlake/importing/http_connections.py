@@ -8,6 +8,8 @@ from urllib.request import HTTPHandler, HTTPSHandler, Request
 
 from typing_extensions import override
 
+from bearlake.http_answers import in_time
+
 
 class _Checked(HTTPConnection):
     def __init__(self, *given: Any, check: Callable[[str], None], **named: Any) -> None:
@@ -29,7 +31,7 @@ class _CheckedTls(_Checked, HTTPSConnection):
 
 
 class HttpHandler(HTTPHandler):
-    """Opens `http://` for requests that `Redirects.of` has returned."""
+    """Opens `http://` for requests that `Redirects.of` has returned; their `ends_at` is when the answer ends (`in_time`)."""
 
     @override
     def http_open(self, req: Request) -> HTTPResponse:
@@ -44,5 +46,6 @@ class HttpsHandler(HTTPSHandler):
         return self.do_open(_checked(_CheckedTls, req), req, context=self._context)  # type: ignore[attr-defined]
 
 
-def _checked(kind: type[_Checked], request: Request) -> Any:  # typeshed wants a class, urllib calls what it gets
-    return partial(kind, check=request.reach.check_next)  # type: ignore[attr-defined]
+def _checked(kind: type[_Checked], request: Request) -> Any:  # as `in_time`
+    check, ends_at = request.reach.check_next, request.ends_at  # type: ignore[attr-defined]
+    return in_time(partial(kind, check=check), ends_at)

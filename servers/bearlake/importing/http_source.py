@@ -84,7 +84,7 @@ class HttpSource:
         await self._within(self._ask, method, self._at(path), sent)
 
     async def _within(self, work: Callable[..., Any], *given: Any) -> Any:
-        """Run `work` in a thread. A source that sends its headers byte by byte keeps the thread, but not the import."""
+        """Run `work` in a thread. A name server that does not answer keeps the thread, but not the import."""
         try:
             async with asyncio.timeout(2 * self._timeout_s):
                 return await asyncio.to_thread(work, *given)
@@ -108,12 +108,13 @@ class HttpSource:
         redirects, ends_at = Redirects(self._reach), time.monotonic() + self._timeout_s
         for _ in range(self._redirect_count_max + 1):
             request = Request(url, data=body, headers=self._headers(url, body), method=method)  # noqa: S310 - http or https
+            request.ends_at = ends_at  # type: ignore[attr-defined]
             try:
                 answer = self._opener.open(redirects.of(request), timeout=self._timeout_s)
                 if answer is None:  # no handler took it
                     raise Unavailable(f"{self._name} did not answer {url}")
                 with answer:
-                    return self._read(answer, url, ends_at)
+                    return self._read(answer, url)
             except HTTPError as error:
                 with error:
                     if error.code not in _REDIRECTS or not self._redirect_count_max:
@@ -131,14 +132,12 @@ class HttpSource:
             headers["Content-Type"] = "application/json"
         return headers
 
-    def _read(self, answer: HTTPResponse, url: str, ends_at: float) -> bytes:
+    def _read(self, answer: HTTPResponse, url: str) -> bytes:
         found = bytearray()
         while chunk := answer.read1(_READ_BYTES):
             found += chunk
             if len(found) > self._bytes_max:
                 raise Corrupt(f"the answer of {self._name} to {url} has more than {self._bytes_max} bytes")
-            if time.monotonic() > ends_at:
-                raise Unavailable(f"{self._name} did not send its whole answer to {url} within {self._timeout_s:.0f} s")
         if answer.length:
             raise Unavailable(f"{self._name} ended its answer to {url} before its last {answer.length} bytes")
         return bytes(found)

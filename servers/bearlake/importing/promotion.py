@@ -23,20 +23,29 @@ class Promoted:
 async def promote(
     catalog: Catalog, names: Sequence[str], show: Callable[[Promoted], None] = lambda _: None
 ) -> Sequence[Promoted]:
-    """Let everybody append to these streams; calls `show` after each. Repeatable, also beside another call.
+    """Let everybody append to these streams, to each once; calls `show` after each. Repeatable, also beside another call.
+
+    If `show` cannot print (`OSError`, `UnicodeError`), it is not called again. The error is raised after the last promotion.
 
     Raises:
         NotFound: a stream is missing, and none was promoted; or it was deleted after the look-up.
         Unavailable, Overloaded: the stream after the last that was shown may be promoted, later ones are not.
     """
-    views = [await catalog.resolve(name) for name in names]
-    done = []
-    for view in views:
+    found = [await catalog.resolve(name) for name in names]
+    done: list[Promoted] = []
+    failure: OSError | UnicodeError | None = None
+    for view in {view.name: view for view in found}.values():
         source = stream_configs.value(view.stream.configs, stream_configs.IMPORT_SOURCE)
         if source:
             await catalog.change(view.stream, _without_mark)
         done.append(Promoted(name=view.name, source=source))
-        show(done[-1])
+        if failure is None:
+            try:
+                show(done[-1])
+            except (OSError, UnicodeError) as error:
+                failure = error
+    if failure is not None:
+        raise failure
     return done
 
 

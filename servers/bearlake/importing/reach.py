@@ -10,7 +10,8 @@ before anything of the protocol is sent, so no answer of a name server matters i
     Reach        the addresses of one source, for as long as it is used
     Redirects    the connections of one request: the first is to an address of the user, later ones are to addresses of the source
 
-Source: RFC 3927, RFC 4291 (link-local and loopback addresses); RFC 6052 (IPv4 addresses behind NAT64); documentation of the clouds.
+Source: RFC 3927, RFC 4291 (link-local and loopback addresses); RFC 6052, RFC 8215 (IPv4 addresses behind NAT64); documentation of the
+clouds.
 """
 
 from asyncio import StreamWriter
@@ -35,8 +36,8 @@ CLOUDS = tuple(
 )
 """Services that clouds offer to each of their machines, at addresses that are not link-local."""
 
-_NAT64 = ip_network("64:ff9b::/96")
-"""Its last 32 bits are an IPv4 address."""
+_NAT64 = tuple(map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+"""The last 32 bits are an IPv4 address: in the second network, if its prefix is one of 96 bits."""
 
 
 class Reach:
@@ -64,7 +65,8 @@ class Reach:
         address = _address(peer)
         if _is_on_link(address) or (address.is_loopback and not self._is_here):
             raise Denied(
-                f"{self._name} names {peer}, which belongs to this machine or its link: a source cannot mean it"
+                f"{self._name} names {peer}, which belongs to this machine, its link, or its cloud's metadata service: "
+                "a source cannot mean it"
             )
 
 
@@ -99,7 +101,7 @@ def peer_of(writer: StreamWriter) -> str:
 
 def _address(peer: str) -> IPv4Address | IPv6Address:
     address = ip_address(peer.partition("%")[0])
-    if address in _NAT64:
+    if any(address in network for network in _NAT64):
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return getattr(address, "ipv4_mapped", None) or address
 

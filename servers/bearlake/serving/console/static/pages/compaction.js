@@ -2,6 +2,7 @@
 import { html, useRef } from "../lib.js";
 import { adminOption, call, pages, useData } from "../api.js";
 import { bytes, count, duration, plural, time } from "../format.js";
+import { chosenLanes, lanesOf } from "../lanes.js";
 import { widthFor } from "../plot.js";
 import { Badge, CommandLine, Figure, Heading, Loaded, Problem, Table, href, useAction } from "../parts.js";
 
@@ -38,27 +39,15 @@ function note(data, nowMs) {
   while (commitTimes.length && commitTimes[0] < nowMs - SPAN_MS) commitTimes.shift();
 }
 
-/** The lanes of the timeline: tasks of one kind and stream one after the other; those that run at the same time are below each other. */
-function lanesOf(tasks) {
-  const lanes = [];
-  for (const task of tasks) {
-    const name = `${task.kind} ${task.stream ?? "deleted"}`;
-    const free = lanes.find((lane) => lane.name === name && lane.tasks.at(-1).lastMs < task.startMs);
-    if (free) free.tasks.push(task);
-    else lanes.push({ name, tasks: [task] });
-  }
-  const names = lanes.map((lane) => lane.name);
-  return lanes.sort((one, other) => names.indexOf(one.name) - names.indexOf(other.name));
-}
-
 function Timeline({ data, nowMs }) {
   const noted = useRef(null);
   if (noted.current !== data) {
     note(data, nowMs);
     noted.current = data;
   }
-  const tasks = [...seen.values()].sort((one, other) => one.startMs - other.startMs);
-  const lanes = lanesOf(tasks).slice(-LANE_COUNT_MAX);
+  const byStart = (first, second) => first.startMs - second.startMs;
+  const lanes = chosenLanes(lanesOf([...seen.values()].sort(byStart)), LANE_COUNT_MAX);
+  const tasks = lanes.flatMap((lane) => lane.tasks).sort(byStart);
   const width = widthFor(800);
   const left = Math.min(180, width * 0.4);
   const lane = 18;
