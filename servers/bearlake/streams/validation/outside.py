@@ -80,7 +80,7 @@ class Outside:
                     return
                 for at, unfit in sorted(judged.unfit.items()):
                     examination.note(held, start + at, str(unfit))
-                start += judged.checked_count  # noqa: PLW2901 - where the part goes on
+                start += judged.checked_count
                 if judged.exceeds_limit and start < end:
                     _note(examination, held, range(start, count), _NOT_REACHED)
                     return

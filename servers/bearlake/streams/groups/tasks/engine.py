@@ -189,7 +189,9 @@ class StreamsEngine(Saving):
     async def prepared(self, topology: Topology | None = None) -> AsyncIterator[None]:
         """Compute in a thread what `refresh` in the block would compute, if the topology is large.
 
-        `topology`: that of a member that may be the group's first. At most one computation runs; all callers wait for it. It goes on when a caller is cancelled. The last caller that leaves its
+        `topology`: that of a member that may be the group's first.
+
+        At most one computation runs; all callers wait for it. It goes on when a caller is cancelled. The last caller that leaves its
         block drops what no `refresh` has taken.
         """
         self._preparing_count += 1
