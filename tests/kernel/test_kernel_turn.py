@@ -14,7 +14,7 @@ from bearlake.kernel import fallback
 from bearlake.serving.receiving import ROOM_BYTES_MIN
 from bearlake.serving.slabs import SIZES, SMALL_BYTES, SlabPool, SlabSettings
 from fixtures.kernel_turns import Story, agreed
-from kernel.test_kernel_binding import rules
+from kernel.test_kernel_binding import TRANSACTIONAL, rules
 from kernel.test_kernel_intake import framed, lead_of
 from kernel.test_kernel_produce import BATCH, IDEMPOTENT, request
 
@@ -30,7 +30,7 @@ FRAMES = [
     framed(3, 7, bytes(70_000), key=1),
     framed(3, 8, request(3, [("t", [BATCH])]), key=3),
     ONE * 3,
-    framed(3, 9, request(3, [("t", [BATCH, IDEMPOTENT])], "tx")),
+    framed(3, 9, request(3, [("t", [BATCH, TRANSACTIONAL])], "tx")),
 ]
 BINDINGS = [
     (3, lead_of(3), 10_000, "t", rules(), None),
@@ -50,6 +50,14 @@ def test_both_kernels_tell_the_same_story(native: ModuleType, seed: int) -> None
     )
 
     assert taken > 20
+
+
+def test_requests_of_a_bound_transaction_are_taken(native: ModuleType) -> None:
+    frame = framed(3, 9, request(3, [("t", [TRANSACTIONAL])], "tx"))
+    bind_and_read = bytes([6, 0, 0, 0, 0, 0])
+
+    assert agreed(native, fallback, bind_and_read * 3, [frame], BINDINGS[-1:]).taken == 3
+    assert agreed(native, fallback, bind_and_read * 3, [frame], BINDINGS[:1]).taken == 0
 
 
 def _script(random: Random) -> bytes:

@@ -6,7 +6,8 @@ from bearlake.metadata.model import CommittedOffset
 from bearlake.streams.transactions import TransactionService, TransactionSettings
 from fixtures.store_producer import Producer
 
-TABLES = ("transactional_ids", "open_transactions", "pending_offsets", "group_offsets", "aborted_transactions", "log")
+SMALL = ("json_each", "store", "CONSTANT", "k")
+"""What may be read in full: a statement's own list, a table of one row, and one row of constants (`k`)."""
 
 
 async def test_the_statements_of_transactions_use_indexes(sqlite_backend: Any, new_scene: Any) -> None:
@@ -30,5 +31,5 @@ async def test_the_statements_of_transactions_use_indexes(sqlite_backend: Any, n
 
     for statement in {text for text in statements if text.startswith(("SELECT", "INSERT", "UPDATE", "DELETE"))}:
         for *_, step in writer.execute(f"EXPLAIN QUERY PLAN {statement}"):
-            assert not step.startswith(tuple(f"SCAN {table}" for table in TABLES)), statement
+            assert not step.startswith("SCAN ") or step.split()[1] in SMALL, (step, statement)
     assert sum("open_transactions" in text for text in statements) >= 8

@@ -55,6 +55,10 @@ class Lake:
 
     async def asked(self, chance: random.Random, ask: Callable[[int], Awaitable[T]]) -> T:
         """Return the answer to a request; `ask` sends it through a server. It may be given up, and is then repeated through any server."""
+        async with asyncio.timeout(WAIT_S):
+            return await self._asked(chance, ask)
+
+    async def _asked(self, chance: random.Random, ask: Callable[[int], Awaitable[T]]) -> T:
         while True:
             request = asyncio.ensure_future(ask(chance.randrange(len(self.handles))))
             if chance.random() < 0.3:
@@ -224,9 +228,8 @@ async def run(scene: Any, handles: list[Any], seed: int = 1) -> Lake:
     lake.partitions = list(stable)
     lake.lease = await scene.metadata.leases.acquire("group/g", scene.server)
     producers = [Producer(lake, number) for number in range(6)]
-    async with asyncio.timeout(WAIT_S):
-        running = asyncio.gather(*(producer.run() for producer in producers))
-        await asyncio.gather(running, disturb(lake, running), watch(lake, running))
+    running = asyncio.gather(*(producer.run() for producer in producers))
+    await asyncio.gather(running, disturb(lake, running), watch(lake, running))
     isolation = await scene.metadata.transactions.isolation(stable)
     aborted = {partition: AbortedTransactions(found.aborted) for partition, found in isolation.items()}
     offsets = await scene.metadata.groups.offsets("g")

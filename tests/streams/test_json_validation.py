@@ -208,6 +208,31 @@ class Slow(ValueChecker):
         return CheckedValues({}, len(values))
 
 
+class Halving(Slow):
+    """Checks half of several values, as if the answer for all were too large. A value is unfit if it is empty."""
+
+    @override
+    async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
+        count = max(1, len(values) // 2)
+        return CheckedValues({at: Invalid("is empty") for at in range(count) if not values[at]}, count)
+
+
+@pytest.mark.parametrize("places", [[], [3], [0, 1, 2, 6, 7]], ids=["none", "end of a half", "several"])
+async def test_values_after_an_answer_that_was_too_large_are_checked_too(
+    closing: AsyncExitStack, places: list[int]
+) -> None:
+    door = doors(closing, (await opened(closing)).metadata, checker=Halving(b"none"))
+    schema_id = await register(door.metadata, ORDER, type_=SchemaType.JSON)
+    values = [head(schema_id) + (b"" if at in places else b"1") for at in range(8)]
+
+    error = await door.check(VALUE, *values)
+
+    assert (error is None) == (not places)
+    if isinstance(error, BadRecord):
+        assert bad(error) == places
+        assert [*error.reasons] == ["value: is empty"] * len(places)
+
+
 async def test_compressed_batches_that_wait_for_their_turn_leave_the_places_to_other_streams(
     closing: AsyncExitStack,
 ) -> None:

@@ -98,3 +98,4 @@ async def test_values_that_were_not_checked_are_not_reported_as_checked(
 
     assert sorted(found.unfit) == list(unfit)
     assert found.checked_count == count
+    assert found.exceeds_limit == bool(unfit)  # no value is to blame for an answer that is too large

@@ -8,6 +8,7 @@ from typing import Any
 from bearlake.kernel import Append, BoundTransaction, PartitionKey, fallback
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.messages import FetchRequest, ProduceRequest
+from bearlake.records.codec import Producer, Record, encode
 from fixtures import kernel_turns, produces
 from fixtures.produces import Reads
 from fuzz.target import Choices, Target, exact
@@ -17,6 +18,11 @@ VERSIONS = range(2, 15)
 GOOD = range(3, 14)
 RULES = (bytes(16), 1 << 32, 3, 10_000, -1, 2**62, 1)
 LEADS = (b"\0\1c", b"\0\1c\0")
+SHIFT = 3
+"""Binds requests, with a transaction of the producer of this number."""
+TRANSACTIONAL = encode(
+    [Record(timestamp=5)], producer=Producer(id=SHIFT, epoch=0, base_sequence=0, is_transactional=True)
+)
 
 
 def _request(*records: Any, transactional_id: str | None = None, acks: int = -1) -> ProduceRequest:
@@ -40,6 +46,7 @@ def bodies(version: int) -> list[bytes]:
         _request(made[2], None, b""),
         _request(made[0], transactional_id="é", acks=0),
         _request(),
+        _request(TRANSACTIONAL, transactional_id="é", acks=1),
     )
     return [b"".join(codec.request(0, version).encode(request)) for request in requests]
 
@@ -106,6 +113,7 @@ def _frames() -> list[bytes]:
         parameters = bytes([version - GOOD[0], version >= 9, 0, 0, 0, 0, 0, 0])
         seeds += [parameters + frame for frame in frames[:2]]
         seeds.append(parameters + frames[0] * 3 + frames[2])
+        seeds.append(parameters[:2] + bytes([SHIFT]) + parameters[3:] + frames[5] * 2)
         appends = bytes([0, 7, 20, *[0, 1] * 6, 1]) * 2  # two batches, each of a small partition number
         seeds.append(bytes([version - GOOD[0], version >= 9, 5, 2, 0, 4, 0, 2]) + appends + frames[0] * 2)
     return seeds

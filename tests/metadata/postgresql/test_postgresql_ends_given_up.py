@@ -5,7 +5,7 @@ A client was promised: its request ends the transaction that was ongoing, once, 
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -26,8 +26,17 @@ from bearlake.streams.transactions import TransactionService, TransactionSetting
 from fixtures.postgresql_metadata import Opening, outcome_of
 from fixtures.postgresql_proxy import Proxy
 from fixtures.postgresql_switch import At, Switch
+from fixtures.waiting import WAIT_S
 
-SETTINGS = PostgresqlSettings(connections_max=1, lock_timeout_ms=200, poll_interval_ms=5)
+SETTINGS = PostgresqlSettings(
+    connections_max=1,
+    lock_timeout_ms=200,
+    connect_timeout_ms=100_000,
+    acquire_timeout_ms=100_000,
+    statement_timeout_ms=100_000,
+    poll_interval_ms=5,
+)
+"""Only a row that is locked ends a statement, however busy the machine is."""
 
 
 @dataclass
@@ -90,14 +99,14 @@ async def test_an_end_that_is_given_up_does_not_end_the_next_transaction(
     await switch.held.wait()
     given_up.cancel()
     await asyncio.wait([given_up])
-    while isinstance(await outcome_of(client.end(client.metadata)), Unavailable):  # the row is locked
-        switch.deliver()
+    async with asyncio.timeout(WAIT_S):
+        while isinstance(await outcome_of(client.end(client.metadata)), Unavailable):  # the row is locked
+            switch.deliver()
     await client.begin()
     switch.deliver()
-    while isinstance(
-        await outcome_of(slow.transactions.forget("nobody", 1)), Unavailable
-    ):  # no earlier write comes later
-        pass
+    async with asyncio.timeout(WAIT_S):
+        while isinstance(await outcome_of(slow.transactions.forget("nobody", 1)), Unavailable):
+            pass  # no earlier write comes later
 
     assert await client.bounds() == (0, 3, 2)  # a record, its marker, and a record of the transaction that is open
     await slow.close()
@@ -107,7 +116,7 @@ async def test_an_end_whose_answer_is_lost_may_have_happened_and_its_repeat_is_a
     postgresql_url: str, opened: Opening
 ) -> None:
     proxy = Proxy(postgresql_url)
-    store = await opened(await proxy.start(), replace(SETTINGS, connect_timeout_ms=2_000))
+    store = await opened(await proxy.start())
     client = await Client.on(store)
     await client.begin()
     await client.end(store)  # the statement is prepared on the connection then

@@ -17,7 +17,7 @@ from bearlake.streams.groups.tasks.assigning import AT_ONCE_MAX
 from bearlake.streams.groups.tasks.model import StreamsHeartbeat
 from bearlake.streams.groups.tasks.topology import Subtopology, Topology
 from fixtures.consumer_groups import Topics
-from fixtures.streams_groups import REBALANCE_MS, SETTINGS, StreamsScene, counting, stateful
+from fixtures.streams_groups import REBALANCE_MS, SETTINGS, Client, StreamsScene, counting, stateful
 from fixtures.waiting import until
 
 
@@ -99,9 +99,8 @@ async def test_a_large_topology_is_configured_in_a_thread(monkeypatch):
     scene = StreamsScene(Topics(**{"in": 2}), SETTINGS, topology=wide(configuring.AT_ONCE_MAX + 1))
     calls = watched(monkeypatch, engine, "configure")
 
-    await scene.machine.engine.prepare(scene.topology)
-    await scene.join("a")
-    await scene.machine.engine.prepare(scene.topology)  # no topic has changed
+    a = await scene.join("a")
+    await scene.beat(a)  # no topic has changed
 
     assert (calls.here, calls.elsewhere) == (0, 1)
     assert scene.group.configured == configuring.configure(scene.topology, {"in": 2}.get, 100_000)
@@ -111,9 +110,9 @@ async def test_a_topic_that_changes_after_the_computation_counts(monkeypatch):
     scene = StreamsScene(Topics(**{"in": 2}), SETTINGS, topology=wide(configuring.AT_ONCE_MAX + 1))
     calls = watched(monkeypatch, engine, "configure")
 
-    await scene.machine.engine.prepare(scene.topology)
-    scene.topics.create("in", 3)
-    await scene.join("a")
+    async with scene.machine.engine.prepared(scene.topology):
+        scene.topics.create("in", 3)
+        scene.machine.beat(scene.joining(Client("a", "p")))
 
     assert (calls.here, calls.elsewhere) == (1, 1)
     assert set(scene.group.configured.task_counts.values()) == {3}

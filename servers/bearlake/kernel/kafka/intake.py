@@ -22,7 +22,7 @@ _HEADER = Struct(">hhi")
 class PlainAdmission(Protocol):
     """Decides about the batches of plain requests. Called for each topic, and for each batch that the rules do not admit.
 
-    At first requests without a transactional id are expected.
+    The first request is asked for only if it has a transactional id.
     """
 
     def transaction(self, transactional_id: str | None, /) -> bool:

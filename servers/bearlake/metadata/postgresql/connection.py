@@ -19,6 +19,7 @@ Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `Postg
 `PreCommit_Notify` (async.c).
 """
 
+import asyncio
 import logging
 import os
 import weakref
@@ -39,7 +40,14 @@ select c.system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn())
 _HAS_NO_HISTORY = ("0A000", "42501", "42883")
 """Feature not supported, no privilege, no such function: the errors of a database that does not report its history."""
 
-_NEXT_HOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.CannotConnectNowError)
+_NEXT_HOST = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.PostgresConnectionError,
+)
 """Errors of a host after which another host may be the primary."""
 
 
@@ -90,24 +98,35 @@ class Connections:
         self._system, self._timeline = 0, 0  # of the newest primary that this process has seen
         self._tells_history = True
         self._host = 0
-        """Place of the host that was reached last, in the URL."""
+        """Place of the host to try first, in the URL: the last one that was reached, or the one after a host that let a caller wait."""
 
     async def connect(self, url: str, *, timeout: float = 60, **options: Any) -> Connection:  # Any: the driver's own
         """Return a connection to a primary, with a backend of its own. The caller closes it. `options`: those of `asyncpg.connect`.
 
-        If the URL names several hosts, they are tried one by one, the last one that was reached first, and each has its part of the time:
-        a host that does not answer must not use up that of the others.
+        If the URL names several hosts, they are tried one by one, the last one that was reached first. Each has an equal part of the time
+        that is left: a host that does not answer must not use up that of the others. If the caller gives up before, the next call begins
+        with the next host.
 
         Raises what the driver raises; `asyncpg.InterfaceError` if the address leads to a standby, to a former primary, or to a pooler
         that gives one backend to several connections: sessions belong to backends.
         """
-        hosts = hosts_of(url)
-        places = [(self._host + step) % len(hosts) for step in range(len(hosts))]
-        for place in places:
+        hosts, first = hosts_of(url), self._host
+        time = asyncio.get_running_loop().time
+        deadline = time() + timeout
+        for step in range(len(hosts)):
+            place = (first + step) % len(hosts)
+            part = max((deadline - time()) / (len(hosts) - step), 0)
             try:
-                connection = await self._connect_to(hosts[place], timeout=timeout / len(hosts), **options)
-            except _NEXT_HOST:
-                if place == places[-1]:
+                async with asyncio.timeout(part):
+                    connection = await self._connect_to(hosts[place], timeout=part, **options)
+            except asyncio.CancelledError:
+                if self._host == first:  # nobody else has reached a host meanwhile
+                    self._host = (place + 1) % len(hosts)
+                raise
+            except _NEXT_HOST as error:
+                fields = {"host": urlsplit(hosts[place]).netloc.rpartition("@")[2], "error": repr(error)}
+                log.debug("a host of the database leads to no primary", extra=fields)
+                if step == len(hosts) - 1:
                     raise
             else:
                 self._host = place

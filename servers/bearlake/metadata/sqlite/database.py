@@ -6,7 +6,7 @@ thread: no threads, no waits, deterministic.
 
 A step is a function. Once it has begun, it runs to its end on its thread, even if its caller is cancelled; a step of a cancelled caller
 that has not begun never runs. Write steps run one at a time, in the order in which they began to wait, so no step that was given up
-happens later (I12). A write step begins when its turn comes: what it reads then is never read for a caller that has gone (decision 316).
+happens later (I12). A write step begins when it has the write lock. If its caller has gone by then, it never runs (decision 316).
 """
 
 import sqlite3

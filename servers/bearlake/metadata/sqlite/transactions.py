@@ -154,7 +154,7 @@ class SqliteTransactions(Transactions):
         return self._end(before, after, is_commit)
 
     def _end(self, before: Transaction, after: Transaction, is_commit: bool) -> tuple[Transaction, int]:
-        """`before`: the row as it was read; if it is not so any more, nothing happens."""
+        """`before`: the row as it was read. Raises `Conflict`, with nothing stored, if the row has changed since."""
         assert before.is_ongoing
         slices: list[Slice] = []
         with self._database.writing() as connection:

@@ -45,11 +45,11 @@ class StreamsCoordinator:
                 await protocols.topics.catch_up()  # a topic that a client has just created elsewhere is no missing one
             except BearlakeError as error:
                 raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
-        if self._ownership.owned.get(name) is not owned:  # lost since it was confirmed
-            raise GroupRefusal(Problem.NOT_COORDINATOR)
+        self._check_owned(name, owned)
         machine = protocols.as_streams(name, owned, may_create=asked.epoch == 0)
-        await machine.engine.prepare(asked.topology)
-        return await asyncio.shield(machine.beat(asked))
+        async with machine.engine.prepared(asked.topology):
+            answer = machine.beat(asked)
+        return await asyncio.shield(answer)
 
     async def describe(self, name: str) -> StreamsGroup:
         """Return the current group; the caller must not change it. NOT_FOUND: there is no such streams group."""
@@ -57,9 +57,17 @@ class StreamsCoordinator:
         owned = await self._existing(name)
         await self._ownership.confirm(name, owned)
         machine = self._ownership.protocols.as_streams(name, owned, may_create=False)
-        await machine.engine.prepare()
-        machine.engine.refresh()
+        async with machine.engine.prepared():
+            self._check_owned(name, owned)
+            if owned.machine is not machine:  # the group has another protocol since
+                raise GroupRefusal(Problem.NOT_FOUND, f"Group {name} is not a streams group.")
+            machine.engine.refresh()
         return machine.group
+
+    def _check_owned(self, name: str, owned: Owned) -> None:
+        """Raise `GroupRefusal` if the group was lost since it was confirmed."""
+        if self._ownership.owned.get(name) is not owned:
+            raise GroupRefusal(Problem.NOT_COORDINATOR)
 
     async def _existing(self, name: str) -> Owned:
         try:

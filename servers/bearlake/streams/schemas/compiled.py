@@ -91,10 +91,12 @@ class SchemaCompiler(Protocol):
 
 
 class CheckedValues(NamedTuple):
-    """What is wrong with which of the first `checked_count` values, by their places. If there are more, the last one exceeded a limit."""
+    """What is wrong with which of the first `checked_count` values (at least one), by their places."""
 
     unfit: Mapping[int, Invalid]
     checked_count: int
+    exceeds_limit: bool = False
+    """Whether the last checked value exceeded a limit. If not, and there are more values, the answer for all would be too large."""
 
 
 class ValueChecker(Protocol):
@@ -104,7 +106,7 @@ class ValueChecker(Protocol):
         """Return the processor time that the values of one batch may need."""
 
     async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
-        """Check serialized values, up to the first one that exceeds a limit.
+        """Check serialized values, up to the first one that exceeds a limit, or fewer if the answer would exceed one.
 
         Raises:
             InvalidSchema, SchemaTooLarge: no value of the schema can be checked, or the budget is used up.

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from bearlake.errors import Unavailable
 from bearlake.streams.schema_rules import SchemaRules
+from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import ValueChecker
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 from bearlake.streams.validation.examining import Examination, Held
@@ -64,19 +65,25 @@ class Outside:
     async def _check(self, examination: Examination) -> None:
         budget = self._checker.budget()
         for held in examination.held():
-            for start, end in _parts(held.values):
+            await self._check_held(examination, held, budget)
+
+    async def _check_held(self, examination: Examination, held: Held, budget: Budget) -> None:
+        count = len(held.values)
+        for start, end in _parts(held.values):
+            while start < end:
                 if examination.is_over:
                     return
                 try:
                     judged = await self._checker.checked_values(held.schema, held.values[start:end], budget)
                 except (InvalidSchema, SchemaTooLarge) as error:
-                    _note(examination, held, range(start, len(held.values)), f"its schema cannot be checked: {error}")
-                    break
+                    _note(examination, held, range(start, count), f"its schema cannot be checked: {error}")
+                    return
                 for at, unfit in sorted(judged.unfit.items()):
                     examination.note(held, start + at, str(unfit))
-                if judged.checked_count < end - start:
-                    _note(examination, held, range(start + judged.checked_count, len(held.values)), _NOT_REACHED)
-                    break
+                start += judged.checked_count
+                if judged.exceeds_limit and start < end:
+                    _note(examination, held, range(start, count), _NOT_REACHED)
+                    return
 
 
 def _note(examination: Examination, held: Held, places: Sequence[int], reason: str) -> None:

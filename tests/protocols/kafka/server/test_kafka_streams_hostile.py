@@ -119,6 +119,7 @@ async def test_a_member_that_says_too_much_of_itself_is_refused(node, client_id,
     answer = await (await node.client(client_id)).ask(joining(**changes), 0)
 
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert ("client id" if len(changes.get("client_tags", ())) < 100 else "101 tags") in answer.error_message
 
 
 async def test_a_member_that_reports_more_tasks_than_a_group_may_have_is_refused(node):

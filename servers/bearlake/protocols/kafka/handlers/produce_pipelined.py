@@ -178,7 +178,7 @@ class _Admission:
     def flags(self, entry: ProduceEntry) -> int:
         """Return the flags of a batch that stays unchanged and whose check is little work; -1 if it needs special handling."""
         _, index, start, end, status, *header = entry
-        is_plain, self.is_plain = self.is_plain, False
+        was_plain, self.is_plain = self.is_plain, False
         view = self._view
         assert view is not None
         if (
@@ -203,7 +203,7 @@ class _Admission:
         flags = admitted.flags | (BATCH_BEGINS if self._caller.version >= BEGINS_FROM else 0)
         assert self._transactional_id is not None
         self._transaction = BoundTransaction(self._transactional_id, fields.producer_id, flags)
-        self.is_plain = is_plain
+        self.is_plain = was_plain
         return flags
 
     def _owns(self, producer_id: int) -> bool:

@@ -99,7 +99,7 @@ def _check_description(request: Request, caller: Caller) -> None:
     ]
     texts += [text for tag in tags for text in (tag.key, tag.value)]
     if sum(len(text.encode()) for text in texts) > _MEMBER_BYTES_MAX:
-        invalid(f"The member describes itself with more than {_MEMBER_BYTES_MAX} bytes.")
+        invalid(f"The member describes itself, with its client id, with more than {_MEMBER_BYTES_MAX} bytes.")
 
 
 def _check_join(request: Request) -> None:

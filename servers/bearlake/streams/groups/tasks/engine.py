@@ -6,7 +6,9 @@ together are assigned together.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from bearlake.metadata.model import PARTITION_BITS
@@ -23,6 +25,9 @@ from bearlake.streams.groups.tasks.reconciling import reconcile
 from bearlake.streams.groups.tasks.settings import StreamsGroupSettings
 from bearlake.streams.groups.tasks.topology import Topology
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import noticed
+
+log = logging.getLogger(__name__)
 
 _INITIAL_DELAY = Status(
     StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
@@ -66,6 +71,9 @@ class StreamsEngine(Saving):
         """Runs until the first assignment of a group that was empty."""
         self._version = -1
         self._prepared: _Prepared | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._preparing_count = 0
+        """Callers in a block of `prepared`."""
         self._is_due = False
         """Something has changed, and the group's epoch has not yet."""
         for member in group.members.values():
@@ -177,16 +185,49 @@ class StreamsEngine(Saving):
             self._is_due = True
             self.touch()
 
-    async def prepare(self, topology: Topology | None = None) -> None:
-        """Compute in a thread what `refresh` would compute, if the topology is large: the group's, or that of its first member."""
-        topology = self.group.topology or topology
-        if topology is None or topology.size() <= AT_ONCE_MAX:
-            return
-        if self._version == self._topics.version and self.group.configured is not None:
-            return
+    @asynccontextmanager
+    async def prepared(self, topology: Topology | None = None) -> AsyncIterator[None]:
+        """Compute in a thread what `refresh` in the block would compute, if the topology is large.
+
+        `topology`: that of a member that may be the group's first.
+
+        At most one computation runs; all callers wait for it. It goes on when a caller is cancelled. The last caller that leaves its
+        block drops what no `refresh` has taken.
+        """
+        self._preparing_count += 1
+        try:
+            while (missing := self._unprepared(topology)) is not None:
+                if self._preparing is None:
+                    self._preparing = self._loop.create_task(self._prepare(*missing))
+                    self._preparing.add_done_callback(noticed(log, "prepare the tasks of a streams group"))
+                await asyncio.shield(self._preparing)
+            yield
+        finally:
+            self._preparing_count -= 1
+            if not self._preparing_count:
+                self._prepared = None
+
+    def _unprepared(self, topology: Topology | None) -> tuple[Topology, dict[str, Topic]] | None:
+        """Return what `refresh` would compute from, if that takes long and is not done."""
+        group = self.group
+        topology = group.topology or topology
+        if self.is_closed or topology is None or topology.size() <= AT_ONCE_MAX:
+            return None
+        if group.configured is not None and self._version == self._topics.version:
+            return None
         found = self._present(topology)
-        if self.group.configured is None or found != self.group.topics:
-            self._prepared = await asyncio.to_thread(_prepare, topology, found, self.settings.task_count_max)
+        if group.configured is not None and found == group.topics:
+            return None
+        is_prepared = self._prepared is not None and self._prepared[:2] == (topology, found)
+        return None if is_prepared else (topology, found)
+
+    async def _prepare(self, topology: Topology, topics: Mapping[str, Topic]) -> None:
+        try:
+            prepared = await asyncio.to_thread(_prepare, topology, topics, self.settings.task_count_max)
+        finally:
+            self._preparing = None
+        if self._preparing_count:
+            self._prepared = prepared
 
     def _present(self, topology: Topology) -> dict[str, Topic]:
         """Return the required topics that exist."""

@@ -133,7 +133,7 @@ class Pool:
         return Budget(self._settings)
 
     async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
-        """Check values, up to the first one that exceeds a limit."""
+        """Check values, up to the first one that exceeds a limit, or fewer if the answer would exceed one; at least one."""
         answer, allowance = await self._evaluate("check", schema, values, budget)
         try:
             head, _ = self._head_and_parts(answer, "work on the values", allowance)
@@ -146,7 +146,7 @@ class Pool:
         before, is_next_unfit = _before_end(answer, values)
         found = await self.checked_values(schema, before, budget) if before else CheckedValues({}, 0)
         if found.checked_count == len(before) and is_next_unfit:
-            return CheckedValues({**found.unfit, len(before): unfit}, len(before) + 1)
+            return CheckedValues({**found.unfit, len(before): unfit}, len(before) + 1, exceeds_limit=True)
         return found
 
     # -- calls of children ---------------------------------------------------------------------------------------
