@@ -11,7 +11,6 @@ Needs Chromium and playwright. Exit code 1: a page missed the goal, or shows an 
 import argparse
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bench.errors import BenchError
 
-from fixtures.console_lake import Lake, open_page
+from fixtures.console_lake import Lake, browser_path, launched, open_page
 from fixtures.server_process import started
 
 GOAL_MS = 1_000
@@ -93,9 +92,8 @@ def measure(lake: Lake, pages: Sequence[str], repetitions: int) -> Sequence[Read
     from playwright.sync_api import sync_playwright
 
     times: dict[str, list[float]] = {page: [] for page in pages}
-    path = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = launched(driver, browser_path())
         for turn in range(repetitions + 1):
             for page in pages:
                 took = open_once(browser, lake, PAGES[page], needs_rows=page in WITH_ROWS)

@@ -6,7 +6,6 @@ A browser belongs to one module: its driver keeps an event loop running in the t
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,18 @@ from typing import Any
 import pytest
 
 from fixtures.compacted_folder import compact
-from fixtures.console_lake import Lake, fill
+from fixtures.console_lake import Lake, browser_path, fill, launched
 from fixtures.server_process import started
 from fixtures.waiting import WAIT_S
 
 WAIT_MS = WAIT_S * 1000
 SIZE = {"width": 1360, "height": 860}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
 def chromium_path() -> str:
     """The machine's browser; skips where there is none."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    found = browser_path()
     if found is None:
         pytest.skip("needs Chromium on PATH (Debian: chromium)")
     return found
@@ -55,7 +53,7 @@ def browser(chromium_path: str) -> Iterator[Any]:
         "playwright.sync_api", reason="needs playwright: pip install playwright (part of dev)"
     )
     with sync_api.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
+        running = launched(driver, chromium_path)
         yield running
         running.close()
 

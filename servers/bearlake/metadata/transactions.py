@@ -17,7 +17,7 @@ The marker of a partition is a control batch. The markers of one end form one ob
 Source: KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -260,8 +260,17 @@ class Transactions(Protocol):
         """Return the partitions for which an ongoing transaction has an offset of the group (KIP-447)."""
 
 
-async def change_in_two_steps(store: Transactions, transactional_id: str, decide: Decide) -> Transaction | None:
-    """`Transactions.change` by `get`, and `put` or `end`: for a store that the caller's process decides for."""
+EndRead = Callable[[Transaction, Transaction, bool], Awaitable[Transaction]]
+"""Ends a transaction, by the row as it was read, the row afterwards, and whether it commits."""
+
+
+async def change_in_two_steps(
+    store: Transactions, transactional_id: str, decide: Decide, end: EndRead | None = None
+) -> Transaction | None:
+    """`Transactions.change` by `get`, and `put` or `end`: for a store that the caller's process decides for.
+
+    `end`: instead of `store.end`, for a store that need not read the row again.
+    """
     held = await store.get(transactional_id)
     step = decide(held)
     if step is None:
@@ -269,6 +278,8 @@ async def change_in_two_steps(store: Transactions, transactional_id: str, decide
     if step.after is held:
         return held
     version = 0 if held is None else held.version
-    if isinstance(step, End):
+    if not isinstance(step, End):
+        return await store.put(step.after, version)
+    if end is None or held is None:
         return await store.end(step.after, version, is_commit=step.is_commit)
-    return await store.put(step.after, version)
+    return await end(held, step.after, step.is_commit)

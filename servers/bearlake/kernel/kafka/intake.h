@@ -17,7 +17,7 @@ typedef struct {
     PyObject *topic;     /* NULL, or the topic whose rules are known from the beginning */
     const uint8_t *transactional_id;
     int64_t transactional_size; /* of the id that needs no question; -1: requests without an id */
-    int64_t producer_id;        /* whose transactional batches get `producer_flags` without a question; -1: nobody's */
+    int64_t producer_id;        /* whose transactional batches get `producer_flags` without a question; -1: of none */
     int64_t producer_flags;
     ProduceResults *call;
     bool has_rules; /* of the newest topic */

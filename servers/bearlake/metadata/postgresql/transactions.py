@@ -13,12 +13,12 @@ from bearlake.metadata.transactions import (
     TRANSACTIONAL_ID_BYTES_MAX,
     Aborted,
     Decide,
-    End,
     Isolation,
     OpenOffset,
     Transaction,
     Transactions,
     TransactionState,
+    change_in_two_steps,
     marker_producer,
 )
 from bearlake.records.markers import MARKER_BYTES
@@ -71,17 +71,12 @@ class PostgresqlTransactions(Transactions):
     async def change(self, transactional_id: str, decide: Decide) -> Transaction | None:
         """Two round trips: the row may change in between, and then its version has."""
         check_name("a transactional id", transactional_id, TRANSACTIONAL_ID_BYTES_MAX)
-        held = await self.get(transactional_id)
-        step = decide(held)
-        if step is None:
-            return None
-        if step.after is held:
-            return held
-        version = 0 if held is None else held.version
-        if not isinstance(step, End):
-            return await self.put(step.after, version)
-        assert held is not None
-        return await self._end(held, step.after, version, is_commit=step.is_commit)
+        return await change_in_two_steps(
+            self,
+            transactional_id,
+            decide,
+            lambda held, after, is_commit: self._end(held, after, held.version, is_commit=is_commit),
+        )
 
     @override
     async def put(self, after: Transaction, version: int) -> Transaction:

@@ -57,17 +57,15 @@ class Commits:
     def _commit_from_memory(self, commit: ObjectCommit) -> ObjectCommitted:
         """Raises `_Stale`, with nothing done, if the memory is stale or not sufficient."""
         self._follower.ledger.evict()
-        if not commit.is_transactional:
-            decision, row = self._guarded_row(commit, None)
-            is_written = self._database.write_at_once(WRITE_IF_NOTHING_CHANGED, row)
-        else:
+        if commit.is_transactional:
             with self._database.writing() as connection:
                 decision, row = self._guarded_row(commit, Gate(connection, commit.batches))
-                is_written = connection.execute(WRITE_IF_NOTHING_CHANGED, row).rowcount > 0
-                if not is_written:
+                if not connection.execute(WRITE_IF_NOTHING_CHANGED, row).rowcount:
                     raise _Stale  # and rolls back what the gate has written
-        if not is_written:
-            raise _Stale
+        else:
+            decision, row = self._guarded_row(commit, None)
+            if not self._database.write_at_once(WRITE_IF_NOTHING_CHANGED, row):
+                raise _Stale
         return self._adopted(commit, decision, self._follower.ledger.applied + 1)
 
     def _guarded_row(self, commit: ObjectCommit, gate: Gate | None) -> tuple[Decision, tuple[object, ...]]:

@@ -162,12 +162,14 @@ class _Admission:
     def known(self) -> tuple[str | bytes, PlainRules, BoundTransaction | None] | None:
         """Return the only topic that was asked for, its rules with times relative to now, and the transaction of the newest batch.
 
-        None if there is no such topic, or if its rules did not suffice: then they would not suffice for the next batch either, which would
-        be looked at twice.
+        None if there is no such topic, if there is a transactional id without a transactional batch, or if the rules did not suffice: then
+        they would not suffice for the next batch either, which would be looked at twice.
         """
-        is_known = self._view is not None and len(self.topics) == 1 and self.is_plain
-        is_known = is_known and (self._transactional_id is None) == (self._transaction is None)
-        rules = self._view.plain_rules(0) if is_known and self._view is not None else None
+        if self._view is None or len(self.topics) != 1 or not self.is_plain:
+            return None
+        if (self._transactional_id is None) != (self._transaction is None):
+            return None
+        rules = self._view.plain_rules(0)
         return None if rules is None else (self.topics[0], rules, self._transaction)
 
     def _is_much(self) -> bool:
