@@ -57,6 +57,19 @@ def test_the_overview_shows_streams_servers_and_what_waits(page: Any, lake: Lake
     expect(page.get_by_role("img", name="Records written: now")).to_be_visible()
 
 
+def test_an_address_that_changes_with_the_first_render_is_followed(page: Any, lake: Lake) -> None:
+    page.add_init_script(
+        """new MutationObserver((_, observer) => {
+            if (!document.querySelector("h1")) return;
+            observer.disconnect();
+            location.hash = "#/tables";
+        }).observe(document, { childList: true, subtree: true });"""
+    )
+    open_page(page, lake, "streams")
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Tables")
+
+
 def test_streams_are_found_by_a_part_of_their_name(page: Any, lake: Lake) -> None:
     open_page(page, lake, "streams")
     expect(row(page, "orders")).to_contain_text("40")

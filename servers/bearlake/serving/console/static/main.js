@@ -1,5 +1,5 @@
 // The frame of the console: navigation, login, light and dark, and which page an address shows.
-import { html, render, useEffect, useRef, useState } from "./lib.js";
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { basic, facts, loadFacts, logIn, useLogin } from "./api.js";
 import { Choice, Dialog, LoginButton, Text, href } from "./parts.js";
 import { Overview } from "./pages/overview.js";
@@ -116,7 +116,8 @@ function Console() {
   const [place, setPlace] = useState(words());
   const [isLoggingIn, setLoggingIn] = useState(false);
   const main = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
+    // With the first render, which has read the address: an effect would come later, and miss a move between both.
     const moved = () => {
       setPlace(words());
       window.scrollTo(0, 0);
