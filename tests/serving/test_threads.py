@@ -182,7 +182,7 @@ async def test_the_deadline_ends_calls_that_run_are_queued_or_wait_for_a_place(
 ) -> None:
     threads = open_threads(pending_count_max=pending_count_max, deadline_ms=20)
     gate, ran = Gate(), list[int]()
-    running_call = asyncio.ensure_future(threads.run(gate))
+    running_call = await occupied(threads, gate)
     others = [await running(threads, lambda at=at: ran.append(at)) for at in range(2)]  # type: ignore[misc]
     for call in (running_call, *others):
         with pytest.raises(TimeoutError):
