@@ -120,6 +120,8 @@ class Cluster:
     """Servers that ended by themselves: time (monotonic s), name, exit code."""
     seen_pids: dict[int, float] = field(default_factory=dict)
     """Start time of each process that this run started, directly or indirectly."""
+    keep: Path | None = None
+    """Where logs and histories are copied to at the end."""
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self)
@@ -279,7 +281,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[Cluster]:
-    """Yield a cluster that is not started yet; at the end, copy its logs and histories to `keep`, then end and delete it."""
+    """Yield a cluster that is not started yet; at the end, copy its logs and histories to its `keep`, then end and delete it."""
     tools.require_postgresql()
     program = tools.obtain_s3()
     folder = Path(tempfile.mkdtemp(prefix="bearlake-nemesis-"))
@@ -293,14 +295,14 @@ def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[Clus
         network = Network()
         postgresql = Postgresql(disks["postgresql"].folder, with_standby=size.with_standby)
         storage = Storage(disks["s3"].folder, program)
-        cluster = Cluster(size, seed, folder, network, postgresql, storage, disks)
+        cluster = Cluster(size, seed, folder, network, postgresql, storage, disks, keep=keep)
         yield cluster
     finally:
         if cluster is not None:
             cluster.end()
         try:
-            if keep is not None:
-                _keep(folder, keep)
+            if cluster is not None and cluster.keep is not None:
+                _keep(folder, cluster.keep)
         finally:
             for disk in disks.values():
                 disk.end()

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +78,9 @@ def run(options: RunOptions) -> Run:
             gates.clients_got_answers(cluster.size.clients, found.answered),
             gates.clients_ended(failures),
         ]
+        if cluster.keep is None and any(gate.is_passed is False for gate in found_gates):
+            cluster.keep = Path(tempfile.mkdtemp(prefix="nemesis-failed-"))
+            log.info("a gate was not passed; logs and histories are kept: %s", cluster.keep)
         return Run(
             command=_command(options),
             seed=options.seed,

@@ -1,5 +1,6 @@
 """The clients of a run: one process each. A client that ends is restarted. Each client writes its history to `NAME.jsonl`."""
 
+import contextlib
 import json
 import random
 import signal
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).parent / "client.py"
 STOP_S = 40.0
+STACKS_S = 1.0
+"""Time in which a client that does not end writes the stacks of its threads."""
 AGAIN_S = 1.0
 
 
@@ -79,7 +82,10 @@ class Fleet:
             signal_all(pids, signal.SIGUSR1)
 
     def stop(self, *, producers: bool) -> None:
-        """Send SIGTERM to producers (or to all other clients), so that they finish pending work; kill those that do not end in time."""
+        """Send SIGTERM to producers (or to all other clients), so that they finish pending work.
+
+        A client that does not end in time writes the stacks of its threads to `NAME.err`, and is killed.
+        """
         chosen = [client for client in self.clients if client.is_producer == producers]
         with self._lock:
             self._stopped |= {client.name for client in chosen}
@@ -115,6 +121,9 @@ class Fleet:
             client.process.wait(max(0.1, end_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             client.failures.append("did not end after SIGTERM")
+            client.process.send_signal(signal.SIGUSR2)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                client.process.wait(STACKS_S)
             signal_all(tree_of(client.process.pid), signal.SIGKILL)
             client.process.wait(STOP_S)
         client.process = None

@@ -1,5 +1,6 @@
 """The context of every client process: its plan, its history, its random source, and its end."""
 
+import faulthandler
 import random
 import signal
 import threading
@@ -24,7 +25,7 @@ BURST_S = 0.008
 
 
 class Script:
-    """See the module. SIGTERM sets `is_running` to false; SIGUSR1 ends `sleep`."""
+    """See the module. SIGTERM sets `is_running` to false, SIGUSR1 ends `sleep`, SIGUSR2 writes the stacks of all threads to stderr."""
 
     def __init__(self, kind: str, plan: dict[str, Any]) -> None:
         self.kind = kind
@@ -44,6 +45,7 @@ class Script:
         signal.signal(signal.SIGTERM, lambda *_: self.end())
         signal.signal(signal.SIGUSR1, lambda *_: self._woken.set())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        faulthandler.register(signal.SIGUSR2)
 
     @property
     def is_running(self) -> bool:

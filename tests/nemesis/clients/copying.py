@@ -17,6 +17,8 @@ from simulator.history.copies import COPY
 GROUP = "copiers"
 SESSION_MS = 6_000
 BATCH_COUNT = 20
+LOGGED = {"debug": "cgrp,eos", "log_level": 7}
+"""What the library writes to `NAME.err`: the steps of its group and of its transactions."""
 ABORTED = 0.1
 """The part of transactions that the application aborts."""
 
@@ -39,7 +41,7 @@ def copy(script: Script) -> None:
 class _Copier:
     def __init__(self, script: Script) -> None:
         self._script = script
-        shared = {"bootstrap.servers": ",".join(script.addresses("kafka")), "client.id": script.life, "log_level": 0}
+        shared = {"bootstrap.servers": ",".join(script.addresses("kafka")), "client.id": script.life, **LOGGED}
         self._consumer = confluent_kafka.Consumer(
             {
                 **shared,
