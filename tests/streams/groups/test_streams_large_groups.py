@@ -199,7 +199,7 @@ async def test_a_group_that_is_closed_before_the_thread_begins_leaves_nothing_be
     scene.machine.close(Problem.NOT_COORDINATOR)
     with pytest.raises(GroupRefusal):
         await answer
-    for _ in range(3):  # the task ends, and those who wait for it learn so
+    for _ in range(3):  # the task ends, then its callbacks run
         await asyncio.sleep(0)
     gc.collect()
 
