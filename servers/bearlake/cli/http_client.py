@@ -145,7 +145,7 @@ class HttpClient:
         """Raises `Invalid`: a URL that is not http(s) or names a user, or files that cannot be used for TLS.
 
         authorization: the header of each request; empty: none.
-        request_s: the longest time of a request, to the end of its answer; None: `TIMEOUT_S` to connect, and between two bytes of the answer.
+        request_s: the longest time of a request, to the end of its answer; None: `TIMEOUT_S` to connect, and between two bytes.
         """
         self.tls = tls = tls or Tls()
         scheme = _scheme(api, url)
