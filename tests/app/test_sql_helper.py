@@ -1,5 +1,6 @@
 """The helper forks a process for each packet: what the process has, and what ends it and all that it has started."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -207,6 +208,33 @@ async def test_a_helper_that_hangs_is_killed_and_replaced(monkeypatch: pytest.Mo
             assert await process.exit_code() == 1  # there was no request
     finally:
         await processes.close()
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+    processes = StatementProcesses()
+
+    async def run() -> None:
+        async with processes.started(str(tmp_path)):
+            await asyncio.sleep(WAIT_S)
+
+    try:
+        async with processes.started(str(tmp_path)):
+            (helper,) = helpers()
+        for steps in range(8):
+            running = asyncio.create_task(run())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.wait([running])
+
+            assert children(helper) == [], steps
+    finally:
+        await processes.close()
+
+
+def children(helper: int) -> list[str]:
+    """The processes of a helper, which has one thread."""
+    return Path(f"/proc/{helper}/task/{helper}/children").read_text().split()
 
 
 def helpers() -> list[int]:

@@ -2,15 +2,17 @@
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 
 from bearlake import http_answers
-from bearlake.cli import http_client, rest_client, schema_options
+from bearlake.cli import completion, http_client, rest_client, schema_options
+from bearlake.cli.admin_client import AdminClient
 from bearlake.cli.http_client import Api, HttpClient
 from bearlake.cli.rest_client import RestClient
 from bearlake.cli.schema_options import Registry
@@ -23,7 +25,7 @@ MEBIBYTE = 1024 * 1024
 
 def error_of(pieces: Sequence[bytes], *, is_endless: bool = False) -> BearlakeError:
     with answering(pieces, is_endless=is_endless) as url, pytest.raises(BearlakeError) as refused:
-        HttpClient(API, url, "", answer_s=35, answer_bytes_max=MEBIBYTE).call("GET", "/subjects")
+        HttpClient(API, url, "", request_s=35, answer_bytes_max=MEBIBYTE).call("GET", "/subjects")
     return refused.value
 
 
@@ -58,6 +60,32 @@ def test_an_answer_that_comes_byte_by_byte_ends_in_time(part: str) -> None:
 
     assert isinstance(error, Unavailable)
     assert "the answer did not end in time" in str(error) or part == "content of an error"
+
+
+LATE = [head(), b'{"streams": [{"name": "a"}]}']
+"""An answer that is not there at once."""
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_shell_does_not_wait_for_names_although_their_bytes_come() -> None:
+    with answering(LATE) as url:
+        context: Any = SimpleNamespace(params={"admin": url})
+
+        assert completion.stream_names(context, click.Argument(["name"]), "") == []
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    "client_of",
+    [
+        lambda url: AdminClient(url, None).with_timeout(1),
+        lambda url: rest_client.client_of({"rest": url}, request_s=1),
+    ],
+    ids=["of a view", "of a shell"],
+)
+def test_a_client_with_a_limit_keeps_it_although_bytes_come(client_of: Callable[[str], HttpClient]) -> None:
+    with answering(LATE) as url, pytest.raises(Unavailable, match="did not end in time"):
+        client_of(url).call("GET", "/v1/streams")
 
 
 @pytest.mark.usefixtures("hasty")

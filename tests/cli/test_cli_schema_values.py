@@ -1,6 +1,7 @@
 """Registries that are hostile, broken or slow: what `consume --schemas` and `produce --value-schema` make of their answers."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -234,3 +235,19 @@ def test_a_machine_that_is_too_busy_is_asked_once_more(work: str, monkeypatch: p
         failures += [Overloaded("come back later")] * 2
         with pytest.raises(Overloaded):
             values.read([b"\0\0\0\0\1\2y"] if work == "read" else [b"\0\0\0\0\2\2y"])
+
+
+@pytest.mark.parametrize("answers", [{}, {"/schemas/ids/1": {"schema": "{"}}], ids=["missing", "invalid"])
+def test_values_of_a_schema_that_cannot_be_used_are_not_kept(answers: Mapping[str, Any]) -> None:
+    value = HEAD + bytes(1_000_000)
+    with values_of(Registry(answers)) as values:
+        values.read([value])
+        tracemalloc.start()
+        try:
+            for _ in range(20):
+                assert values.read([value]) == [value]
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert kept_bytes < 5_000_000

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from bearlake.clock import ManualClock
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata import Metadata, registering
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, Task, TaskClaim, TaskKind, TaskOffer
-from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
+from bearlake.metadata.faulty import READS, FaultyMetadata, FaultyNoun, MetadataFaults
 from bearlake.metadata.model import (
     BatchCommit,
     ObjectCommit,
@@ -36,6 +37,29 @@ async def inner() -> Any:
 
 def wrapped(inner: Metadata, seed: int = 1, **faults: float) -> FaultyMetadata:
     return FaultyMetadata(inner, MetadataFaults(**faults), random.Random(seed))
+
+
+WRITES = {
+    *("create", "alter", "add_partitions", "terminate", "delete", "register", "heartbeat", "lapse", "drain", "leave"),
+    *("commit", "trim", "forbid", "swap", "retain", "maintain", "allocate", "named", "raise_epoch", "share_epoch"),
+    *("advance_clock", "expire", "save", "commit_offsets", "delete_offsets", "acquire", "release", "offer", "claim"),
+    *("prepare", "fail", "cancel", "retry", "deleted", "set_config", "set_mode", "set", "change", "put", "put_offsets"),
+    *("end", "forget", "decoy_key"),
+}
+"""Methods with an effect: what was given up before one of them has happened by then, or never happens."""
+
+
+def test_each_method_of_the_store_is_known_as_a_read_or_a_write(inner: Metadata) -> None:
+    nouns = [noun for noun in vars(wrapped(inner)).values() if isinstance(noun, FaultyNoun)]
+    methods = {
+        name
+        for noun in nouns
+        for name in dir(noun._inner)  # noqa: SLF001 - the store's own noun
+        if not name.startswith("_") and inspect.iscoroutinefunction(getattr(noun._inner, name))  # noqa: SLF001
+    }
+
+    assert len(nouns) == 16
+    assert methods - READS == WRITES
 
 
 async def test_without_faults_calls_and_errors_pass_through(inner: Metadata) -> None:

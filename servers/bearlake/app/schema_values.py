@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
 from bearlake.errors import BearlakeError, Invalid, NotFound, Overloaded, Unavailable
@@ -35,6 +35,16 @@ REASON_LENGTH_MAX = 256
 """Characters of the reason in such a line: a compiler's message may repeat the whole schema."""
 
 
+class _Unusable(NamedTuple):
+    """Why a schema cannot be used. An error would keep the values of each caller that it was raised for (`__traceback__`)."""
+
+    kind: type[BearlakeError]
+    reason: str
+
+    def refuse(self) -> NoReturn:
+        raise self.kind(self.reason)
+
+
 class SchemaValues:
     """The schemas of one registry. Use it from one thread; `close` ends its child processes."""
 
@@ -48,8 +58,8 @@ class SchemaValues:
         self._runner = asyncio.Runner()
         self._settings = SchemasSettings()
         self._pool = Pool(self._settings)
-        self._known: OrderedDict[int, Compiled | BearlakeError] = OrderedDict()
-        """By id; an error says why a schema cannot be used."""
+        self._known: OrderedDict[int, Compiled | _Unusable] = OrderedDict()
+        """By id."""
         self._known_bytes = 0
         self._noted: set[int] = set()
 
@@ -119,15 +129,15 @@ class SchemaValues:
                 answer = self._ask(f"/schemas/ids/{schema_id}")
                 known = self._again(partial(self._pool.compiled, *self._parts(answer)))
             except NotFound:
-                known = NotFound(f"the registry has no schema {schema_id}")
+                known = _Unusable(NotFound, f"the registry has no schema {schema_id}")
             except Invalid as error:
-                known = Invalid(_reason(error))
+                known = _Unusable(Invalid, _reason(error))
             self._keep(schema_id, known)
-        if isinstance(known, BearlakeError):
-            raise known
+        if isinstance(known, _Unusable):
+            known.refuse()
         return known
 
-    def _keep(self, schema_id: int, found: Compiled | BearlakeError) -> None:
+    def _keep(self, schema_id: int, found: Compiled | _Unusable) -> None:
         self._known[schema_id] = found
         self._known_bytes += _size_bytes(found)
         while len(self._known) > KNOWN_COUNT_MAX or self._known_bytes > self._settings.cache_bytes_max:
@@ -218,5 +228,5 @@ def _no_registry(error: Exception) -> Unavailable:
     return Unavailable(f"what answers as the registry sends no schema: {type(error).__name__}: {str(error)[:200]}")
 
 
-def _size_bytes(found: Compiled | BearlakeError) -> int:
+def _size_bytes(found: Compiled | _Unusable) -> int:
     return found.size_bytes if isinstance(found, Compiled) else 0

@@ -60,27 +60,17 @@ class StatementProcesses:
 
         Raises `Unavailable`: the helper does not start, or has too much to do.
         """
-        ours, theirs = socket.socketpair()
-        control, its = socket.socketpair()
-        try:
-            helper = await self._send(folder, theirs, its)
-        except BaseException:
-            ours.close()
+        async with _ends() as (reader, writer, talk), _ends() as (controlled, controls, control):
+            helper = await self._send(folder, talk, control)
+            talk.close()
             control.close()
-            raise
-        finally:
-            theirs.close()
-            its.close()
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        controlled, controls = await asyncio.open_unix_connection(sock=control)
-        try:
-            yield StatementProcess(reader, writer, controlled)
-        finally:
-            writer.close()
-            controls.write_eof()
-            # Shielded: the caller deletes the folder next.
-            await asyncio.shield(_ended(controlled, helper))
-            controls.close()
+            try:
+                yield StatementProcess(reader, writer, controlled)
+            finally:
+                writer.close()
+                controls.write_eof()
+                # Shielded: the caller deletes the folder next.
+                await asyncio.shield(_ended(controlled, helper))
 
     async def close(self) -> None:
         """Kill all processes and end the helper. Idempotent."""
@@ -91,7 +81,7 @@ class StatementProcesses:
                 self._helper = None
 
     async def _send(self, folder: str, *ends: socket.socket) -> "_Helper":
-        """Let a helper start a process; return the helper."""
+        """Let a helper start a process; return the helper. Once the process is asked for, this does not wait any more."""
         async with self._lock:
             if self._is_closed:
                 raise Unavailable("the catalog is closing")
@@ -104,6 +94,22 @@ class StatementProcesses:
                 if not self._helper.send(folder, ends):
                     raise Unavailable("the helper of statements does not start; try again")
             return self._helper
+
+
+@asynccontextmanager
+async def _ends() -> AsyncIterator[tuple[StreamReader, StreamWriter, socket.socket]]:
+    """Yield our end of a new connection, and its other end; close both at the end."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+        try:
+            yield reader, writer, theirs
+        finally:
+            writer.close()
 
 
 class _Helper:

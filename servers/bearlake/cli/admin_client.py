@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from bearlake import errors
-from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls, bearer
+from bearlake.cli.http_client import Api, HttpClient, Tls, bearer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,17 +60,20 @@ class AdminClient(HttpClient):
     """Requests to one admin API."""
 
     def __init__(
-        self, url: str, token_file: Path | None, tls: Tls | None = None, *, timeout_s: float = TIMEOUT_S
+        self, url: str, token_file: Path | None, tls: Tls | None = None, *, request_s: float | None = None
     ) -> None:
-        """Raises `Invalid`, without the token: a URL that is not http(s), an unusable token, or files that cannot be used for TLS."""
+        """`request_s`: as in `HttpClient`.
+
+        Raises `Invalid`, without the token: a URL that is not http(s), an unusable token, or files that cannot be used for TLS.
+        """
         self._files = token_file, tls or Tls()
         authorization = bearer(token_file, "BEARLAKE_ADMIN_TOKEN", "admin token")
-        super().__init__(API, url, authorization, tls, timeout_s=timeout_s)
+        super().__init__(API, url, authorization, tls, request_s=request_s)
 
-    def with_timeout(self, timeout_s: float) -> "AdminClient":
-        """Return a client of the same API whose requests take at most `timeout_s`."""
+    def with_timeout(self, request_s: float) -> "AdminClient":
+        """Return a client of the same API whose requests have this limit."""
         token_file, tls = self._files
-        return AdminClient(self._url, token_file, tls, timeout_s=timeout_s)
+        return AdminClient(self._url, token_file, tls, request_s=request_s)
 
     def of_peer(self, endpoint: str) -> "AdminClient":
         """Return a client of another server, whose `endpoint` a list of servers has: `host:port`, or with TLS `https://host:port`.
@@ -82,7 +85,7 @@ class AdminClient(HttpClient):
         has_tls = url.startswith("https:")
         if self._tls is not None and not has_tls:
             raise errors.Denied(f"{url} has no TLS, so the token is not sent there")
-        return AdminClient(url, token_file, tls if has_tls else None, timeout_s=self._timeout_s)
+        return AdminClient(url, token_file, tls if has_tls else None, request_s=self._request_s)
 
     def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:
         """All items of a paged listing."""

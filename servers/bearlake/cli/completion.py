@@ -69,7 +69,7 @@ def rest_stream_names(context: click.Context, parameter: click.Parameter, incomp
 def _rest_names(context: click.Context, read: Callable[[RestClient], list[str]], incomplete: str) -> list[str]:
     """Return the plain names that begin as the word does; none if the REST API does not answer in time."""
     try:
-        names = read(client_of(context.params, timeout_s=TIMEOUT_S))
+        names = read(client_of(context.params, request_s=TIMEOUT_S))
     except (BearlakeError, KeyError, TypeError):
         return []
     return [name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)][:NAME_COUNT_MAX]
@@ -99,7 +99,7 @@ def _client(params: Mapping[str, Any]) -> AdminClient:
         certificate_file=_file(params, "admin_certificate_file"),
         key_file=_file(params, "admin_key_file"),
     )
-    return AdminClient(url, _file(params, "admin_token_file"), tls, timeout_s=TIMEOUT_S)
+    return AdminClient(url, _file(params, "admin_token_file"), tls, request_s=TIMEOUT_S)
 
 
 def _file(params: Mapping[str, Any], name: str) -> Path | None:

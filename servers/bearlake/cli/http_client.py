@@ -27,6 +27,7 @@ from bearlake.http_answers import in_time
 F = TypeVar("F", bound=Callable[..., Any])
 
 TIMEOUT_S = 35
+"""The longest time (s) to connect, and between two bytes of an answer, of a client without its own limit."""
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 _REASON_LENGTH_MAX = 2_000
@@ -138,15 +139,13 @@ class HttpClient:
         authorization: str,
         tls: Tls | None = None,
         *,
-        timeout_s: float = TIMEOUT_S,
-        answer_s: float | None = None,
+        request_s: float | None = None,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
         """Raises `Invalid`: a URL that is not http(s) or names a user, or files that cannot be used for TLS.
 
         authorization: the header of each request; empty: none.
-        timeout_s: the longest time to connect, and between two bytes of an answer.
-        answer_s: the longest time from the request to the end of its answer; None: as long as bytes come.
+        request_s: the longest time of a request, to the end of its answer; None: `TIMEOUT_S` to connect, and between two bytes.
         """
         self.tls = tls = tls or Tls()
         scheme = _scheme(api, url)
@@ -156,12 +155,12 @@ class HttpClient:
             )
         self._api = api
         self._tls = tls.context(api.word) if scheme == "https" else None
-        self._timeout_s = timeout_s
+        self._request_s = request_s
         self._answer_bytes_max = answer_bytes_max
         self._url = url.rstrip("/")
         self.authorization = authorization
         """The header of each request; empty: none."""
-        self._opener = _opener(self._tls, answer_s)
+        self._opener = _opener(self._tls, request_s)
 
     def call(self, method: str, path: str, body: object = None, **query: object) -> Any:  # JSON
         """Send a request and return the answer's JSON; query values that are None are left out.
@@ -194,7 +193,7 @@ class HttpClient:
         if self.authorization:
             request.add_header("Authorization", self.authorization)
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as response:
+            with self._opener.open(request, timeout=self._request_s or TIMEOUT_S) as response:
                 return self._content(response)
         except urllib.error.HTTPError as error:
             with error:  # the connection
@@ -261,35 +260,35 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _InTime(urllib.request.HTTPHandler):
-    def __init__(self, answer_s: float) -> None:
+    def __init__(self, request_s: float) -> None:
         super().__init__()
-        self._answer_s = answer_s
+        self._request_s = request_s
 
     @override
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(in_time(http.client.HTTPConnection, time.monotonic() + self._answer_s), req)
+        return self.do_open(in_time(http.client.HTTPConnection, time.monotonic() + self._request_s), req)
 
 
 class _InTimeTls(urllib.request.HTTPSHandler):
-    def __init__(self, answer_s: float, context: ssl.SSLContext) -> None:
+    def __init__(self, request_s: float, context: ssl.SSLContext) -> None:
         super().__init__(context=context)
-        self._answer_s = answer_s
+        self._request_s = request_s
         self._tls = context
 
     @override
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        connect = in_time(http.client.HTTPSConnection, time.monotonic() + self._answer_s)
+        connect = in_time(http.client.HTTPSConnection, time.monotonic() + self._request_s)
         return self.do_open(connect, req, context=self._tls)
 
 
-def _opener(tls: ssl.SSLContext | None, answer_s: float | None) -> urllib.request.OpenerDirector:
-    """Return what sends requests; `answer_s` as in `HttpClient`. Without TLS, it uses no proxy, which would read the secret."""
+def _opener(tls: ssl.SSLContext | None, request_s: float | None) -> urllib.request.OpenerDirector:
+    """Return what sends requests; `request_s` as in `HttpClient`. Without TLS, it uses no proxy, which would read the secret."""
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if tls is None:
         handlers += [urllib.request.ProxyHandler({})]
-        handlers += [] if answer_s is None else [_InTime(answer_s)]
+        handlers += [] if request_s is None else [_InTime(request_s)]
     else:
-        handlers += [urllib.request.HTTPSHandler(context=tls) if answer_s is None else _InTimeTls(answer_s, tls)]
+        handlers += [urllib.request.HTTPSHandler(context=tls) if request_s is None else _InTimeTls(request_s, tls)]
     return urllib.request.build_opener(*handlers)
 
 

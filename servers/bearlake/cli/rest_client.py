@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from bearlake.cli.http_client import TIMEOUT_S, Api, HttpClient, Tls
+from bearlake.cli.http_client import Api, HttpClient, Tls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,16 +47,17 @@ class RestClient(HttpClient):
     """Requests to the REST API of one server; paths are those inside of its cluster."""
 
     def __init__(
-        self, url: str, user: str | None, files: Mapping[str, Path | None], *, timeout_s: float = TIMEOUT_S
+        self, url: str, user: str | None, files: Mapping[str, Path | None], *, request_s: float | None = None
     ) -> None:
         """Raises `Invalid`, without the secret: as `HttpClient`, or two logins at once.
 
         files: those with a `token` or `password`, and of TLS `ca`, `certificate` and `key`.
         user: logs in with a password; without a user, the token is used.
+        request_s: as in `HttpClient`.
         """
         tls = Tls(ca_file=files.get("ca"), certificate_file=files.get("certificate"), key_file=files.get("key"))
         login = API.login(user, files.get("password"), files.get("token"))
-        super().__init__(API, url, login, tls, timeout_s=timeout_s)
+        super().__init__(API, url, login, tls, request_s=request_s)
         self._cluster = ""
 
     def ask(self, method: str, path: str, body: object = None) -> Any:  # JSON
@@ -71,7 +72,7 @@ class RestClient(HttpClient):
         return found
 
 
-def client_of(params: Mapping[str, Any], *, timeout_s: float) -> RestClient:
+def client_of(params: Mapping[str, Any], *, request_s: float) -> RestClient:
     """Return a client of the server that an unfinished line names so far, or the environment. Raises `Invalid`."""
     files = {}
     for name in _FILES:
@@ -80,4 +81,4 @@ def client_of(params: Mapping[str, Any], *, timeout_s: float) -> RestClient:
         files[name] = None if given is None else Path(given)
     url = params.get("rest") or os.environ.get(API.variable) or API.url_default
     user = params.get("rest_user") or os.environ.get("BEARLAKE_REST_USER")
-    return RestClient(url, user, files, timeout_s=timeout_s)
+    return RestClient(url, user, files, request_s=request_s)

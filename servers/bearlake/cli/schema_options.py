@@ -39,7 +39,7 @@ class Registry:
             self.url,
             API.login(self.user, self.password_file),
             Tls(ca_file=self.ca_file),
-            answer_s=TIMEOUT_S,
+            request_s=TIMEOUT_S,
             answer_bytes_max=ANSWER_BYTES_MAX,
         )
         values = server_module("bearlake.app.schema_values").SchemaValues(lambda path: client.call("GET", path), _warn)

@@ -74,8 +74,8 @@ READS = frozenset(
         "subject",
         "schemas",
     }
-    | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id", "revision", "read"}
-    | {"open_offsets", "isolation", "pending"}
+    | {"by_fingerprint", "subjects", "versions", "usages", "some_usages", "referrers", "contexts", "last_id"}
+    | {"revision", "read", "owners", "open_offsets", "isolation", "pending"}
 )
 """Methods without an effect, of all interfaces."""
 

@@ -27,9 +27,14 @@ NOUNS = (
     "cursors",
     "schemas",
     "defaults",
+    "users",
+    "access",
+    "quotas",
+    "transactions",
+    "table_columns",
 )
-WAITS_FOR_LOST_WRITES = {"tasks.check"}
-"""Changes nothing, but a table commit rests on its answer."""
+WAITS_FOR_LOST_WRITES = {"tasks.check", "transactions.get"}
+"""They change nothing, but a table commit, or the answer to a repeated request, rests on what they return."""
 
 
 def reads_of(metadata: Metadata, stream: Stream, server: ServerRef) -> Mapping[str, Callable[[], Awaitable[object]]]:
@@ -37,6 +42,7 @@ def reads_of(metadata: Metadata, stream: Stream, server: ServerRef) -> Mapping[s
     key, number = stream.partition(0), stream.number
     log, streams, servers, tasks = metadata.log, metadata.streams, metadata.servers, metadata.tasks
     objects, schemas, subject = metadata.objects, metadata.schemas, SubjectKey("", "orders-value")
+    transactions = metadata.transactions
     return {
         "cluster_id": metadata.cluster_id,
         "now_ms": metadata.now_ms,
@@ -78,10 +84,24 @@ def reads_of(metadata: Metadata, stream: Stream, server: ServerRef) -> Mapping[s
         "schemas.subjects": lambda: schemas.subjects(context=None, deletion=Deletion.LIVE, limit=1),
         "schemas.versions": lambda: schemas.versions(context=None, deletion=Deletion.LIVE, limit=1),
         "schemas.usages": lambda: schemas.usages("", 1, limit=1),
+        "schemas.some_usages": lambda: schemas.some_usages("", 1, limit=1),
         "schemas.referrers": lambda: schemas.referrers(VersionKey(subject, 1)),
         "schemas.contexts": schemas.contexts,
         "schemas.last_id": lambda: schemas.last_id(""),
         "defaults.get": lambda: metadata.defaults.get("x"),
+        "users.get": lambda: metadata.users.get("x"),
+        "users.list": metadata.users.list,
+        "users.revision": metadata.users.revision,
+        "access.revision": metadata.access.revision,
+        "access.read": metadata.access.read,
+        "quotas.revision": metadata.quotas.revision,
+        "quotas.read": metadata.quotas.read,
+        "transactions.owners": lambda: transactions.owners([1]),
+        "transactions.list": transactions.list,
+        "transactions.open_offsets": lambda: transactions.open_offsets(partition=key),
+        "transactions.isolation": lambda: transactions.isolation([key]),
+        "transactions.pending": lambda: transactions.pending("g"),
+        "table_columns.get": lambda: metadata.table_columns.get(number),
     }
 
 

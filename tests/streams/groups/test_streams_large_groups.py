@@ -1,5 +1,7 @@
 """Large streams groups: the work of assignments and topologies grows with their size alone, and does not hold the event loop."""
 
+import asyncio
+import gc
 import sys
 from dataclasses import replace
 
@@ -14,7 +16,7 @@ from bearlake.streams.groups.tasks.configuring import configure
 from bearlake.streams.groups.tasks.model import StreamsHeartbeat, Tasks
 from bearlake.streams.groups.tasks.topology import InternalTopic, Subtopology, Topology
 from fixtures.consumer_groups import Topics
-from fixtures.streams_groups import SETTINGS, StreamsScene, problem_of, stateful
+from fixtures.streams_groups import SETTINGS, Client, StreamsScene, problem_of, stateful
 from fixtures.waiting import until
 
 
@@ -188,3 +190,18 @@ async def test_an_interval_begins_at_the_end_of_the_computation():
     assert "interval" in b.answers[-1].statuses[0].detail
     await scene.beat(a)
     assert len(a.active()) == AT_ONCE_MAX
+
+
+async def test_a_group_that_is_closed_before_the_thread_begins_leaves_nothing_behind(recwarn):
+    scene = StreamsScene(Topics(**{"in": AT_ONCE_MAX}), SETTINGS, topology=stateful("in"))
+    answer = scene.machine.beat(scene.joining(Client("a", "p")))
+    assert scene.machine.engine.is_assigning
+    scene.machine.close(Problem.NOT_COORDINATOR)
+    with pytest.raises(GroupRefusal):
+        await answer
+    for _ in range(3):  # the task ends, then its callbacks run
+        await asyncio.sleep(0)
+    gc.collect()
+
+    assert not scene.machine.engine.is_assigning
+    assert not recwarn.list  # no coroutine that was never awaited

@@ -9,6 +9,8 @@ that has not begun never runs. Write steps run one at a time, in the order in wh
 happens later (I12). A write step begins when it has the write lock. If its caller has gone by then, it never runs (decision 316).
 """
 
+import asyncio
+import logging
 import sqlite3
 import threading
 import time
@@ -20,7 +22,10 @@ from typing import TypeVar
 
 from bearlake.errors import BearlakeError, Corrupt, Overloaded, Unavailable
 from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.telemetry.containment import noticed
 from bearlake.threads import Threads
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -59,8 +64,8 @@ class Database:
         self._settings = settings
         self._is_inline = path is None
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
         self.is_shared = path is not None
-        self._pending_count = 0
         self._write_lock = threading.Lock()
         """Held by the user of the writing connection."""
         self._queue_lock = threading.Lock()
@@ -83,19 +88,25 @@ class Database:
             raise
 
     async def close(self) -> None:
-        """Finish the running steps, then close connections and threads. Safe to repeat."""
-        if self._is_closed:
+        """Finish the steps that wait or run, then close connections and threads. It goes on if its caller is cancelled. Safe to repeat."""
+        if self._is_inline:
+            if not self._is_closed:
+                self._is_closed = True
+                self._disconnect()
             return
-        self._is_closed = True
-        if self._threads:
-            writer, reader = self._threads
-            await reader.run(lambda: None)
-            await writer.run(self._disconnect)
-            for threads in self._threads:
-                threads.close()
-                threads.join()  # both are idle, so this only waits for two threads to end
-        else:
-            self._disconnect()
+        if self._closing is None:
+            self._is_closed = True
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+            self._closing.add_done_callback(noticed(log, "close the metadata store"))
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        writer, reader = self._threads
+        await reader.run(lambda: None)
+        await writer.run(self._disconnect)
+        for threads in self._threads:
+            threads.close()
+            threads.join()  # both are idle, so this only waits for two threads to end
 
     async def run(self, step: Callable[..., Result], *arguments: object) -> Result:
         """Run a step on the writer's thread.
@@ -115,9 +126,11 @@ class Database:
             raise Unavailable(f"the metadata store {self.path} is closed")
         if self._is_inline:
             return self._guarded(step, *arguments)
-        if self._pending_count >= self._settings.queue_length_max:
-            raise Overloaded(f"too many operations ({self._pending_count}) wait for the metadata store {self.path}")
-        self._pending_count += 1
+        count = sum(
+            threads.pending_count for threads in self._threads
+        )  # with steps whose callers have gone: queues keep them
+        if count >= self._settings.queue_length_max:
+            raise Overloaded(f"too many operations ({count}) wait for the metadata store {self.path}")
         caller = _Caller()
         run = self._guarded if thread else partial(self._guarded_write, caller)
         try:
@@ -125,8 +138,6 @@ class Database:
         except BaseException:
             caller.has_gone = True
             raise
-        finally:
-            self._pending_count -= 1
 
     def run_here(self, step: Callable[..., Result], *arguments: object) -> Result:
         """Run a step in the calling thread, which is not the event loop's; blocks while another step runs. Raises like `run`."""

@@ -6,7 +6,8 @@ dropped if the topics have changed meanwhile. Members that have left meanwhile a
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from bearlake.streams.groups.tasks import assignor, snapshot
 from bearlake.streams.groups.tasks.configuring import Configured
@@ -61,13 +62,13 @@ class Assigning:
         if len(runners) + sum(counts.values()) * (1 + standby_count) <= AT_ONCE_MAX:
             self._on_done(group.epoch, assignor.assign(runners, counts, stateful, standby_count), None)
             return
-        work = asyncio.to_thread(_assign, runners, counts, stateful, standby_count)
+        work = partial(_assign, runners, counts, stateful, standby_count)
         self._running = asyncio.get_running_loop().create_task(self._finish(work, group.epoch, configured))
         self._running.add_done_callback(noticed(log, "assign the tasks of a streams group"))
 
-    async def _finish(self, work: Awaitable[_Assigned], epoch: int, configured: Configured) -> None:
+    async def _finish(self, work: Callable[[], _Assigned], epoch: int, configured: Configured) -> None:
         try:
-            target, texts = await work
+            target, texts = await asyncio.to_thread(work)
         finally:
             self._running = None
         members = self._group.members
@@ -80,6 +81,7 @@ class Assigning:
         """Drop the assignment that a thread computes."""
         if self._running is not None:
             self._running.cancel()
+            self._running = None
 
 
 def _assign(

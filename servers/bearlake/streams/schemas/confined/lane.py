@@ -1,8 +1,7 @@
 """A bounded queue in front of a few helper processes. Schemas and values have a lane each, so that neither waits for the other.
 
-The queue is bounded by the number and the bytes of its requests, and by the time that each of them waits; whose turn it is says `line`.
-Helpers start at first use. A
-thread waits for each helper; the event loop never does.
+The queue is bounded by the number and the bytes of its requests, and by the time that each of them waits. `line.py` decides whose turn it
+is. Helpers start at first use. A thread waits for each helper; the event loop never does.
 """
 
 import asyncio
