@@ -190,8 +190,8 @@ static Step put_value(Out *out, const Node *node, int64_t slot)
     case KIND_LONG:
     case KIND_TIME_MICROS:
         return put_number(out, int64_cell(node, slot));
+    case KIND_DOUBLE: return put_bytes(out, wide_cell(node, slot), 8);
     case KIND_FLOAT:
-    case KIND_DOUBLE:
     case KIND_FIXED:
         return put_bytes(out, wide_cell(node, slot), node->width);
     case KIND_BYTES:

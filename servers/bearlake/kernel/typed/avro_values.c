@@ -37,7 +37,7 @@ static Step read_decimal(Decoder *decoder, Node *node)
         return add_misfit(decoder, node);
     if (node->kind == KIND_DECIMAL && !is_shortest)
         found(decoder, node, OUTCOME_FORM);
-    add_cell(node, cell);
+    add_wide(node, cell);
     return STEP_OK;
 }
 
@@ -75,7 +75,7 @@ static Step read_uuid(Decoder *decoder, Node *node)
     }
     if (!is_lower)
         found(decoder, node, OUTCOME_FORM);
-    add_cell(node, cell);
+    add_wide(node, cell);
     return STEP_OK;
 }
 
@@ -205,15 +205,20 @@ Step decode_node(Decoder *decoder, Node *node)
         if ((step = read_int(decoder, node, &number)) != STEP_OK)
             return step;
         ((int32_t *)node->content.bytes)[node->length] = (int32_t)number;
-        end_slot(node, true);
+        end_cell(node, true);
         return STEP_OK;
     case KIND_LONG:
         if ((step = read_number(decoder, node, &number)) != STEP_OK)
             return step;
         add_int64(node, number);
         return STEP_OK;
-    case KIND_FLOAT:
     case KIND_DOUBLE:
+        if ((step = read_bytes_of(decoder, node, 8, &bytes)) != STEP_OK)
+            return step;
+        memcpy(&number, bytes, 8);
+        add_int64(node, number);
+        return STEP_OK;
+    case KIND_FLOAT:
     case KIND_FIXED:
         if ((step = read_bytes_of(decoder, node, node->width, &bytes)) != STEP_OK)
             return step;
