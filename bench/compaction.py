@@ -11,8 +11,9 @@ wall time depends on other load:
   uses zstd level 1 without dictionaries, like ours, all of Java's compilers and 2 GiB of heap. Measured with and without its scan.
 
 Records are JSON-like text with random parts (zstd level 1 halves them); batches are 64 KiB of records, 8 MiB per WAL object, 16
-partitions. Then the task with Avro orders (`bench/micro/typed_values.py`), in batches of 200, whose values stay bytes (`raw`) or become columns that
-give them back (`elide`); MB are bytes of their values. With `--avro`, only these. The last part starts Spark with and without its class-data archive, and measures the memory of the processes.
+partitions. Then the task with Avro orders (`bench/micro/typed_values.py`), in batches of 200, whose values stay bytes (`raw`) or become
+columns that give them back (`elide`); MB are bytes of their values. With `--avro`, only these. The last part starts Spark with and without
+its class-data archive, and measures the memory of the processes.
 Goals: 150 MB/s per core at 1 KiB, 120 at 100 B, 3 times Spark's; Avro with `elide` 130, and files of at most 0.75 times those of `raw`.
 """
 
@@ -36,8 +37,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from bench.micro import typed_values
+
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.spark import archive, gateway
 from bearlake.compaction.spark.runner import SparkRunner
@@ -156,12 +159,14 @@ async def bench_orders(options: argparse.Namespace, folder: Path, *, is_big: boo
     shutil.rmtree(folder, ignore_errors=True)
     store = open_store(f"file://{folder}/objects", STORE)
     wal = Wal(store)
-    batches, count, value_bytes = typed_values.groups_of(DISTINCT_BYTES, is_big=is_big, has_keys=False, is_json=False)
-    share = -(-len(batches) // PARTITION_COUNT)
-    pieces = {index: batches[share * index : share * (index + 1)] for index in range(PARTITION_COUNT)}
-    turns = max(1, options.mib * MIB // value_bytes)
-    for _ in range(turns):
-        await wal.put({index: piece for index, piece in pieces.items() if piece})
+    batches, count, value_bytes = typed_values.groups_of(
+        options.mib * MIB, is_big=is_big, has_keys=False, is_json=False
+    )
+    per_object = max(1, OBJECT_BYTES * len(batches) // value_bytes)
+    for start in range(0, len(batches), per_object):
+        own = batches[start : start + per_object]
+        share = -(-len(own) // PARTITION_COUNT)
+        await wal.put({index: own[at : at + share] for index, at in enumerate(range(0, len(own), share))})
     runner = InProcess(store, Workbench())
     line = f"{value_bytes / count:>5.0f} B Avro "
     for mode in ("raw", "elide"):
@@ -171,8 +176,8 @@ async def bench_orders(options: argparse.Namespace, folder: Path, *, is_big: boo
         )
         (result,) = await runner.run([item])
         task_s = await best(options.rounds, time.process_time, partial(runner.run, [item]))
-        line += f" {mode} task {turns * value_bytes / 1e6 / task_s:>5.0f} MB/s per core,"
-        line += f" Parquet {result.written_bytes / turns / count:.1f} B per record"
+        line += f" {mode} task {value_bytes / 1e6 / task_s:>5.0f} MB/s per core,"
+        line += f" Parquet {result.written_bytes / count:.1f} B per record"
     await store.close()
     print(line, flush=True)
 
