@@ -148,6 +148,25 @@ static inline void put_bit(Column *bitmap, int64_t index, bool is_set)
 
 static inline bool is_plain_null(const Node *node) { return node->kind == KIND_NULL && node->null_branch < 0; }
 
+/* Whether two texts of the same size are equal. A call of memcmp costs more than a short text, and two comparisons may overlap. */
+static inline bool is_equal(const uint8_t *left, const uint8_t *right, int64_t size)
+{
+    uint64_t words[4];
+    if (size > 16)
+        return memcmp(left, right, (size_t)size) == 0;
+    if (size >= 8) {
+        memcpy(&words[0], left, 8);
+        memcpy(&words[1], right, 8);
+        memcpy(&words[2], left + size - 8, 8);
+        memcpy(&words[3], right + size - 8, 8);
+        return ((words[0] ^ words[1]) | (words[2] ^ words[3])) == 0;
+    }
+    for (int64_t at = 0; at < size; at++)
+        if (left[at] != right[at])
+            return false;
+    return true;
+}
+
 #define COPY_SLACK 16 /* bytes that `copy_short` may read and write beyond the end */
 
 /* Copies `size` bytes; `has_slack`: both sides have COPY_SLACK more. A call of memcpy costs more than a short text. */
