@@ -17,7 +17,17 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = Path("servers/bearlake/kernel")
 # -g0 undoes the -g of Python's own flags: debugging information was a fifth of the wheel. Profilers still see function names.
-FLAGS = ["-O3", "-g0", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
+# Functions of one file call those of another directly if only the module's entry is visible outside.
+FLAGS = [
+    "-O3",
+    "-g0",
+    "-std=c11",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",
+    "-Wno-missing-field-initializers",
+]
 
 
 class KernelBuildHook(BuildHookInterface):

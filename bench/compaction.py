@@ -1,6 +1,6 @@
 """Cost of compaction: WAL objects to Parquet data files, MB of uncompressed records per second and core, compared with Spark's writer.
 
-    .venv/bin/python bench/compaction.py [--mib 96] [--rounds 3] [--folder FOLDER] [--no-spark]
+    .venv/bin/python bench/compaction.py [--mib 96] [--rounds 3] [--folder FOLDER] [--no-spark] [--avro]
 
 Three ways over the same records, each the best of several rounds by CPU time (user and system, all threads and processes), since
 wall time depends on other load:
@@ -11,8 +11,10 @@ wall time depends on other load:
   uses zstd level 1 without dictionaries, like ours, all of Java's compilers and 2 GiB of heap. Measured with and without its scan.
 
 Records are JSON-like text with random parts (zstd level 1 halves them); batches are 64 KiB of records, 8 MiB per WAL object, 16
-partitions. The second part starts Spark with and without its class-data archive, and measures the memory of the processes.
-Goals: 150 MB/s per core at 1 KiB, 120 at 100 B, 3 times Spark's.
+partitions. Then the task with Avro orders (`bench/micro/typed_values.py`), in batches of 200, whose values stay bytes (`raw`) or become
+columns that give them back (`elide`); MB are bytes of their values. With `--avro`, only these. The last part starts Spark with and without
+its class-data archive, and measures the memory of the processes.
+Goals: 150 MB/s per core at 1 KiB, 120 at 100 B, 3 times Spark's; Avro with `elide` 130, and files of at most 0.75 times those of `raw`.
 """
 
 import argparse
@@ -28,13 +30,17 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from bench.micro import typed_values
+
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.spark import archive, gateway
 from bearlake.compaction.spark.runner import SparkRunner
@@ -148,6 +154,34 @@ async def bench_case(size: int, compression: Compression, options: argparse.Name
     print(line, flush=True)
 
 
+async def bench_orders(options: argparse.Namespace, folder: Path, *, is_big: bool) -> None:
+    """Measure Avro orders of one size, and print a line."""
+    shutil.rmtree(folder, ignore_errors=True)
+    store = open_store(f"file://{folder}/objects", STORE)
+    wal = Wal(store)
+    batches, count, value_bytes = typed_values.groups_of(
+        options.mib * MIB, is_big=is_big, has_keys=False, is_json=False
+    )
+    per_object = max(1, OBJECT_BYTES * len(batches) // value_bytes)
+    for start in range(0, len(batches), per_object):
+        own = batches[start : start + per_object]
+        share = -(-len(own) // PARTITION_COUNT)
+        await wal.put({index: own[at : at + share] for index, at in enumerate(range(0, len(own), share))})
+    runner = InProcess(store, Workbench())
+    line = f"{value_bytes / count:>5.0f} B Avro "
+    for mode in ("raw", "elide"):
+        item = replace(
+            wal.item(row_group_bytes=16 * MIB, file_bytes_max=128 * MIB),
+            values=typed_values.plan_of(mode, is_big=is_big),
+        )
+        (result,) = await runner.run([item])
+        task_s = await best(options.rounds, time.process_time, partial(runner.run, [item]))
+        line += f" {mode} task {value_bytes / 1e6 / task_s:>5.0f} MB/s per core,"
+        line += f" Parquet {result.written_bytes / count:.1f} B per record"
+    await store.close()
+    print(line, flush=True)
+
+
 async def on_spark(item, url: str, rounds: int) -> float:
     """Return the least CPU time of Spark's JVM for two tasks of this item on two cores, in seconds."""
     runner = SparkRunner(SparkSettings(master="local[2]"), url, STORE, TaskLimits())
@@ -253,12 +287,15 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("/dev/shm"))
     parser.add_argument("--no-spark", action="store_true")
+    parser.add_argument("--avro", action="store_true")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bearlake-bench-", dir=options.folder))
     try:
-        for size, compression in CASES:
+        for size, compression in () if options.avro else CASES:
             await bench_case(size, compression, options, folder)
-        if not options.no_spark:
+        for is_big in (False, True):
+            await bench_orders(options, folder, is_big=is_big)
+        if not options.no_spark and not options.avro:
             await bench_start(folder, 64)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -187,6 +187,25 @@ def groups_of(size: int, *, is_big: bool, has_keys: bool, is_json: bool) -> tupl
     return batches, record_count, value_bytes
 
 
+def plan_of(mode: str, *, is_big: bool, has_keys: bool = False, is_json: bool = False) -> ValuePlan | None:
+    """Return how orders become columns in a mode; None: they do not."""
+    if mode == "raw":
+        return None
+    text = json.dumps(BIG if is_big else SMALL)
+    if is_json:
+        text = json.dumps({"type": "object", "properties": JSON_BIG if is_big else JSON_SMALL})
+    writer = WriterSchema("JSON" if is_json else "AVRO", text, (), True, LEVELS_MAX, COLUMNS_MAX)
+    book = with_schema(new_book(15), SCHEMA_ID, codec_of(writer).fields, last_id=15, column_count_max=1_000)
+    of_key = WriterSchema("AVRO", json.dumps(KEY), (), True, LEVELS_MAX, COLUMNS_MAX)
+    if has_keys:
+        key_columns = key_fields(codec_of(of_key).fields)
+        book = with_schema(book, KEY_ID, key_columns, last_id=15, column_count_max=1_000, is_key=True)
+    columns = FileColumns(book=book, schemas={SCHEMA_ID: writer}, key_schemas={KEY_ID: of_key} if has_keys else {})
+    elides = mode == "elide"
+    of_keys = PartPlan(elides=elides, known=[KEY_ID], refused={}) if has_keys else None
+    return ValuePlan(elides=elides, columns=columns, known=[SCHEMA_ID], refused={}, key=of_keys)
+
+
 def written(batches: list[bytes], plan: ValuePlan | None) -> FinishedFile:
     """Write the batches as a data file of row groups of 8 MiB."""
     typing = None if plan is None else ValueTyping(plan)
@@ -244,27 +263,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     print("orders  mode    bytes/value  bytes/record in file  write MB/s  serve MB/s")
-    for name, schema, fields_of_json, is_big in (("small", SMALL, JSON_SMALL, False), ("big", BIG, JSON_BIG, True)):
+    for name, is_big in (("small", False), ("big", True)):
         batches, record_count, value_bytes = groups_of(
             options.mib * MIB, is_big=is_big, has_keys=options.keys, is_json=options.json
         )
-        text = json.dumps({"type": "object", "properties": fields_of_json} if options.json else schema)
-        writer = WriterSchema("JSON" if options.json else "AVRO", text, (), True, LEVELS_MAX, COLUMNS_MAX)
-        fields = codec_of(writer).fields
-        book = with_schema(new_book(15), SCHEMA_ID, fields, last_id=15, column_count_max=1_000)
-        of_key = WriterSchema("AVRO", json.dumps(KEY), (), True, LEVELS_MAX, COLUMNS_MAX)
-        if options.keys:
-            key_columns = key_fields(codec_of(of_key).fields)
-            book = with_schema(book, KEY_ID, key_columns, last_id=15, column_count_max=1_000, is_key=True)
-        columns = FileColumns(
-            book=book, schemas={SCHEMA_ID: writer}, key_schemas={KEY_ID: of_key} if options.keys else {}
-        )
         for mode in ("raw", "keep") if options.json else ("raw", "keep", "elide"):
-            plan = None
-            if mode != "raw":
-                elides = mode == "elide"
-                of_keys = PartPlan(elides=elides, known=[KEY_ID], refused={}) if options.keys else None
-                plan = ValuePlan(elides=elides, columns=columns, known=[SCHEMA_ID], refused={}, key=of_keys)
+            plan = plan_of(mode, is_big=is_big, has_keys=options.keys, is_json=options.json)
             write_s, finished = best(options.rounds, partial(written, batches, plan))
             serve_s, _ = best(options.rounds, partial(served, finished))
             print(

@@ -172,6 +172,11 @@ class _PartTyping:
 
     def _with_prefix(self, values: pa.BinaryArray) -> tuple[TypedPart, pa.StringArray]:
         """Return the same of values that name their schemas themselves."""
+        if (shared := self._id_of_all(values)) is not None:
+            columns, errors, is_elided = self._joined(len(values), self._parts(shared, None, values))
+            has_id = self._plan.schema_id != DECLARED_ID
+            ids = pa.repeat(pa.scalar(shared if has_id else None, pa.int32()), len(values))
+            return TypedPart(ids, columns, is_elided), errors
         if self._plan.schema_id is not None:
             ids = pc.if_else(pc.is_valid(values), pa.scalar(self._plan.schema_id, pa.int32()), None)
             refusal = self._plan.refused.get(self._plan.schema_id)
@@ -188,6 +193,21 @@ class _PartTyping:
         if self._plan.schema_id == DECLARED_ID:
             ids = pa.nulls(len(values), pa.int32())
         return TypedPart(ids, columns, is_elided), pc.coalesce(errors, problems)
+
+    def _id_of_all(self, values: pa.BinaryArray) -> int | None:
+        """Return the id of the schema of all values, if there are no nulls and it has columns; else None. Most row groups are like this."""
+        if not len(values) or values.null_count:
+            return None
+        found = self._plan.schema_id
+        if found is None:
+            octets = values[0].as_py()[:HEAD_BYTES]
+            if len(octets) < HEAD_BYTES or octets[0] != 0:
+                return None
+            found = int.from_bytes(octets[1:])
+            if found not in self._known or not pc.all(pc.starts_with(values, octets)).as_py():
+                return None
+        has_columns = found in self._schemas or found in self._plan.protobuf
+        return found if has_columns and found <= _ID_MAX and found not in self._plan.refused else None
 
     def _named(self, values: pa.BinaryArray) -> tuple[pa.Int32Array, pa.StringArray]:
         """Return for each value the id that it names, and why it has no columns."""
@@ -215,8 +235,8 @@ class _PartTyping:
             pa.array(errors, pa.string()).take(heads.indices),
         )
 
-    def _parts(self, schema_id: int, mask: pa.BooleanArray, values: pa.BinaryArray) -> list[_Part]:
-        """Decode the values of a schema."""
+    def _parts(self, schema_id: int, mask: pa.BooleanArray | None, values: pa.BinaryArray) -> list[_Part]:
+        """Decode the values of a schema; `mask`: which they are, None: all."""
         if schema_id in self._plan.protobuf:
             return self._messages(schema_id, mask, values)
         schema = self._schemas[schema_id]
@@ -226,9 +246,9 @@ class _PartTyping:
         elides = self._plan.elides and codec_of(schema).gives_back
         return [self._decoded(schema, mask, values, prefix, len(prefix), elides=elides)]
 
-    def _messages(self, schema_id: int, mask: pa.BooleanArray, values: pa.BinaryArray) -> list[_Part]:
+    def _messages(self, schema_id: int, mask: pa.BooleanArray | None, values: pa.BinaryArray) -> list[_Part]:
         """Decode the values of a Protobuf schema, each message for itself."""
-        own = pc.if_else(mask, values, None)
+        own = values if mask is None else pc.if_else(mask, values, None)
         groups, errors = message_groups(own, self._plan.protobuf[schema_id])
         keys = [MessageKey(schema_id, group.indexes) for group in groups]
         missing = [
@@ -265,7 +285,7 @@ class _PartTyping:
     def _decoded(
         self,
         schema: WriterSchema,
-        mask: pa.BooleanArray,
+        mask: pa.BooleanArray | None,
         values: pa.BinaryArray,
         prefix: bytes,
         head_bytes: int,
@@ -273,7 +293,7 @@ class _PartTyping:
         elides: bool,
     ) -> _Part:
         """Decode the values of the mask, each after its first `head_bytes`; with `elides`, `prefix` is those."""
-        is_all = pc.all(mask).as_py()
+        is_all = mask is None or pc.all(mask).as_py()
         octets = values if is_all else values.filter(mask)
         codec = codec_of(schema)
         found = codec.decoded(octets, skip=head_bytes, proves=elides)

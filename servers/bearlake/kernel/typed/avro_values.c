@@ -37,7 +37,7 @@ static Step read_decimal(Decoder *decoder, Node *node)
         return add_misfit(decoder, node);
     if (node->kind == KIND_DECIMAL && !is_shortest)
         found(decoder, node, OUTCOME_FORM);
-    add_cell(node, cell);
+    add_wide(node, cell);
     return STEP_OK;
 }
 
@@ -75,7 +75,7 @@ static Step read_uuid(Decoder *decoder, Node *node)
     }
     if (!is_lower)
         found(decoder, node, OUTCOME_FORM);
-    add_cell(node, cell);
+    add_wide(node, cell);
     return STEP_OK;
 }
 
@@ -101,6 +101,65 @@ static Step read_symbol(Decoder *decoder, const Node *node, int64_t *symbol)
     return step == STEP_OK && (*symbol < 0 || *symbol >= PyTuple_GET_SIZE(node->symbols)) ? stop(decoder, node, OUTCOME_SYMBOL) : step;
 }
 
+static inline Step decode_int(Decoder *decoder, Node *node)
+{
+    int64_t number;
+    const Step step = read_int(decoder, node, &number);
+    if (step != STEP_OK)
+        return step;
+    ((int32_t *)node->content.bytes)[node->length] = (int32_t)number;
+    end_cell(node, true);
+    return STEP_OK;
+}
+
+static inline Step decode_long(Decoder *decoder, Node *node)
+{
+    int64_t number;
+    const Step step = read_number(decoder, node, &number);
+    if (step == STEP_OK)
+        add_int64(node, number);
+    return step;
+}
+
+static inline Step decode_text(Decoder *decoder, Node *node, bool is_utf8)
+{
+    const uint8_t *bytes;
+    int64_t size;
+    const Step step = read_sized(decoder, node, is_utf8, &bytes, &size);
+    return step == STEP_OK ? add_text(decoder, node, bytes, size, bytes < decoder->slack) : step;
+}
+
+static Step decode_record(Decoder *decoder, Node *node);
+
+/* Appends a value of a field or an element. The commonest kinds need neither a call nor an indirect jump, which cost as much as their values. */
+static inline Step decode_child(Decoder *decoder, Node *node)
+{
+    if (node->null_branch < 0) {
+        if (node->kind == KIND_STRING)
+            return decode_text(decoder, node, true);
+        if (node->kind == KIND_INT)
+            return decode_int(decoder, node);
+        if (node->kind == KIND_LONG)
+            return decode_long(decoder, node);
+        if (node->kind == KIND_RECORD)
+            return decode_record(decoder, node);
+        if (node->kind == KIND_DECIMAL)
+            return read_decimal(decoder, node);
+    }
+    return decode_node(decoder, node);
+}
+
+static Step decode_record(Decoder *decoder, Node *node)
+{
+    for (int32_t at = 0; at < node->child_count; at++) {
+        const Step step = decode_child(decoder, node->children[at]);
+        if (step != STEP_OK)
+            return step;
+    }
+    end_cell(node, true);
+    return STEP_OK;
+}
+
 static Step decode_blocks(Decoder *decoder, Node *node)
 {
     int64_t cost = 0;
@@ -120,7 +179,7 @@ static Step decode_blocks(Decoder *decoder, Node *node)
                 return STEP_NO_MEMORY;
         for (; count > 0; count--)
             for (int32_t at = 0; at < node->child_count; at++)
-                if ((step = decode_node(decoder, node->children[at])) != STEP_OK)
+                if ((step = decode_child(decoder, node->children[at])) != STEP_OK)
                     return step;
     }
 }
@@ -201,19 +260,15 @@ Step decode_node(Decoder *decoder, Node *node)
         put_bit(&node->content, node->length, *bytes);
         end_slot(node, true);
         return STEP_OK;
-    case KIND_INT:
-        if ((step = read_int(decoder, node, &number)) != STEP_OK)
+    case KIND_INT: return decode_int(decoder, node);
+    case KIND_LONG: return decode_long(decoder, node);
+    case KIND_DOUBLE:
+        if ((step = read_bytes_of(decoder, node, 8, &bytes)) != STEP_OK)
             return step;
-        ((int32_t *)node->content.bytes)[node->length] = (int32_t)number;
-        end_slot(node, true);
-        return STEP_OK;
-    case KIND_LONG:
-        if ((step = read_number(decoder, node, &number)) != STEP_OK)
-            return step;
+        memcpy(&number, bytes, 8);
         add_int64(node, number);
         return STEP_OK;
     case KIND_FLOAT:
-    case KIND_DOUBLE:
     case KIND_FIXED:
         if ((step = read_bytes_of(decoder, node, node->width, &bytes)) != STEP_OK)
             return step;
@@ -224,10 +279,8 @@ Step decode_node(Decoder *decoder, Node *node)
             return step;
         add_int64(node, (int64_t)((uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24));
         return STEP_OK;
-    case KIND_BYTES:
-    case KIND_STRING:
-        step = read_sized(decoder, node, node->kind == KIND_STRING, &bytes, &number);
-        return step == STEP_OK ? add_text(decoder, node, bytes, number, bytes < decoder->slack) : step;
+    case KIND_BYTES: return decode_text(decoder, node, false);
+    case KIND_STRING: return decode_text(decoder, node, true);
     case KIND_ENUM: {
         if ((step = read_symbol(decoder, node, &number)) != STEP_OK)
             return step;
@@ -239,12 +292,7 @@ Step decode_node(Decoder *decoder, Node *node)
             end_slot(node, true);
         return step;
     case KIND_MAP: return decode_map(decoder, node);
-    case KIND_RECORD:
-        for (int32_t at = 0; at < node->child_count; at++)
-            if ((step = decode_node(decoder, node->children[at])) != STEP_OK)
-                return step;
-        end_slot(node, true);
-        return STEP_OK;
+    case KIND_RECORD: return decode_record(decoder, node);
     case KIND_UNION: return decode_union(decoder, node);
     case KIND_DECIMAL:
     case KIND_DECIMAL_FIXED:

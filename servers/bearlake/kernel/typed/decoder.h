@@ -49,13 +49,20 @@ Step find_repeated(Decoder *decoder, const Node *keys, int64_t start, bool *is_r
 static inline void add_cell(Node *node, const uint8_t *bytes)
 {
     memcpy(node->content.bytes + node->length * node->width, bytes, (size_t)node->width);
-    end_slot(node, true);
+    end_cell(node, true);
+}
+
+/* Adds a slot of 16 bytes: a copy of a known size needs no call. */
+static inline void add_wide(Node *node, const uint8_t *bytes)
+{
+    memcpy(node->content.bytes + 16 * node->length, bytes, 16);
+    end_cell(node, true);
 }
 
 static inline void add_int64(Node *node, int64_t value)
 {
     ((int64_t *)node->content.bytes)[node->length] = value;
-    end_slot(node, true);
+    end_cell(node, true);
 }
 
 static inline Step add_text(Decoder *decoder, Node *node, const uint8_t *bytes, int64_t size, bool has_slack)

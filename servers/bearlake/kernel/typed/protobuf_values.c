@@ -80,7 +80,7 @@ static Step add_map(Decoder *decoder, Node *node)
     const int64_t start = offset_at(node->offsets.bytes, node->length);
     bool is_wrong = false;
     for (int64_t slot = start; keys->is_nullable && slot < keys->length && !is_wrong; slot++)
-        is_wrong = !bit_at(keys->validity.bytes, slot);
+        is_wrong = keys->null_count > 0 && !bit_at(keys->validity.bytes, slot);
     const Step step = is_wrong ? STEP_OK : find_repeated(decoder, keys, start, &is_wrong);
     if (step != STEP_OK)
         return step;

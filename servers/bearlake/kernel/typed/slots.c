@@ -54,7 +54,7 @@ void cut_slots(Node *node, int64_t length)
     int64_t below = length;
     if (before > length) {
         node->length = length;
-        if (node->is_nullable) {
+        if (node->null_count > 0) {
             for (int64_t slot = length; slot < before; slot++)
                 node->null_count -= !bit_at(node->validity.bytes, slot);
             cut_bits(&node->validity, length);

@@ -67,7 +67,7 @@ int64_t symbol_place(const Node *node, const uint8_t *text, int64_t size)
     if (node->by_text == NULL) {
         for (int64_t at = 0; at < count; at++) {
             PyObject *symbol = PyTuple_GET_ITEM(node->symbols, at);
-            if (PyBytes_GET_SIZE(symbol) == size && memcmp(PyBytes_AS_STRING(symbol), text, (size_t)size) == 0)
+            if (PyBytes_GET_SIZE(symbol) == size && is_equal((const uint8_t *)PyBytes_AS_STRING(symbol), text, size))
                 return at;
         }
         return -1;

@@ -79,7 +79,7 @@ struct Node {
     int64_t slot_bytes;
     unsigned __int128 limit; /* of a decimal: 10 to the power of `precision` */
     /* the column that grows */
-    int64_t length, null_count, content_size;
+    int64_t length, null_count, content_size; /* without nulls, `validity` is not written */
     int64_t room; /* slots that there is room for (JSON; of elements and entries) */
     Column validity, offsets, content;
     /* the column that is read: slots [start, start + count) */
@@ -148,6 +148,25 @@ static inline void put_bit(Column *bitmap, int64_t index, bool is_set)
 
 static inline bool is_plain_null(const Node *node) { return node->kind == KIND_NULL && node->null_branch < 0; }
 
+/* Whether two texts of the same size are equal. A call of memcmp costs more than a short text, and two comparisons may overlap. */
+static inline bool is_equal(const uint8_t *left, const uint8_t *right, int64_t size)
+{
+    uint64_t words[4];
+    if (size > 16)
+        return memcmp(left, right, (size_t)size) == 0;
+    if (size >= 8) {
+        memcpy(&words[0], left, 8);
+        memcpy(&words[1], right, 8);
+        memcpy(&words[2], left + size - 8, 8);
+        memcpy(&words[3], right + size - 8, 8);
+        return ((words[0] ^ words[1]) | (words[2] ^ words[3])) == 0;
+    }
+    for (int64_t at = 0; at < size; at++)
+        if (left[at] != right[at])
+            return false;
+    return true;
+}
+
 #define COPY_SLACK 16 /* bytes that `copy_short` may read and write beyond the end */
 
 /* Copies `size` bytes; `has_slack`: both sides have COPY_SLACK more. A call of memcpy costs more than a short text. */
@@ -159,14 +178,23 @@ static inline void copy_short(uint8_t *to, const uint8_t *from, int64_t size, bo
         memcpy(to, from, (size_t)size);
 }
 
+/* Ends a slot of a column that has no offsets. The validity is written from the first null on: it says that all slots before are valid. */
+static inline void end_cell(Node *node, bool is_valid)
+{
+    const int64_t slot = node->length++;
+    if (!node->is_nullable || (is_valid && node->null_count == 0))
+        return;
+    if (node->null_count == 0)
+        memset(node->validity.bytes, 0xFF, ((size_t)slot >> 3) + 1);
+    put_bit(&node->validity, slot, is_valid);
+    node->null_count += !is_valid;
+}
+
 /* Ends a slot of a column whose content, and whose slots in other columns, are there. */
 static inline void end_slot(Node *node, bool is_valid)
 {
-    const int64_t slot = node->length++;
-    if (node->is_nullable) {
-        put_bit(&node->validity, slot, is_valid);
-        node->null_count += !is_valid;
-    }
+    const int64_t slot = node->length;
+    end_cell(node, is_valid);
     if (node->layout == LAYOUT_TEXT)
         ((int32_t *)node->offsets.bytes)[slot + 1] = (int32_t)node->content_size;
     else if (node->layout == LAYOUT_LIST)
