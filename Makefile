@@ -13,8 +13,8 @@
 
 PYTHON ?=
 ARGS ?=
-# Three on two cores: many tests wait for other processes. Each takes tests in a row (worksteal), so those that wait run beside those that compute.
-WORKERS ?= 3
+# Five on two cores: most of the time of tests that start servers and clients is waiting (`tests/fixtures/run_order.py`).
+WORKERS ?= 5
 BIN := .venv/bin
 INSTALLED := .venv/installed
 CLUSTER := tests/kube/cluster/cluster.py
