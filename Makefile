@@ -21,6 +21,9 @@ CLUSTER := tests/kube/cluster/cluster.py
 TESTS ?= tests/kube
 KERNEL_SOURCES := $(wildcard $(foreach kind,c h,servers/bearlake/kernel/*.$(kind) servers/bearlake/kernel/*/*.$(kind)))
 
+# Compiled files are kept wherever make runs: the tests start Python a thousand times, and each process would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help venv up test test-kube check format docs fuzz fuzz-kernel bench conformance clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
