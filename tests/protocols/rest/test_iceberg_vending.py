@@ -1,6 +1,7 @@
 """Temporary keys for clients: moto's STS gives them, and moto's S3 enforces the policy that they came with, against PyIceberg's reads."""
 
 import asyncio
+import functools
 import json
 import logging
 import urllib.request
@@ -40,6 +41,12 @@ KEYS = f"[default]\naws_access_key_id = {s3.ACCESS_KEY_ID}\naws_secret_access_ke
 NEVER = 1_000_000_000
 
 
+@functools.cache
+def amazon() -> Session:
+    """Amazon's own library; it reads the description of a service once."""
+    return Session()
+
+
 class Cloud(NamedTuple):
     """A moto server with S3, STS and IAM, and a role that may do nothing of its own."""
 
@@ -49,7 +56,7 @@ class Cloud(NamedTuple):
         """A client of Amazon's own library, with the server's keys or others."""
         own = {"aws_access_key_id": s3.ACCESS_KEY_ID, "aws_secret_access_key": s3.SECRET_ACCESS_KEY}
         config = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
-        return Session().create_client(
+        return amazon().create_client(
             service, endpoint_url=self.endpoint, region_name=s3.REGION, config=config, **(keys or own)
         )
 
