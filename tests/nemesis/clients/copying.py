@@ -2,15 +2,23 @@
 
 A copy has the partition of its record, and the record's id before `COPY`. So a copy is lost or made twice if offsets and records of a
 transaction do not take effect together, or if a copier whose partition has moved still commits.
+
+librdkafka 2.16 may never return from `send_offsets_to_transaction`, whatever its time limit, if the group's coordinator leaves the list of
+brokers while the call waits for a connection to it (its issues 5511 and 5456). A copier then ends its process, as a supervisor of an
+application would, and the run starts it again.
 """
 
+import contextlib
+import os
+import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
 
 from nemesis.clients.transactional import TIMEOUT_S, TRANSACTION_MS, commit
-from nemesis.recording import now
+from nemesis.recording import Recording, now
 from nemesis.script import COPIES_TOPIC, TRANSACTIONAL_TOPIC, Script
 from simulator.history.copies import COPY
 
@@ -19,6 +27,8 @@ SESSION_MS = 6_000
 BATCH_COUNT = 20
 LOGGED = {"debug": "cgrp,eos", "log_level": 7}
 """What the library writes to `NAME.err`: the steps of its group and of its transactions."""
+HANGS_S = 2 * TIMEOUT_S
+"""Time after which a call whose limit is `TIMEOUT_S` does not return any more."""
 ABORTED = 0.1
 """The part of transactions that the application aborts."""
 
@@ -95,9 +105,12 @@ class _Copier:
             for partition, name in writes:
                 self._producer.produce(COPIES_TOPIC, name.encode(), partition=partition)
             positions = self._consumer.position(self._consumer.assignment())
-            self._producer.send_offsets_to_transaction(
-                [part for part in positions if part.offset >= 0], self._consumer.consumer_group_metadata(), TIMEOUT_S
-            )
+            with _ended_if_it_hangs(history):
+                self._producer.send_offsets_to_transaction(
+                    [part for part in positions if part.offset >= 0],
+                    self._consumer.consumer_group_metadata(),
+                    TIMEOUT_S,
+                )
             if self._script.random.random() < ABORTED:
                 self._producer.abort_transaction(TIMEOUT_S)
                 history.fail(operation, "aborted by the application")
@@ -109,3 +122,20 @@ class _Copier:
             return False
         history.ok(operation)
         return True
+
+
+@contextlib.contextmanager
+def _ended_if_it_hangs(history: Recording) -> Iterator[None]:
+    """End this process if the block has not returned after `HANGS_S`."""
+
+    def end() -> None:
+        history.note("send_offsets_to_transaction does not return")
+        os._exit(0)
+
+    timer = threading.Timer(HANGS_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
