@@ -13,13 +13,16 @@
 
 PYTHON ?=
 ARGS ?=
-# Three on two cores: many tests wait for other processes. Each takes tests in a row (worksteal), so those that wait run beside those that compute.
-WORKERS ?= 3
+# Five on two cores: most of the time of tests that start servers and clients is waiting (`tests/fixtures/run_order.py`).
+WORKERS ?= 5
 BIN := .venv/bin
 INSTALLED := .venv/installed
 CLUSTER := tests/kube/cluster/cluster.py
 TESTS ?= tests/kube
 KERNEL_SOURCES := $(wildcard $(foreach kind,c h,servers/bearlake/kernel/*.$(kind) servers/bearlake/kernel/*/*.$(kind)))
+
+# Compiled files are kept wherever make runs: the tests start Python a thousand times, and each process would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv up test test-kube check format docs fuzz fuzz-kernel bench conformance clean
 .DEFAULT_GOAL := help

@@ -6,6 +6,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fixtures.run_order import in_parts
+
 # A shell starts background processes with interrupts ignored, and children inherit this: tests of Ctrl-C would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,6 +37,14 @@ pytest_plugins = [
 
 # Twenty thousand collected tests are 800,000 objects, which each full garbage collection looks at: two fifths of a run's time.
 gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests of a run in several processes (`fixtures/run_order.py`)."""
+    worker = getattr(config, "workerinput", None)  # a process of xdist has it
+    if worker is not None:
+        items[:] = in_parts(items, worker["workercount"])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

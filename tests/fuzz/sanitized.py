@@ -6,7 +6,9 @@ The wheel's kernel is not touched. gcc brings both sanitizers. A process that lo
 (`environment`), and PYTHONMALLOC=malloc, so that a buffer's neighbours are not other valid objects of Python's allocator.
 """
 
+import contextlib
 import ctypes
+import fcntl
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -16,6 +18,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +41,7 @@ class CompilerMissing(RuntimeError):
 
 
 def build() -> Path:
-    """Return the path of the built module. Builds at the same time do not disturb each other.
+    """Return the path of the built module. Of processes that want it at the same time, one builds it.
 
     Raises:
         CompilerMissing: no gcc, no sanitizers, or no headers of Python.
@@ -52,17 +57,35 @@ def build() -> Path:
     if target.exists():
         return target
     FOLDER.mkdir(parents=True, exist_ok=True)
-    unfinished = FOLDER / f"unfinished-{os.getpid()}"
-    coverage = unfinished.with_suffix(".o")
-    try:
-        _compile([*compiler, "-O2", "-fPIC", "-c", COVERAGE, "-o", coverage])
-        flags = [*COMMON, *SANITIZERS, f"-I{include}", f"-I{KERNEL}", "-shared"]
-        _compile([*compiler, *flags, *sources, coverage, "-o", unfinished])
-        unfinished.replace(target)
-    finally:
-        coverage.unlink(missing_ok=True)
-        unfinished.unlink(missing_ok=True)
+    with _alone(), tempfile.TemporaryDirectory(prefix="unfinished-", dir=FOLDER) as folder:
+        if not target.exists():  # it may have been built while this process waited
+            _build(compiler, [f"-I{include}", f"-I{KERNEL}"], sources, Path(folder)).replace(target)
     return target
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other process builds: a second build would compile the same files."""
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(compiler: list[str], includes: list[str], sources: list[Path], folder: Path) -> Path:
+    """Compile the sources on all cores and link them; return the path of the module in `folder`."""
+    flags = [*COMMON, *SANITIZERS]
+    objects = [folder / f"{number}.o" for number in range(len(sources) + 1)]
+    commands = [
+        [*compiler, *flags, *includes, "-c", source, "-o", made]
+        for source, made in zip(sources, objects[1:], strict=True)
+    ]
+    commands.append([*compiler, "-O2", "-fPIC", "-c", COVERAGE, "-o", objects[0]])
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for _ in threads.map(_compile, commands):
+            pass
+    module = folder / "module.so"
+    _compile([*compiler, *flags, "-shared", *objects, "-o", module])
+    return module
 
 
 def runtime(compiler: list[str] | None = None) -> Path:
@@ -119,7 +142,7 @@ def _digest(compiler: list[str], sources: list[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _compile(command: list[str | Path]) -> str:
+def _compile(command: Sequence[str | Path]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
     if done.returncode:
         raise RuntimeError(f"{shlex.join(map(str, command))}:\n{done.stderr}")

@@ -39,7 +39,7 @@ from bearlake.metadata.sqlite.settings import SqliteSettings
 from fixtures import by_name
 from fixtures.compaction_scene import Compaction
 
-BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend", "faulty_backend", "postgresql_backend"]
+BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend", "faulty_backend", "emptied_postgresql_backend"]
 
 
 class Backend(Protocol):
@@ -274,7 +274,7 @@ async def turns_backend(tmp_path: Path) -> AsyncIterator[TurnsBackend]:
     await backend.close()
 
 
-@pytest.fixture(params=BACKENDS, ids=[name.removesuffix("_backend") for name in BACKENDS])
+@pytest.fixture(params=BACKENDS, ids=[name.split("_")[-2] for name in BACKENDS])
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Each kind of store in turn."""
     return request.getfixturevalue(request.param)

@@ -14,7 +14,8 @@ from simulator.expiry_scenario import draw_expiry_settings
 from simulator.scenario import ScenarioSettings, run_seed
 
 SEED_COUNT = 12
-SEED_COUNT_MAX = 40
+SEEDS = (33, *range(40))
+"""Seeds that are tried on a mutation. The first shows the one that only one seed of these shows."""
 CROWDED_SEED_COUNT = 6
 
 
@@ -76,7 +77,7 @@ MUTATIONS = [remove_the_position_floor, name_the_position_that_is_known_at_the_c
 
 
 def first_violation(draw: Callable[[int], ScenarioSettings] = draw_expiry_settings) -> str:
-    violations = (run_seed(seed, draw(seed)).violation for seed in range(SEED_COUNT_MAX))
+    violations = (run_seed(seed, draw(seed)).violation for seed in SEEDS)
     return str(next((violation for violation in violations if violation is not None), None))
 
 

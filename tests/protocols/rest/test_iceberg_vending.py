@@ -1,6 +1,7 @@
 """Temporary keys for clients: moto's STS gives them, and moto's S3 enforces the policy that they came with, against PyIceberg's reads."""
 
 import asyncio
+import functools
 import json
 import logging
 import urllib.request
@@ -40,6 +41,12 @@ KEYS = f"[default]\naws_access_key_id = {s3.ACCESS_KEY_ID}\naws_secret_access_ke
 NEVER = 1_000_000_000
 
 
+@functools.cache
+def amazon() -> Session:
+    """Amazon's own library; it reads the description of a service once."""
+    return Session()
+
+
 class Cloud(NamedTuple):
     """A moto server with S3, STS and IAM, and a role that may do nothing of its own."""
 
@@ -49,7 +56,7 @@ class Cloud(NamedTuple):
         """A client of Amazon's own library, with the server's keys or others."""
         own = {"aws_access_key_id": s3.ACCESS_KEY_ID, "aws_secret_access_key": s3.SECRET_ACCESS_KEY}
         config = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
-        return Session().create_client(
+        return amazon().create_client(
             service, endpoint_url=self.endpoint, region_name=s3.REGION, config=config, **(keys or own)
         )
 
@@ -72,22 +79,30 @@ class Cloud(NamedTuple):
         urllib.request.urlopen(request, timeout=WAIT_S).close()
 
 
-@pytest.fixture
-def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    """See `Cloud`."""
-    monkeypatch.setenv("BEARLAKE_TEST_S3", "moto")
-    folder = tmp_path / "moto"
-    folder.mkdir()
-    server, process = s3.start(folder)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)  # the servers have a file of keys, and PyIceberg has none
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a moto server, which takes a second to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BEARLAKE_TEST_S3", "moto")
+        server, process = s3.start(tmp_path_factory.mktemp("moto"))
     try:
-        found = Cloud(server.endpoint)
-        found.client("iam").create_role(RoleName="tables", AssumeRolePolicyDocument=json.dumps(TRUST))
-        found.client("s3").create_bucket(Bucket="lake")
-        yield found
+        yield server.endpoint
     finally:
         s3.stop(process)
+
+
+@pytest.fixture
+def cloud(moto: str, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    """See `Cloud`. The server has forgotten what earlier tests did."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)  # the servers have a file of keys, and PyIceberg has none
+    found = Cloud(moto)
+    found.refuse_after(NEVER)  # a test that failed may have left it refusing
+    with urllib.request.urlopen(urllib.request.Request(f"{moto}/moto-api/reset", method="POST"), timeout=WAIT_S):
+        pass
+    found.client("iam").create_role(RoleName="tables", AssumeRolePolicyDocument=json.dumps(TRUST))
+    found.client("s3").create_bucket(Bucket="lake")
+    return found
 
 
 class Recorded(Sts):
