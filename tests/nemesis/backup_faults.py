@@ -18,7 +18,7 @@ class TakeBackup(Fault):
     killed_share = 1 / 3
     steps: Mapping[str, str] = {
         "had begun": "store",
-        "had copied the metadata store": "store/objects.txt",
+        "had copied the metadata store": "store/objects.tsv",
         "had copied the tables": "tables.json",
     }
 
@@ -33,7 +33,8 @@ class TakeBackup(Fault):
             return backup.folder.name
         with contextlib.suppress(AssertionError):
             until(lambda: (backup.partial / file).exists() or backup.process.poll() is not None, WAIT_S, "")
-        if backups.kill(backup):
+        has_reached = (backup.partial / file).exists()
+        if backups.kill(backup) and has_reached:
             self._killed_after = step
         return f"{backup.folder.name}, killed after it {step}"
 

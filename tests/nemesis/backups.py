@@ -12,6 +12,7 @@ import json
 import logging
 import random
 import shutil
+import signal
 import subprocess
 import time
 from dataclasses import dataclass
@@ -104,7 +105,8 @@ class Backups:
         """Kill the backup's command, if it still runs; return whether that left an unfinished backup."""
         backup.process.kill()
         self.end(backup)
-        backup.is_killed = not backup.is_taken and backup.partial.exists() and not backup.folder.exists()
+        is_unfinished = backup.partial.exists() and not backup.folder.exists()
+        backup.is_killed = is_unfinished and backup.process.returncode == -signal.SIGKILL
         if backup.is_killed:
             self.killed.append(backup)
         return backup.is_killed
@@ -127,7 +129,8 @@ class Backups:
         """Give up the backups whose time is over."""
         self._releases = [process for process in self._releases if process.poll() is None]
         for backup in [found for found in self._valid if found.ended and found.valid_s <= time.monotonic()]:
-            self._give_up(backup)
+            with contextlib.suppress(OSError):  # the disk is full: again with the next step
+                self._give_up(backup)
 
     def finish(self) -> None:
         """Give up all backups. Call it after the healing; fails if a hold is left."""
@@ -157,9 +160,9 @@ class Backups:
             self.kept.storage.remove()
 
     def _give_up(self, backup: Backup) -> None:
-        self._valid.remove(backup)
         if backup.is_taken:
             self._choose(backup)
+        self._valid.remove(backup)
         if not self._valid:  # the hold of a killed backup is known by nothing but its being there
             self._releases += [self._command("hold", "release", hold) for hold in self._holds()]
         elif backup.is_taken:
@@ -169,11 +172,16 @@ class Backups:
         """Keep this backup instead of the one before, so that each of `taken_count` has the same chance."""
         if self.kept is not None and self._random.random() >= 1 / self.taken_count:
             return
-        if self.kept is not None:
-            self.kept.storage.remove()
-            shutil.rmtree(self.kept.backup.folder)
-        copy = self._cluster.disks["s3"].folder / f"copy-{self._count}"
-        self.kept = Kept(backup, self._cluster.storage.copy(copy))
+        copy = self._cluster.disks["s3"].folder / backup.folder.name
+        try:
+            storage = self._cluster.storage.copy(copy)
+        except OSError:
+            shutil.rmtree(copy, ignore_errors=True)
+            raise
+        before, self.kept = self.kept, Kept(backup, storage)
+        if before is not None:
+            before.storage.remove()
+            shutil.rmtree(before.backup.folder)
         log.info("%s is the backup to restore", backup.folder.name)
 
     def _holds(self) -> list[str]:
