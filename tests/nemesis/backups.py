@@ -85,6 +85,7 @@ class Backups:
         """The backup to restore."""
         self.taken_count = 0
         self.killed: list[Backup] = []
+        self.problems: list[str] = []
 
     def start(self) -> None:
         """Open the links of the commands to the stores, and write their settings."""
@@ -133,7 +134,7 @@ class Backups:
                 self._give_up(backup)
 
     def finish(self) -> None:
-        """Give up all backups. Call it after the healing; fails if a hold is left."""
+        """Give up all backups. Call it after the healing; a hold that is left then is one of `problems`."""
         for backup in list(self._valid):
             if not backup.ended:
                 self.end(backup)
@@ -142,7 +143,10 @@ class Backups:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(RELEASE_S)
             process.kill()
-        until(self._has_released, TAKE_S, "all holds are released")
+        try:
+            until(self._has_released, TAKE_S, "all holds are released")
+        except AssertionError as late:
+            self.problems.append(str(late))
 
     def _has_released(self) -> bool:
         """Release what a fault has kept from being released; return whether no hold was left."""

@@ -37,7 +37,9 @@ def copied(restored: Restored, source: str, target: str, offsets: Mapping[int, i
         due = [name for offset, name, _ in restored.committed[source, partition] if offset < end]
         got = [name.partition(COPY)[0] for _, name, _ in restored.committed[target, partition]]
         if due != got:
-            found.append(f"{target}/{partition} has {len(got)} copies, {len(due)} records were copied below offset {end}")
+            found.append(
+                f"{target}/{partition} has {len(got)} copies, {len(due)} records were copied below offset {end}"
+            )
     return found
 
 

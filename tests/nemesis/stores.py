@@ -171,8 +171,8 @@ async def _execute(url: str, statements: Sequence[str], timeout_s: float) -> lis
 class Storage:
     """The S3-compatible server on its own disk."""
 
-    def __init__(self, folder: Path, program: str, *, copy_of: "Storage | None" = None) -> None:
-        """`copy_of`: the new server begins with the objects that this one has now, also if that one is down or at work."""
+    def __init__(self, folder: Path, program: str, *, copy_of: Path | None = None) -> None:
+        """`copy_of`: the folder of another server, which may be at work; the new server begins with the objects that are there now."""
         self._folder = folder
         self._program = program
         self.port = free_port()
@@ -183,13 +183,13 @@ class Storage:
         for part in PARTS:
             (folder / part).mkdir(parents=True)
             if copy_of is not None:
-                _link_all(copy_of._folder / part, folder / part)
+                _link_all(copy_of / part, folder / part)
         if copy_of is None:
             self.server.make_bucket(self.bucket)
 
     def copy(self, folder: Path) -> "Storage":
         """Return a server, not started, that begins with the objects that this one has now."""
-        return Storage(folder, self._program, copy_of=self)
+        return Storage(folder, self._program, copy_of=self._folder)
 
     def start(self) -> None:
         """Start the S3 server."""
