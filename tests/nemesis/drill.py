@@ -59,6 +59,8 @@ class Drill:
         self._settings, self._keys = cluster.deployment(self._url, kept.storage.server.endpoint)
         self._server = self._of_role(NAME, "kafka")
         self._history = Recording(cluster.folder / f"{NAME}.jsonl", NAME)
+        self._reader: Any = None
+        """A consumer of the restored deployment (without types)."""
         self._gap = 0
         self._ends: dict[Place, int] = {}
         self._given: dict[Place, int] = {}
@@ -89,6 +91,8 @@ class Drill:
 
     def end(self) -> None:
         """End the restored deployment."""
+        if self._reader is not None:
+            self._reader.close()
         self._server.end()
         for server in self._cluster.servers.values():
             server.end()
@@ -182,23 +186,21 @@ class Drill:
             self._record("survey", {"records": records}, log=(CLEANED_TOPIC, partition))
 
     def _whole(self, place: Place) -> list[tuple[int, str, str]]:
-        """Read the committed records of a partition with a new client, from its start to its end."""
-        consumer = transactional.committed_consumer([self._server.kafka], NAME)
-        consumer.assign([confluent_kafka.TopicPartition(*place, self._bounds(self._server.kafka, place)[0])])
+        """Read the committed records of a partition from its start to its end."""
+        if self._reader is None:
+            self._reader = transactional.committed_consumer([self._server.kafka], NAME)
+        reader = self._reader
+        reader.assign([confluent_kafka.TopicPartition(*place, self._bounds(self._server.kafka, place)[0])])
         records: list[tuple[int, str, str]] = []
 
         def has_ended() -> bool:
-            messages = consumer.consume(1000, 0.2)
+            messages = [found for found in reader.consume(1000, 0.2) if _place(found) == place]
             records.extend(
                 by_partition([found for found in messages if found.error() is None], _fail).get(place[1], [])
             )
-            errors = {found.error().name() for found in messages if found.error() is not None}
-            return "_PARTITION_EOF" in errors
+            return any(found.error() is not None and found.error().name() == "_PARTITION_EOF" for found in messages)
 
-        try:
-            until(has_ended, READ_S, f"{place[0]}/{place[1]} is read after the restore")
-        finally:
-            consumer.close()
+        until(has_ended, READ_S, f"{place[0]}/{place[1]} is read after the restore")
         return records
 
     def _look_at_groups(self) -> None:
@@ -328,6 +330,10 @@ def drill(cluster: Cluster) -> tuple[Sequence[str], Sequence[str]] | None:
     for problem in found.problems:
         log.info("the drill found: %s", problem)
     return found.problems, found.figures
+
+
+def _place(message: Any) -> Place:
+    return message.topic(), message.partition()
 
 
 def _fail(kind: str) -> None:
