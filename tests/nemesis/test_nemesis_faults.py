@@ -2,8 +2,13 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from nemesis.backup_faults import TakeBackup
 from nemesis.process_faults import KillWorkerAtStep
 
 HELD = {"id": 7, "epoch": 2}
@@ -73,3 +78,66 @@ def test_a_database_that_does_not_answer_proves_nothing() -> None:
     assert proof(None) is None
     assert proof([], None) is None
     assert proof(None, [HELD]) is None
+
+
+class Backups:
+    """The backups of a run: one, which is killed before or after it has written all files, or ends by itself."""
+
+    def __init__(self, folder: Path, *, has_files: bool, why: str = "") -> None:
+        self._why = why
+        self.backup: Any = SimpleNamespace(
+            folder=folder / "backup-1", partial=folder / "partial", process=self, ended=0, id="", object_count=3,
+            is_taken=False,
+        )  # fmt: skip
+        if has_files:
+            (self.backup.partial / "store").mkdir(parents=True)
+            for name in ("store/objects.tsv", "tables.json"):
+                (self.backup.partial / name).touch()
+
+    def poll(self) -> int:
+        return 1
+
+    def begin(self) -> Any:
+        return self.backup
+
+    def kill(self, backup: Any) -> bool:
+        backup.ended = 1
+        return True
+
+    def end(self, backup: Any) -> str:
+        backup.id, backup.is_taken = ("", False) if self._why else ("abc", True)
+        return self._why
+
+
+class Killed(TakeBackup):
+    """Kills each backup."""
+
+    killed_share = 1.0
+
+
+class Whole(TakeBackup):
+    """Lets each backup end."""
+
+    killed_share = 0.0
+
+
+def taken(kind: type[TakeBackup], backups: Backups) -> str | None:
+    """Return the proof of the fault."""
+    cluster: Any = SimpleNamespace(backups=backups)
+    fault = kind(cluster, random.Random(1))
+    fault.begin()
+    return fault.end()
+
+
+def test_a_backup_that_was_killed_proves_the_step_that_was_seen(tmp_path: Path) -> None:
+    found = taken(Killed, Backups(tmp_path, has_files=True))
+
+    assert found is not None
+    assert "is not finished" in found
+    assert taken(Killed, Backups(tmp_path / "empty", has_files=False)) is None
+
+
+def test_a_backup_that_could_not_be_taken_is_no_proof(tmp_path: Path) -> None:
+    assert taken(Whole, Backups(tmp_path, has_files=False)) == "abc: 3 objects"
+    with pytest.raises(RuntimeError, match="the database is away"):
+        taken(Whole, Backups(tmp_path, has_files=False, why="the database is away"))
