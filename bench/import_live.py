@@ -1,6 +1,6 @@
 """A move from a real Apache Kafka to Bearlake with everything live, and proof that nothing was lost or doubled.
 
-    python bench/import_live.py [--records 10000000] [--topics 20] [--live-s 30] [--json FILE]
+    python bench/import_live.py [--records 10000000] [--topics 20] [--live-s 30] [--fill-bytes 80] [--json FILE]
 
 1. Kafka gets most of the records: plain topics, topics compacted by key, and topics of transactions, some of which abort.
    Bearlake runs with its compaction worker, so a part of the comparison is with records from Parquet.
@@ -10,7 +10,7 @@
 4. Consumers read everything on both sides: offset, timestamp, key and value of each record must be the same. The groups go on at Bearlake
    where they were: each gets exactly the records that it had not committed. Producers write to Bearlake.
 
-Exit code 1: something differs. Needs Java, Maven and about 300 bytes of `/dev/shm` for each record.
+Exit code 1: something differs. Needs Java, Maven and about 300 bytes of `/dev/shm` for each record of the default size.
 """
 
 import argparse
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--topics", type=int, default=20)
     parser.add_argument("--live-s", type=float, default=30)
+    parser.add_argument("--fill-bytes", type=int, default=80, help="of each value, beside the topic's name and the number")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     try:
@@ -130,17 +131,20 @@ class Move:
             for name in plain:
                 for number in range(start, min(start + BATCH, count)):
                     key = number % KEYS if name in self._compacted else number
-                    _send(producer, name, b"%d" % key, b"%s/%d/%s" % (name.encode(), number, b"x" * 80))
+                    _send(producer, name, b"%d" % key, self._value(name, number))
             for name, other in zip(self._transactional, others, strict=True):
                 other.begin_transaction()
                 for number in range(start, min(start + BATCH, count)):
-                    _send(other, name, b"%d" % number, b"%d" % number * 10)
+                    _send(other, name, b"%d" % number, self._value(name, number))
                 other.flush(TIMEOUT_S)  # an abort would drop what is not sent yet
                 (other.abort_transaction if start // BATCH % 4 == 3 else other.commit_transaction)(TIMEOUT_S)
             if not may_go_on():
                 break
         if producer.flush(TIMEOUT_S):
             raise BenchError("the producer could not write everything")
+
+    def _value(self, name: str, number: int) -> bytes:
+        return b"%s/%d/%s" % (name.encode(), number, b"x" * self._options.fill_bytes)
 
     def _live(self) -> None:
         """Import while producers and groups are at work; the import is killed halfway."""
