@@ -88,8 +88,9 @@ class Move:
         self._lake.start()
         try:
             self._create()
-            self._write(self._options.records // self._options.topics, lambda: True)
             began = time.monotonic()
+            self._write(self._options.records // self._options.topics, lambda: True)
+            write_s, began = time.monotonic() - began, time.monotonic()
             self._live()
             live_s, began = time.monotonic() - began, time.monotonic()
             last = self._import("--json", "--verify")
@@ -98,11 +99,14 @@ class Move:
             found = json.loads(last)
             different = sum(item["different"] for item in found["compared"])
             assert (found["lag"], found["ended"], different) == (0, {}, 0), found
+            began = time.monotonic()
             records = self._compare()
+            compare_s = time.monotonic() - began
             left = self._move_groups()
             self._write(10, lambda: True, self._lake.address)
             return {
-                "topics": len(self._topics), "records": records, "live_s": round(live_s, 1), "last_import_s": round(last_s, 1),
+                "topics": len(self._topics), "records": records, "write_s": round(write_s, 1), "live_s": round(live_s, 1),
+                "last_import_s": round(last_s, 1), "compare_s": round(compare_s, 1),
                 "same_batches": sum(item["same_batches"] for item in found["compared"]),
                 "groups": found["groups"], "records_left_to_groups": left, "differences": different,
             }  # fmt: skip
