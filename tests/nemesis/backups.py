@@ -32,7 +32,7 @@ log = logging.getLogger("nemesis")
 
 NAME = "backup"
 HOLDS, RESTORES = "backups/", "restores"
-TAKE_S = 60.0
+TAKE_S = 30.0
 RELEASE_S = 30.0
 VALID_S = (15.0, 60.0)
 ERROR_BYTES = 300

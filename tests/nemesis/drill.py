@@ -42,7 +42,7 @@ TABLE_S = 150.0
 """Longest time until the restored worker has compacted everything."""
 NEW_COUNT = 25
 """Records that are written to each partition after the restore."""
-REFUSED_COUNT = 2
+REFUSED_COUNT = 1
 """Killed backups that are tried."""
 COUNTS = f"select _partition_id as p, count(*) as n from {STREAM} group by 1"
 OFFSETS = f"select _partition_id as p, _offset as o, decode(_value) as v from {STREAM} order by 1, 2"
