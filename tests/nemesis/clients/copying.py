@@ -4,13 +4,17 @@ A copy has the partition of its record, and the record's id before `COPY`. So a 
 transaction do not take effect together, or if a copier whose partition has moved still commits.
 """
 
+import os
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
 
 from nemesis.clients.transactional import TIMEOUT_S, TRANSACTION_MS, commit
-from nemesis.recording import now
+from nemesis.recording import Recording, now
 from nemesis.script import COPIES_TOPIC, TRANSACTIONAL_TOPIC, Script
 from simulator.history.copies import COPY
 
@@ -19,6 +23,9 @@ SESSION_MS = 6_000
 BATCH_COUNT = 20
 LOGGED = {"debug": "cgrp,eos", "log_level": 7}
 """What the library writes to `NAME.err`: the steps of its group and of its transactions."""
+HANGS_S = TIMEOUT_S + 10
+"""When `send_offsets_to_transaction` counts as hanging. librdkafka 2.16 ignores the call's time limit while it looks for the group's
+coordinator (its issue 5456), and may look no further."""
 ABORTED = 0.1
 """The part of transactions that the application aborts."""
 
@@ -36,6 +43,32 @@ def copy(script: Script) -> None:
             script.history.note(f"copier {error.args[0].name()}")
         finally:
             copier.close()
+
+
+@contextmanager
+def watched(
+    history: Recording, operation: int, seconds: float = HANGS_S, leave: Callable[[int], object] = os._exit
+) -> Iterator[None]:
+    """End the process if the block takes too long; the operation's outcome is then unknown, and the run starts the client again."""
+
+    turn, has_returned = threading.Lock(), False
+
+    def give_up() -> None:
+        with turn:  # if the block returns now, it does not get beyond its end
+            if not has_returned:
+                history.note("copier hangs in the library")
+                history.unknown(operation, "the library hangs")
+                leave(0)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with turn:
+            has_returned = True
 
 
 class _Copier:
@@ -95,9 +128,12 @@ class _Copier:
             for partition, name in writes:
                 self._producer.produce(COPIES_TOPIC, name.encode(), partition=partition)
             positions = self._consumer.position(self._consumer.assignment())
-            self._producer.send_offsets_to_transaction(
-                [part for part in positions if part.offset >= 0], self._consumer.consumer_group_metadata(), TIMEOUT_S
-            )
+            with watched(history, operation):
+                self._producer.send_offsets_to_transaction(
+                    [part for part in positions if part.offset >= 0],
+                    self._consumer.consumer_group_metadata(),
+                    TIMEOUT_S,
+                )
             if self._script.random.random() < ABORTED:
                 self._producer.abort_transaction(TIMEOUT_S)
                 history.fail(operation, "aborted by the application")
