@@ -45,9 +45,10 @@ class TakeBackup(Fault):
         backup = self._backup
         if self._killed_after:
             return f"the backup {self._killed_after} and is not finished"
-        why = "" if backup.ended else self.cluster.backups.end(backup)
-        if why:
-            raise RuntimeError(why)
+        if not self.cluster.backups.has_ended(backup, WAIT_S):
+            return None  # it goes on, and may still be restored
+        if not backup.is_taken and not backup.is_killed:
+            raise RuntimeError(backup.why)
         return f"{backup.id}: {backup.object_count} objects" if backup.is_taken else None
 
 

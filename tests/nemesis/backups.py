@@ -51,6 +51,8 @@ class Backup:
     """When the command ended; the moment of the backup is between `begun` and here."""
     id: str = ""
     object_count: int = 0
+    why: str = ""
+    """Why there is no backup."""
     is_killed: bool = False
 
     @property
@@ -105,39 +107,42 @@ class Backups:
     def kill(self, backup: Backup) -> bool:
         """Kill the backup's command, if it still runs; return whether that left an unfinished backup."""
         backup.process.kill()
-        self.end(backup)
+        self.has_ended(backup, TAKE_S)
         is_unfinished = backup.partial.exists() and not backup.folder.exists()
         backup.is_killed = is_unfinished and backup.process.returncode == -signal.SIGKILL
         if backup.is_killed:
             self.killed.append(backup)
         return backup.is_killed
 
-    def end(self, backup: Backup) -> str:
-        """Wait until the command has ended; return why there is no backup, or nothing. A command that takes too long is killed."""
-        try:
-            output, errors = backup.process.communicate(timeout=TAKE_S)
-        except subprocess.TimeoutExpired:
-            backup.process.kill()
-            output, errors = backup.process.communicate()
-        backup.ended = now()
-        if backup.process.returncode == 0:
-            found = json.loads(output)
-            backup.id, backup.object_count = found["id"], found["object_count"]
-            self.taken_count += 1
-        return "" if backup.is_taken else errors.decode(errors="replace").strip()[-ERROR_BYTES:] or "it was killed"
+    def has_ended(self, backup: Backup, wait_s: float = 0.0) -> bool:
+        """Return whether the backup's command has ended, after `wait_s` at most; `is_taken` and `why` then say how."""
+        if not backup.ended:
+            try:
+                output, errors = backup.process.communicate(timeout=wait_s)
+            except subprocess.TimeoutExpired:
+                return False
+            backup.ended = now()
+            if backup.process.returncode == 0:
+                found = json.loads(output)
+                backup.id, backup.object_count = found["id"], found["object_count"]
+                self.taken_count += 1
+            else:
+                backup.why = errors.decode(errors="replace").strip()[-ERROR_BYTES:] or "it was killed"
+        return True
 
     def step(self) -> None:
         """Give up the backups whose time is over."""
         self._releases = [process for process in self._releases if process.poll() is None]
-        for backup in [found for found in self._valid if found.ended and found.valid_s <= time.monotonic()]:
-            with contextlib.suppress(OSError):  # the disk is full: again with the next step
-                self._give_up(backup)
+        for backup in list(self._valid):
+            if self.has_ended(backup) and backup.valid_s <= time.monotonic():
+                with contextlib.suppress(OSError):  # the disk is full: again with the next step
+                    self._give_up(backup)
 
     def finish(self) -> None:
         """Give up all backups. Call it after the healing; a hold that is left then is one of `problems`."""
         for backup in list(self._valid):
-            if not backup.ended:
-                self.end(backup)
+            if not self.has_ended(backup, TAKE_S):
+                self.kill(backup)
             self._give_up(backup)
         for process in self._releases:
             with contextlib.suppress(subprocess.TimeoutExpired):

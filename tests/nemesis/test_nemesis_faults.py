@@ -81,13 +81,14 @@ def test_a_database_that_does_not_answer_proves_nothing() -> None:
 
 
 class Backups:
-    """The backups of a run: one, which is killed before or after it has written all files, or ends by itself."""
+    """The backups of a run: one, which is killed before or after it has written all files, or ends by itself unless it `goes_on`."""
 
-    def __init__(self, folder: Path, *, has_files: bool, why: str = "") -> None:
-        self._why = why
+    def __init__(self, folder: Path, *, has_files: bool = False, why: str = "", goes_on: bool = False) -> None:
+        self._goes_on = goes_on
+        is_taken = not (why or has_files)
         self.backup: Any = SimpleNamespace(
-            folder=folder / "backup-1", partial=folder / "partial", process=self, ended=0, id="", object_count=3,
-            is_taken=False,
+            folder=folder / "backup-1", partial=folder / "partial", process=self, id="abc", object_count=3,
+            is_taken=is_taken, is_killed=False, why=why,
         )  # fmt: skip
         if has_files:
             (self.backup.partial / "store").mkdir(parents=True)
@@ -101,12 +102,11 @@ class Backups:
         return self.backup
 
     def kill(self, backup: Any) -> bool:
-        backup.ended = 1
+        backup.is_taken, backup.is_killed = False, True
         return True
 
-    def end(self, backup: Any) -> str:
-        backup.id, backup.is_taken = ("", False) if self._why else ("abc", True)
-        return self._why
+    def has_ended(self, _backup: Any, _wait_s: float) -> bool:
+        return not self._goes_on
 
 
 class Killed(TakeBackup):
@@ -134,10 +134,11 @@ def test_a_backup_that_was_killed_proves_the_step_that_was_seen(tmp_path: Path) 
 
     assert found is not None
     assert "is not finished" in found
-    assert taken(Killed, Backups(tmp_path / "empty", has_files=False)) is None
+    assert taken(Killed, Backups(tmp_path / "empty")) is None
 
 
-def test_a_backup_that_could_not_be_taken_is_no_proof(tmp_path: Path) -> None:
-    assert taken(Whole, Backups(tmp_path, has_files=False)) == "abc: 3 objects"
+def test_a_backup_that_could_not_be_taken_or_goes_on_is_no_proof(tmp_path: Path) -> None:
+    assert taken(Whole, Backups(tmp_path)) == "abc: 3 objects"
+    assert taken(Whole, Backups(tmp_path, goes_on=True)) is None
     with pytest.raises(RuntimeError, match="the database is away"):
-        taken(Whole, Backups(tmp_path, has_files=False, why="the database is away"))
+        taken(Whole, Backups(tmp_path, why="the database is away"))
