@@ -53,7 +53,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--topics", type=int, default=20)
     parser.add_argument("--live-s", type=float, default=30)
-    parser.add_argument("--fill-bytes", type=int, default=80, help="of each value, beside the topic's name and the number")
+    parser.add_argument(
+        "--fill-bytes", type=int, default=80, help="of each value, beside the topic's name and the number"
+    )
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     try:
