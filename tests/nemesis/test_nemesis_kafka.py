@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ import pytest
 
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from fixtures.kafka_server import Node, batch_of
-from fixtures.waiting import WAIT_S, until
-from nemesis.clients import copying
+from fixtures.waiting import until
 from nemesis.clients import kafka as clients
 from nemesis.recording import Recording
 from nemesis.script import STREAM
@@ -79,23 +77,3 @@ async def test_a_refusal_is_definite_only_if_the_library_has_not_sent_the_commit
     assert found == [(2, "unknown"), (3, "fail")]
     committed = await coordinator.offsets(clients.GROUP)
     assert [value.offset for value in committed.values()] == [1]  # the first attempt took effect
-
-
-def test_a_copier_whose_library_hangs_ends_its_process_with_an_unknown_outcome(tmp_path: Path) -> None:
-    history = Recording(tmp_path / "copier.jsonl", "copier")
-    codes: list[int] = []
-    left, hung, quick = threading.Event(), history.invoke("transact"), history.invoke("transact")
-
-    def leave(code: int) -> None:
-        codes.append(code)
-        left.set()
-
-    with copying.watched(history, hung, seconds=0, leave=leave):
-        assert left.wait(WAIT_S)
-    with copying.watched(history, quick, leave=leave):
-        pass
-    history.ok(quick)
-
-    events = [json.loads(line) for line in (tmp_path / "copier.jsonl").read_text().splitlines()[3:]]
-    assert [(event["i"], event["e"]) for event in events] == [(hung, "unknown"), (quick, "ok")]
-    assert codes == [0]

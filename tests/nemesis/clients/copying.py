@@ -2,13 +2,17 @@
 
 A copy has the partition of its record, and the record's id before `COPY`. So a copy is lost or made twice if offsets and records of a
 transaction do not take effect together, or if a copier whose partition has moved still commits.
+
+librdkafka 2.16 may never return from `send_offsets_to_transaction`, whatever its time limit, if the group's coordinator leaves the list of
+brokers while the call waits for a connection to it (its issues 5511 and 5456). A copier then ends its process, as a supervisor of an
+application would, and the run starts it again.
 """
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -23,9 +27,8 @@ SESSION_MS = 6_000
 BATCH_COUNT = 20
 LOGGED = {"debug": "cgrp,eos", "log_level": 7}
 """What the library writes to `NAME.err`: the steps of its group and of its transactions."""
-HANGS_S = TIMEOUT_S + 10
-"""When `send_offsets_to_transaction` counts as hanging. librdkafka 2.16 ignores the call's time limit while it looks for the group's
-coordinator (its issue 5456), and may look no further."""
+HANGS_S = 2 * TIMEOUT_S
+"""Time after which a call whose limit is `TIMEOUT_S` does not return any more."""
 ABORTED = 0.1
 """The part of transactions that the application aborts."""
 
@@ -43,32 +46,6 @@ def copy(script: Script) -> None:
             script.history.note(f"copier {error.args[0].name()}")
         finally:
             copier.close()
-
-
-@contextmanager
-def watched(
-    history: Recording, operation: int, seconds: float = HANGS_S, leave: Callable[[int], object] = os._exit
-) -> Iterator[None]:
-    """End the process if the block takes too long; the operation's outcome is then unknown, and the run starts the client again."""
-
-    turn, has_returned = threading.Lock(), False
-
-    def give_up() -> None:
-        with turn:  # if the block returns now, it does not get beyond its end
-            if not has_returned:
-                history.note("copier hangs in the library")
-                history.unknown(operation, "the library hangs")
-                leave(0)
-
-    timer = threading.Timer(seconds, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        with turn:
-            has_returned = True
 
 
 class _Copier:
@@ -128,7 +105,7 @@ class _Copier:
             for partition, name in writes:
                 self._producer.produce(COPIES_TOPIC, name.encode(), partition=partition)
             positions = self._consumer.position(self._consumer.assignment())
-            with watched(history, operation):
+            with _ended_if_it_hangs(history):
                 self._producer.send_offsets_to_transaction(
                     [part for part in positions if part.offset >= 0],
                     self._consumer.consumer_group_metadata(),
@@ -145,3 +122,20 @@ class _Copier:
             return False
         history.ok(operation)
         return True
+
+
+@contextlib.contextmanager
+def _ended_if_it_hangs(history: Recording) -> Iterator[None]:
+    """End this process if the block has not returned after `HANGS_S`."""
+
+    def end() -> None:
+        history.note("send_offsets_to_transaction does not return")
+        os._exit(0)
+
+    timer = threading.Timer(HANGS_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -28,6 +28,7 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.protocols.kafka.rights import on_group, on_transaction
 from bearlake.serving import routing
+from bearlake.serving.live_servers import own_server
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
@@ -73,11 +74,7 @@ async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) 
     if not may_describe(context, caller, key):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
-    try:
-        server = await coordinator_of(context, caller, key)
-    except BearlakeError as error:
-        answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
-        return answer
+    server = await coordinator_of(context, caller, key)
     answer.node_id = server.ref.node_id
     answer.host, answer.port = metadata.address(server, caller.listener)
     return answer
@@ -103,13 +100,18 @@ def _find_for_transaction(
 async def coordinator_of(context: KafkaContext, caller: Caller, group: str) -> Server:
     """The live server that coordinates the group, or that should. A draining server counts until it gives the group up.
 
-    Raises `Unavailable`.
+    While the store does not answer, this is a guess, which the server that the client goes to corrects or refuses. An error instead would
+    reach clients that ask only a few times and then wait for ever: librdkafka's `send_offsets_to_transaction` (decision 330).
     """
-    holder = await context.groups.holder(group)
-    server = _coordinator_of(context, caller, group, holder)
-    if server.ref != holder and server.ref.node_id != context.node_id:
-        await context.servers.refresh()  # a server that has started to drain would only send the client back
+    try:
+        holder = await context.groups.holder(group)
         server = _coordinator_of(context, caller, group, holder)
+        if server.ref != holder and server.ref.node_id != context.node_id:
+            await context.servers.refresh()  # a server that has started to drain would only send the client back
+            server = _coordinator_of(context, caller, group, holder)
+    except BearlakeError:
+        own = own_server(context.servers) if context.groups.has(group) else None
+        server = _coordinator_of(context, caller, group, own.ref if own is not None else None)
     return server
 
 
