@@ -1,6 +1,6 @@
 """A move from a real Apache Kafka to Bearlake with everything live, and proof that nothing was lost or doubled.
 
-    python bench/import_live.py [--records 10000000] [--topics 20] [--live-s 30] [--json FILE]
+    python bench/import_live.py [--records 10000000] [--topics 20] [--live-s 30] [--fill-bytes 80] [--json FILE]
 
 1. Kafka gets most of the records: plain topics, topics compacted by key, and topics of transactions, some of which abort.
    Bearlake runs with its compaction worker, so a part of the comparison is with records from Parquet.
@@ -10,7 +10,7 @@
 4. Consumers read everything on both sides: offset, timestamp, key and value of each record must be the same. The groups go on at Bearlake
    where they were: each gets exactly the records that it had not committed. Producers write to Bearlake.
 
-Exit code 1: something differs. Needs Java, Maven and about 300 bytes of `/dev/shm` for each record.
+Exit code 1: something differs. Needs Java, Maven and about 300 bytes of `/dev/shm` for each record of the default size.
 """
 
 import argparse
@@ -53,6 +53,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--topics", type=int, default=20)
     parser.add_argument("--live-s", type=float, default=30)
+    parser.add_argument(
+        "--fill-bytes", type=int, default=80, help="of each value, beside the topic's name and the number"
+    )
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     try:
@@ -87,8 +90,9 @@ class Move:
         self._lake.start()
         try:
             self._create()
-            self._write(self._options.records // self._options.topics, lambda: True)
             began = time.monotonic()
+            self._write(self._options.records // self._options.topics, lambda: True)
+            write_s, began = time.monotonic() - began, time.monotonic()
             self._live()
             live_s, began = time.monotonic() - began, time.monotonic()
             last = self._import("--json", "--verify")
@@ -97,11 +101,14 @@ class Move:
             found = json.loads(last)
             different = sum(item["different"] for item in found["compared"])
             assert (found["lag"], found["ended"], different) == (0, {}, 0), found
+            began = time.monotonic()
             records = self._compare()
+            compare_s = time.monotonic() - began
             left = self._move_groups()
             self._write(10, lambda: True, self._lake.address)
             return {
-                "topics": len(self._topics), "records": records, "live_s": round(live_s, 1), "last_import_s": round(last_s, 1),
+                "topics": len(self._topics), "records": records, "write_s": round(write_s, 1), "live_s": round(live_s, 1),
+                "last_import_s": round(last_s, 1), "compare_s": round(compare_s, 1),
                 "same_batches": sum(item["same_batches"] for item in found["compared"]),
                 "groups": found["groups"], "records_left_to_groups": left, "differences": different,
             }  # fmt: skip
@@ -130,17 +137,20 @@ class Move:
             for name in plain:
                 for number in range(start, min(start + BATCH, count)):
                     key = number % KEYS if name in self._compacted else number
-                    _send(producer, name, b"%d" % key, b"%s/%d/%s" % (name.encode(), number, b"x" * 80))
+                    _send(producer, name, b"%d" % key, self._value(name, number))
             for name, other in zip(self._transactional, others, strict=True):
                 other.begin_transaction()
                 for number in range(start, min(start + BATCH, count)):
-                    _send(other, name, b"%d" % number, b"%d" % number * 10)
+                    _send(other, name, b"%d" % number, self._value(name, number))
                 other.flush(TIMEOUT_S)  # an abort would drop what is not sent yet
                 (other.abort_transaction if start // BATCH % 4 == 3 else other.commit_transaction)(TIMEOUT_S)
             if not may_go_on():
                 break
         if producer.flush(TIMEOUT_S):
             raise BenchError("the producer could not write everything")
+
+    def _value(self, name: str, number: int) -> bytes:
+        return b"%s/%d/%s" % (name.encode(), number, b"x" * self._options.fill_bytes)
 
     def _live(self) -> None:
         """Import while producers and groups are at work; the import is killed halfway."""

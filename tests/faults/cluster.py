@@ -83,7 +83,7 @@ class Server:
     def spawn(self) -> None:
         """Start, and return at once."""
         assert self._process is None, f"server {self.name} runs already"
-        self.config.write_text(yaml.safe_dump(_nested(self._settings)))
+        self.write_config()
         self._ready_file.unlink(missing_ok=True)
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -94,6 +94,10 @@ class Server:
                 env=clean_environment(self._environment),
                 start_new_session=True,
             )
+
+    def write_config(self) -> None:
+        """Write the settings file, which commands of the same deployment can use too."""
+        self.config.write_text(yaml.safe_dump(_nested(self._settings)))
 
     def command(self) -> list[str]:
         """The command line arguments of `bearlake`."""

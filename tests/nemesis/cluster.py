@@ -24,6 +24,7 @@ from faults.waiting import until
 from fixtures import ports
 from fixtures.s3 import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from nemesis import tools
+from nemesis.backups import Backups
 from nemesis.fleet import Fleet
 from nemesis.links import HOST, Network
 from nemesis.stores import DATABASE, Disk, Postgresql, Storage, is_stopped, signal_all, tree_of
@@ -84,6 +85,14 @@ LISTENERS = {
 """Listeners by role, besides the admin API."""
 
 
+def storage_environment(endpoint: str) -> dict[str, str]:
+    """Return the object store's credentials and address, for clients and servers."""
+    return {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY, "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": endpoint,
+    }  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Size:
     """The number of servers, workers and clients; `plan.py` defines the sizes."""
@@ -125,6 +134,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self)
+        self.backups = Backups(self)
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -142,29 +152,33 @@ class Cluster:
             self.servers[name].wait_until_ready() if name != names[0] else None
             self._check_links_to(name)
         self.postgresql.set_clock(0)
+        self.backups.start()
 
-    def _server(self, name: str, role: str) -> Server:
-        database = self.network.open(f"{name}>postgresql", self.postgresql.address)
-        objects = self.network.open(f"{name}>s3", self.storage.address, kind="http")
-        url = f"postgresql://bearlake@{database}/{DATABASE}"
+    def deployment(self, database_url: str, endpoint: str) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return settings and environment of processes that use this database and this object store."""
         settings: dict[str, Any] = {
             **SETTINGS,
             **self.size.settings,
-            "metadata.url": url,
-            "tables.catalog_url": url,
+            "metadata.url": database_url,
+            "tables.catalog_url": database_url,
             "object_store.url": self.storage.base,
-            "object_store.cloud.endpoint": f"http://{objects}",
-            "server.zone": name,
-            "admin.advertised_host": HOST,
+            "object_store.cloud.endpoint": endpoint,
         }
+        return settings, storage_environment(endpoint)
+
+    def linked(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return settings and environment of a process whose connections to the stores are links of its own."""
+        database = self.network.open(f"{name}>postgresql", self.postgresql.address)
+        objects = self.network.open(f"{name}>s3", self.storage.address, kind="http")
+        return self.deployment(f"postgresql://bearlake@{database}/{DATABASE}", f"http://{objects}")
+
+    def _server(self, name: str, role: str) -> Server:
+        settings, keys = self.linked(name)
+        settings |= {"server.zone": name, "admin.advertised_host": HOST}
         listeners = LISTENERS.get(role, ())
         settings |= {f"listeners.{protocol}.advertised_host": HOST for protocol in listeners if protocol != "registry"}
         settings |= {f"listeners.{protocol}.port": self._reserve(name, protocol) for protocol in listeners}
         settings["admin.port"] = self._reserve(name, "admin")
-        keys = {
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY, "AWS_REGION": REGION,
-            "AWS_ENDPOINT_URL": f"http://{objects}",
-        }  # fmt: skip
         return Server(self.folder, name, settings, keys, ("serve", role))
 
     def _reserve(self, name: str, protocol: str) -> int:
@@ -187,10 +201,7 @@ class Cluster:
 
     def client_environment(self) -> dict[str, str]:
         """Return the object store's credentials and address, for clients that read tables."""
-        return {
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY, "AWS_REGION": REGION,
-            "AWS_ENDPOINT_URL": self.storage.server.endpoint,
-        }  # fmt: skip
+        return storage_environment(self.storage.server.endpoint)
 
     # -- lookups -------------------------------------------------------------------------------------------------
 
@@ -267,6 +278,7 @@ class Cluster:
         self.fleet.end()
         for server in self.servers.values():
             server.end()
+        self.backups.end_all()
         self.storage.end()
         self.postgresql.end()
         self.network.end()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nemesis import network_faults, process_faults, standby_faults, store_faults
+from nemesis import backup_faults, network_faults, process_faults, standby_faults, store_faults
 from nemesis.cluster import Cluster
 from nemesis.process_faults import Fault
 
@@ -11,6 +11,7 @@ KINDS: Sequence[type[Fault]] = (
     *store_faults.KINDS,
     *standby_faults.KINDS,
     *network_faults.KINDS,
+    *backup_faults.KINDS,
 )
 
 

@@ -16,9 +16,11 @@ from faults.load import create_stream
 from faults.waiting import until
 from fixtures.kafka_bounds import bounds
 from nemesis import checking, fault_kinds, gates
+from nemesis.backup_faults import TakeBackup
 from nemesis.clients import cleaned, copying, pulsars, sharing, transactional
 from nemesis.clients.kafka import by_partition
 from nemesis.cluster import SETTINGS, Cluster, created
+from nemesis.drill import drill
 from nemesis.gates import Gate, Leftovers
 from nemesis.plan import SIZES
 from nemesis.recording import Recording, now
@@ -65,6 +67,8 @@ def run(options: RunOptions) -> Run:
         log.info("started after %.1f s", time.monotonic() - start_s)
         watch, schedule, impossible = _load(cluster, options)
         found_gates = _finish(cluster, watch, options)
+        if TakeBackup.name in schedule.names and found_gates[0].is_passed:
+            found_gates.append(gates.restored(drill(cluster), options.seconds))
         text = cluster.folder / "verdict.log"
         histories = cluster.fleet.histories()
         verdict = checking.check(histories, text, checking.limit_s(options.seconds), options.keep)
@@ -115,6 +119,7 @@ def _load(cluster: Cluster, options: RunOptions) -> tuple[Watch, Schedule, list[
     while time.monotonic() < end_s:
         schedule.step()
         cluster.revive()
+        cluster.backups.step()
         watch.step()
         time.sleep(STEP_S)
     schedule.end_all()
@@ -134,6 +139,7 @@ def _finish(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
     found = [
         Gate(name="servers are ready after healing", is_passed=True, figures=f"{time.monotonic() - healed_s:.1f} s")
     ]
+    cluster.backups.finish()
     cluster.fleet.stop(producers=True)
     has_workers = bool(cluster.size.workers)
     peak = max((sample.orphans + sample.unused for sample in watch.objects), default=0)

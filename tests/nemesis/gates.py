@@ -151,6 +151,15 @@ def key_compaction(written: int, left: int | None, load_s: float, error: str = "
     return Gate(name=name, is_passed=is_passed, figures=f"{left:,} of {written:,} records are left")
 
 
+def restored(found: tuple[Sequence[str], Sequence[str]] | None, load_s: float) -> Gate:
+    """A backup brings back what it promises: `found` has the problems and figures of the drill, None: no backup was taken."""
+    name = "a backup restores one moment of the run, and the restored deployment goes on"
+    if found is None:
+        return Gate(name=name, is_passed=False if load_s >= COMPLETE_S else None, figures="no backup was taken")
+    problems, figures = found
+    return Gate(name=name, is_passed=not problems, figures="; ".join([*problems[:5], *figures]))
+
+
 def idle_cpu(shares: Mapping[str, float]) -> Gate:
     """No process uses much CPU without load."""
     text = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())

@@ -49,9 +49,9 @@ class Recording:
         self._write({**begun, **call})
         return number
 
-    def ok(self, number: int, **answer: Any) -> None:
-        """Record a positive answer."""
-        self._write({"e": "ok", "i": number, "t": now(), **answer})
+    def ok(self, number: int, at: int | None = None, **answer: Any) -> None:
+        """Record a positive answer. `at`: its time, if not now."""
+        self._write({"e": "ok", "i": number, "t": now() if at is None else at, **answer})
 
     def fail(self, number: int, why: str, *, at: int | None = None) -> None:
         """Record a definitive refusal. `at`: its time, if not now."""

@@ -105,7 +105,7 @@ class StepClock(Fault):
     """The clock of the metadata store steps by up to an hour, forward or back."""
 
     name = "store-clock"
-    resources = frozenset({"postgresql"})
+    resources = frozenset({"postgresql", "clock"})
     seconds = (5.0, 30.0)
 
     @override

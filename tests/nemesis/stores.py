@@ -6,6 +6,7 @@ Commits wait for the standby, so a fail-over loses no acknowledged commit, as th
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ WAIT_S = 60.0
 DATABASE = "lake"
 SETTINGS = {"max_connections": 120, "max_wal_size": "256MB", "wal_keep_size": "64MB", "synchronous_commit": "on"}
 MEBIBYTE = 1 << 20
+PARTS = ("buckets", "sidecar")
+"""Folders of the S3 server: its objects, and their attributes."""
 FILL_TRIES = 12
 FULL_BYTES = 1 << 20
 """A disk with less free space counts as full: neither a WAL segment nor a table file fits."""
@@ -168,16 +171,25 @@ async def _execute(url: str, statements: Sequence[str], timeout_s: float) -> lis
 class Storage:
     """The S3-compatible server on its own disk."""
 
-    def __init__(self, folder: Path, program: str) -> None:
-        for part in ("buckets", "sidecar"):
-            (folder / part).mkdir(parents=True)
+    def __init__(self, folder: Path, program: str, *, copy_of: Path | None = None) -> None:
+        """`copy_of`: the folder of another server, which may be at work; the new server begins with the objects that are there now."""
         self._folder = folder
         self._program = program
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.server = s3.S3Server(kind="versitygw", endpoint=f"http://{self.address}", folder=folder)
-        self.bucket = self.server.make_bucket("lake")
         self.process: subprocess.Popen[bytes] | None = None
+        self.bucket = "lake"
+        for part in PARTS:
+            (folder / part).mkdir(parents=True)
+            if copy_of is not None:
+                _link_all(copy_of / part, folder / part)
+        if copy_of is None:
+            self.server.make_bucket(self.bucket)
+
+    def copy(self, folder: Path) -> "Storage":
+        """Return a server, not started, that begins with the objects that this one has now."""
+        return Storage(folder, self._program, copy_of=self._folder)
 
     def start(self) -> None:
         """Start the S3 server."""
@@ -212,6 +224,21 @@ class Storage:
         """Kill the S3 server if it runs."""
         if self.process is not None:
             self.kill()
+
+    def remove(self) -> None:
+        """Kill the S3 server if it runs, and delete its files."""
+        self.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _link_all(source: Path, target: Path) -> None:
+    """Make hard links to all files, without those that vanish meanwhile: the S3 server never changes a file, and replaces it at most."""
+    for folder, _, names in os.walk(source):
+        here = target / Path(folder).relative_to(source)
+        here.mkdir(exist_ok=True, parents=True)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                (here / name).hardlink_to(Path(folder) / name)
 
 
 def tree_of(pid: int) -> list[int]:

@@ -9,6 +9,8 @@ from pyiceberg.catalog import load_catalog
 
 CATALOG = "bearlake"
 DATA, METADATA = "/data/", "/metadata/"
+TABLES = "table/"
+"""The prefix of all files of tables."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,13 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from nemesis.backup_faults import TakeBackup
 from nemesis.process_faults import KillWorkerAtStep
 
 HELD = {"id": 7, "epoch": 2}
@@ -73,3 +78,67 @@ def test_a_database_that_does_not_answer_proves_nothing() -> None:
     assert proof(None) is None
     assert proof([], None) is None
     assert proof(None, [HELD]) is None
+
+
+class Backups:
+    """The backups of a run: one, which is killed before or after it has written all files, or ends by itself unless it `goes_on`."""
+
+    def __init__(self, folder: Path, *, has_files: bool = False, why: str = "", goes_on: bool = False) -> None:
+        self._goes_on = goes_on
+        is_taken = not (why or has_files)
+        self.backup: Any = SimpleNamespace(
+            folder=folder / "backup-1", partial=folder / "partial", process=self, id="abc", object_count=3,
+            is_taken=is_taken, is_killed=False, why=why,
+        )  # fmt: skip
+        if has_files:
+            (self.backup.partial / "store").mkdir(parents=True)
+            for name in ("store/objects.tsv", "tables.json"):
+                (self.backup.partial / name).touch()
+
+    def poll(self) -> int:
+        return 1
+
+    def begin(self) -> Any:
+        return self.backup
+
+    def kill(self, backup: Any) -> bool:
+        backup.is_taken, backup.is_killed = False, True
+        return True
+
+    def has_ended(self, _backup: Any, _wait_s: float) -> bool:
+        return not self._goes_on
+
+
+class Killed(TakeBackup):
+    """Kills each backup."""
+
+    killed_share = 1.0
+
+
+class Whole(TakeBackup):
+    """Lets each backup end."""
+
+    killed_share = 0.0
+
+
+def taken(kind: type[TakeBackup], backups: Backups) -> str | None:
+    """Return the proof of the fault."""
+    cluster: Any = SimpleNamespace(backups=backups)
+    fault = kind(cluster, random.Random(1))
+    fault.begin()
+    return fault.end()
+
+
+def test_a_backup_that_was_killed_proves_the_step_that_was_seen(tmp_path: Path) -> None:
+    found = taken(Killed, Backups(tmp_path, has_files=True))
+
+    assert found is not None
+    assert "is not finished" in found
+    assert taken(Killed, Backups(tmp_path / "empty")) is None
+
+
+def test_a_backup_that_could_not_be_taken_or_goes_on_is_no_proof(tmp_path: Path) -> None:
+    assert taken(Whole, Backups(tmp_path)) == "abc: 3 objects"
+    assert taken(Whole, Backups(tmp_path, goes_on=True)) is None
+    with pytest.raises(RuntimeError, match="the database is away"):
+        taken(Whole, Backups(tmp_path, why="the database is away"))

@@ -53,6 +53,26 @@ def test_a_topic_with_key_compaction_is_readable_and_loses_records(
     assert gates.key_compaction(written, left, load_s).is_passed is expected
 
 
+# -- the backup (what the drill finds: test_nemesis_restored.py) -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "load_s", "expected", "figures"),
+    [
+        (([], ["backup-1 of 3"]), SHORT_S, True, "backup-1 of 3"),
+        ((["a record is lost"], ["backup-1 of 3"]), SHORT_S, False, "a record is lost; backup-1 of 3"),
+        (None, SHORT_S, None, "no backup was taken"),
+        (None, LONG_S, False, "no backup was taken"),
+    ],
+)
+def test_a_restored_backup_has_no_problem_and_a_long_run_has_a_backup(
+    found: tuple[Sequence[str], Sequence[str]] | None, load_s: float, expected: bool | None, figures: str
+) -> None:
+    gate = gates.restored(found, load_s)
+
+    assert (gate.is_passed, gate.figures) == (expected, figures)
+
+
 # -- every fault was seen --------------------------------------------------------------------------------------------
 
 

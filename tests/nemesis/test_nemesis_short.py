@@ -25,7 +25,7 @@ pytestmark = [
 
 RUN = Path(__file__).parent / "run.py"
 LOAD_S = 45
-TIMEOUT_S = 175
+TIMEOUT_S = 300
 MISSING = 2
 
 

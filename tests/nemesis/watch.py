@@ -28,7 +28,6 @@ KNOWN = "select key from bearlake.object"
 INDEXED = """select key from bearlake.object
  where deleted_ms is null and (unused_ms is null or unused_ms > bearlake.now_ms())"""
 PREFIXES = ("wal/", "kept/")
-TABLES = "table/"
 MISSED = re.compile(r"object ((?:wal|kept|table)/\S+) does not exist")
 ALARM = re.compile(r"^\S+ (ERROR|CRITICAL) +(\S+): (.*?)(?:  |$)")
 WAL, PARQUET = 0, 1
@@ -143,7 +142,7 @@ class Watch:
         """Return stale data files, stale metadata files and missing files (`Leftovers`); None if the stores do not answer."""
         try:
             named = self._named()
-            stored = self._cluster.storage.keys(TABLES)
+            stored = self._cluster.storage.keys(table_files.TABLES)
             indexed = {row["key"] for row in self._cluster.postgresql.execute(INDEXED)}
             gone = table_files.missing(stored, named)
             if gone:  # a sweep between the two listings deletes files that are no longer named

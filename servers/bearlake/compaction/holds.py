@@ -8,8 +8,8 @@ that nothing has named for a few seconds. So a backup leaves a *hold* in the obj
 - after a restore: everything that was made before a hold of the former timeline was taken.
 
 A hold is written before the backup reads anything, and the sweeps look for holds after they have read what is unused. So whatever a sweep
-deletes without having seen the hold was unused before the backup began. Ages are compared within `SLACK_MS`: a larger step back of a clock
-may let the sweeps delete too early. A restore finds that out before it changes anything.
+deletes without having seen the hold was unused before the backup began. Ages are compared within `SLACK_MS`: a larger step back of the
+store's clock since the backup began may let the sweeps delete too early. A restore finds that out before it changes anything.
 
 A restore leaves a *mark*. A store that does not know the newest mark is the store of before the restore: its sweeps must delete nothing,
 because objects of the restored store are orphans to it.

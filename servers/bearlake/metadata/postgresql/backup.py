@@ -1,7 +1,8 @@
 """Copies a PostgreSQL store while servers use it, and loads a copy into an empty schema, or in the place of a store.
 
 A copy has a file for each table, in PostgreSQL's text format of COPY, read in one repeatable-read transaction: commits go on. Any version
-of PostgreSQL reads the format. Sessions and migrations are left out.
+of PostgreSQL reads the format. Sessions and migrations are left out, and so are tables in the schema that are not the store's: PostgreSQL
+makes the catalog's tables there if the role has the schema's name.
 
 A load is one transaction. Until the restore ends, the layout is `RESTORING`, which no program opens: so a process that is killed leaves a
 store that nobody uses, and the restore may begin anew. `session` is emptied, so that connections of the lost store's processes end.
@@ -52,7 +53,14 @@ select c.relname, array_agg(a.attname::text order by a.attnum)
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
  where n.nspname = $1 and c.relkind = 'r' group by c.relname order by c.relname"""
-SEQUENCES = "select s.sequencename, coalesce(s.last_value, 0) from pg_sequences s where s.schemaname = $1"
+SEQUENCES = """
+select s.sequencename, coalesce(s.last_value, 0), t.relname
+  from pg_sequences s
+  join pg_class c on c.relname = s.sequencename and c.relnamespace = (select n.oid from pg_namespace n where n.nspname = $1)
+  left join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = c.oid and d.refobjsubid > 0
+  left join pg_class t on t.oid = d.refobjid
+ where s.schemaname = $1"""
+"""Name, last value, and the table whose column owns the sequence."""
 OBJECT_ROWS = f"""
 select o.key, o.size from bearlake.object o
  where o.number <> -1 and o.unused_ms is null and o.deleted_ms is null and o.key not like '{MARKERS}%' order by o.key"""
@@ -94,7 +102,8 @@ async def copy_store(url: str, settings: PostgresqlSettings, folder: Path, progr
 
 
 async def _copied(session: Session, schema: str, folder: Path, progress: Progress) -> StoreCopy:
-    tables = {name: columns for name, columns in await session.rows(TABLES, schema) if name not in NOT_COPIED}
+    layout = available()
+    tables = await _tables(session, schema)
     written = 0
     for name, columns in tables.items():
         path = folder / f"{name}.copy"
@@ -114,7 +123,11 @@ async def _copied(session: Session, schema: str, folder: Path, progress: Progres
             )
             out.flush()
             os.fsync(out.fileno())
-    sequences = dict(await session.rows(SEQUENCES, schema))
+    sequences = {
+        name: last
+        for name, last, table in await session.rows(SEQUENCES, schema)
+        if table in tables or (table is None and name in layout.sequence_names)
+    }
     _write(folder / TABLES_FILE, [json.dumps({"tables": tables, "sequences": sequences}, indent=1)])
     objects = await session.rows(OBJECT_ROWS)
     _write(folder / OBJECTS, (f"{key}\t{size}\n" for key, size in objects))
@@ -136,6 +149,12 @@ async def _copied(session: Session, schema: str, folder: Path, progress: Progres
             for row in await session.rows(OPEN_TASKS)
         },
     )
+
+
+async def _tables(session: Session, schema: str) -> dict[str, list[str]]:
+    """Return the columns of each of the store's tables that a copy has."""
+    copied = available().table_names.difference(NOT_COPIED)
+    return {name: columns for name, columns in await session.rows(TABLES, schema) if name in copied}
 
 
 @asynccontextmanager
@@ -216,15 +235,16 @@ async def _load(
     may_replace: bool,
 ) -> None:
     described = json.loads((folder / TABLES_FILE).read_text("utf-8"))
-    tables: Mapping[str, list[str]] = described["tables"]
+    copied = available().table_names
+    # Copies of earlier programs also have the other tables of the schema.
+    tables = {name: columns for name, columns in described["tables"].items() if name in copied}
     await session.execute(f"begin; set local lock_timeout = {settings.migrate_lock_timeout_ms}")
     # As a migration: commits touch this table first, so running commits end, and new ones wait without another lock.
     await session.execute("lock table bearlake.partition_group in access exclusive mode")
     present = await _layout(session, schema)
     if present == VERSION and not may_replace:
         await _refuse_content(session, schema)
-    known = {name for name, _ in await session.rows(TABLES, schema)} - set(NOT_COPIED)
-    if missing := set(tables) - known:
+    if missing := tables.keys() - await _tables(session, schema):
         raise Unsupported(f"the backup has tables that the schema {schema} does not have: {', '.join(sorted(missing))}")
     names = ", ".join(f"bearlake.{name}" for name in sorted(tables))
     await session.execute(f"truncate {names}")

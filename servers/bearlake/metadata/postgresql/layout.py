@@ -9,6 +9,7 @@ Each change of these files gives the layout the next number (`VERSION`). Servers
 function that they call keeps its signature and its promise; a change of either gets a new name (decision 107).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -26,6 +27,9 @@ NEEDED_BY_TABLES = ("now_ms", "check_session", "note_former_producers", "number_
 
 FORMER = "former"
 """The file that drops functions. It runs before all other functions."""
+
+_TABLE = re.compile(r"^create table bearlake\.(\w+)", re.MULTILINE)
+_SEQUENCE = re.compile(r"^create sequence bearlake\.(\w+)", re.MULTILINE)
 
 
 class Migration(NamedTuple):
@@ -48,6 +52,16 @@ class Layout:
     """Replace all functions."""
     migrations: Sequence[Migration] = ()
     """Change the tables of older stores, oldest first."""
+
+    @property
+    def table_names(self) -> frozenset[str]:
+        """The tables of a store. Its schema may have others: a role named as the schema makes its tables there, such as the catalog's."""
+        return frozenset(name for script in self.tables for name in _TABLE.findall(script))
+
+    @property
+    def sequence_names(self) -> frozenset[str]:
+        """The sequences of a store that no column owns."""
+        return frozenset(name for script in self.tables for name in _SEQUENCE.findall(script))
 
     def missing(self, present: int) -> list[Migration]:
         """Return the migrations of a store of layout `present`."""
