@@ -14,7 +14,7 @@
 PYTHON ?=
 ARGS ?=
 # Five on two cores: most of the time of tests that start servers and clients is waiting (`tests/fixtures/run_order.py`).
-WORKERS ?= 5
+WORKERS ?= 4
 BIN := .venv/bin
 INSTALLED := .venv/installed
 CLUSTER := tests/kube/cluster/cluster.py

@@ -4,8 +4,9 @@
         cluster["a"].kill()
         cluster["a"].start()
 
-Servers are started, signalled and awaited by their process id only, every wait has a bound, and nothing is left behind. A server
-keeps its ports when it is started again, as a pod with a stable address does. What they log is kept, and shown when the block fails.
+Servers are started, signalled and awaited by their process id only, every wait has a bound, and nothing is left behind. A server keeps its
+ports when it is started again, as a pod with a stable address does: they are ports that no outgoing connection takes meanwhile. What
+servers log is kept, and shown when the block fails.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from typing import Any
 import yaml
 
 from faults.waiting import until
+from fixtures.ports import free_port
 from fixtures.server_process import PROGRAM, clean_environment
 
 START_TIMEOUT_S = 60.0
@@ -30,6 +32,15 @@ STOP_TIMEOUT_S = 60.0
 HTTP_TIMEOUT_S = 5.0
 SHOWN_LOG_LINES = 60
 PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "rest", "registry", "catalog", "grpc")
+LISTENERS = {
+    "kafka": ("kafka",),
+    "pulsar": ("pulsar", "pulsar_http"),
+    "rest": ("rest", "registry"),
+    "catalog": ("catalog",),
+    "grpc": ("grpc",),
+    "compactor": (),
+}
+"""Listeners by role, besides the admin API."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +68,8 @@ class Server:
         self.log = folder / f"{name}.log"
         self.config = folder / f"{name}.yaml"
         self._ready_file = folder / f"{name}.ready.json"
-        ports = {f"listeners.{protocol}.port": 0 for protocol in PROTOCOLS}
-        self._settings = {"server.name": name, **ports, "admin.port": 0, **settings}
+        ports = {f"listeners.{protocol}.port": free_port() for protocol in LISTENERS.get(words[1], PROTOCOLS)}
+        self._settings = {"server.name": name, **ports, "admin.port": free_port(), **settings}
         self._environment = environment or {}
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from faults.cluster import Server
+from faults.cluster import LISTENERS, Server
 from faults.waiting import until
 from fixtures import ports
 from fixtures.s3 import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
@@ -77,12 +77,6 @@ SETTINGS: Mapping[str, Any] = {
     "spark.master": "local[1]",
     "pulsar.auto_create_partition_count": 2,
 }
-
-
-LISTENERS = {
-    "kafka": ("kafka",), "pulsar": ("pulsar", "pulsar_http"), "rest": ("rest", "registry"), "grpc": ("grpc",),
-}  # fmt: skip
-"""Listeners by role, besides the admin API."""
 
 
 def storage_environment(endpoint: str) -> dict[str, str]:
