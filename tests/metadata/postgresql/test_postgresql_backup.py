@@ -8,7 +8,9 @@ import json
 from pathlib import Path
 
 import asyncpg
+import pytest
 
+from bearlake.errors import Unsupported
 from bearlake.metadata.model import StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.postgresql import backup
@@ -86,6 +88,7 @@ async def test_a_copy_of_an_earlier_program_with_a_catalogs_tables_is_restored_w
     copy = await copied(postgresql_url, tmp_path)
     described = json.loads((tmp_path / backup.TABLES_FILE).read_text())
     described["tables"]["iceberg_tables"] = ["location"]
+    described["sequences"] |= {"iceberg_tables_id_seq": 3, "visits": 5}
     (tmp_path / backup.TABLES_FILE).write_text(json.dumps(described))
     (tmp_path / "iceberg_tables.copy").write_text("before\n")
     await admin.execute("drop schema bearlake cascade")
@@ -94,3 +97,30 @@ async def test_a_copy_of_an_earlier_program_with_a_catalogs_tables_is_restored_w
 
     assert await admin.fetchval("select name from bearlake.stream") == "orders"
     assert await admin.fetchval("select to_regclass('bearlake.iceberg_tables')") is None
+
+
+async def test_a_restore_in_place_does_not_set_sequences_of_others_back(
+    tmp_path: Path, postgresql_url: str, admin: asyncpg.Connection
+) -> None:
+    copy = await copied(postgresql_url, tmp_path)
+    await admin.execute("create sequence bearlake.visits")
+    described = json.loads((tmp_path / backup.TABLES_FILE).read_text())
+    described["sequences"]["visits"] = 5  # as in copies of earlier programs
+    (tmp_path / backup.TABLES_FILE).write_text(json.dumps(described))
+    await admin.execute("select setval('bearlake.visits', 9)")
+
+    await load(postgresql_url, tmp_path, copy)
+
+    assert await admin.fetchval("select nextval('bearlake.visits')") == 10
+
+
+async def test_a_copy_without_one_of_the_tables_is_refused(
+    tmp_path: Path, postgresql_url: str, admin: asyncpg.Connection
+) -> None:
+    copy = await copied(postgresql_url, tmp_path)
+    described = json.loads((tmp_path / backup.TABLES_FILE).read_text())
+    del described["tables"]["subscription_cursor"]
+    (tmp_path / backup.TABLES_FILE).write_text(json.dumps(described))
+
+    with pytest.raises(Unsupported, match="the backup lacks tables of its layout: subscription_cursor"):
+        await load(postgresql_url, tmp_path, copy)

@@ -102,7 +102,6 @@ async def copy_store(url: str, settings: PostgresqlSettings, folder: Path, progr
 
 
 async def _copied(session: Session, schema: str, folder: Path, progress: Progress) -> StoreCopy:
-    layout = available()
     tables = await _tables(session, schema)
     written = 0
     for name, columns in tables.items():
@@ -123,11 +122,7 @@ async def _copied(session: Session, schema: str, folder: Path, progress: Progres
             )
             out.flush()
             os.fsync(out.fileno())
-    sequences = {
-        name: last
-        for name, last, table in await session.rows(SEQUENCES, schema)
-        if table in tables or (table is None and name in layout.sequence_names)
-    }
+    sequences = await _sequences(session, schema)
     _write(folder / TABLES_FILE, [json.dumps({"tables": tables, "sequences": sequences}, indent=1)])
     objects = await session.rows(OBJECT_ROWS)
     _write(folder / OBJECTS, (f"{key}\t{size}\n" for key, size in objects))
@@ -236,7 +231,7 @@ async def _load(
 ) -> None:
     described = json.loads((folder / TABLES_FILE).read_text("utf-8"))
     copied = available().table_names
-    # Copies of earlier programs also have the other tables of the schema.
+    # Copies of earlier programs also have the other tables and sequences of the schema.
     tables = {name: columns for name, columns in described["tables"].items() if name in copied}
     await session.execute(f"begin; set local lock_timeout = {settings.migrate_lock_timeout_ms}")
     # As a migration: commits touch this table first, so running commits end, and new ones wait without another lock.
@@ -244,8 +239,11 @@ async def _load(
     present = await _layout(session, schema)
     if present == VERSION and not may_replace:
         await _refuse_content(session, schema)
-    if missing := tables.keys() - await _tables(session, schema):
+    here = await _tables(session, schema)
+    if missing := tables.keys() - here:
         raise Unsupported(f"the backup has tables that the schema {schema} does not have: {', '.join(sorted(missing))}")
+    if missing := here.keys() - tables:
+        raise Unsupported(f"the backup lacks tables of its layout: {', '.join(sorted(missing))}")
     names = ", ".join(f"bearlake.{name}" for name in sorted(tables))
     await session.execute(f"truncate {names}")
     await session.execute(
@@ -261,13 +259,26 @@ async def _load(
         await session.execute(f"alter table bearlake.{name} enable trigger user")
         loaded += path.stat().st_size
         progress(loaded)
-    await _set_sequences(session, schema, described["sequences"], ordinal)
+    own = await _sequences(session, schema)
+    sequences = {name: last for name, last in described["sequences"].items() if name in own}
+    await _set_sequences(session, schema, sequences, ordinal)
     jumps = {"producer": PRODUCER_JUMP, "epoch": EPOCH_JUMP, "schema": SCHEMA_JUMP}
     values = {name: jump * ordinal for name, jump in jumps.items()}
     await session.execute(JUMPS.format(**values, restore=restore, context=DEFAULT_CONTEXT))
     # COMMIT is in a script, so the limits would apply while it waits for a standby, and make it visible too early (`connection.py`).
     await session.execute("set local statement_timeout = 0; set local lock_timeout = 0")
     await session.execute("commit")
+
+
+async def _sequences(session: Session, schema: str) -> dict[str, int]:
+    """Return the last value of each of the store's sequences that a copy has."""
+    layout = available()
+    tables = layout.table_names.difference(NOT_COPIED)
+    return {
+        name: last
+        for name, last, table in await session.rows(SEQUENCES, schema)
+        if table in tables or (table is None and name in layout.sequence_names)
+    }
 
 
 async def _set_sequences(session: Session, schema: str, sequences: Mapping[str, int], ordinal: int) -> None:
