@@ -80,7 +80,9 @@ def run(options: RunOptions) -> Run:
             *found_gates,
             gates.faults_seen(schedule.names, impossible, schedule.injected_faults, options.seconds),
             gates.clients_got_answers(cluster.size.clients, found.answered),
-            gates.clients_ended(failures),
+            gates.clients_ended(
+                failures, sum(client.hang_count for client in cluster.fleet.clients), len(schedule.injected_faults)
+            ),
         ]
         if cluster.keep is None and any(gate.is_passed is False for gate in found_gates):
             cluster.keep = Path(tempfile.mkdtemp(prefix="nemesis-failed-"))

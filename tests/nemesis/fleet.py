@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fixtures.server_process import clean_environment
+from nemesis.script import HUNG
 from nemesis.stores import signal_all, tree_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Client:
     start_count: int = 0
     ended_s: float = 0.0
     failures: list[str] = field(default_factory=list)
+    hang_count: int = 0
+    """How often its library did not return from a call."""
 
     @property
     def is_producer(self) -> bool:
@@ -137,7 +140,9 @@ class Fleet:
                         continue
                     if client.ended_s == 0.0:
                         client.ended_s = time.monotonic()
-                        if client.process.returncode not in (0, -signal.SIGKILL):
+                        if client.process.returncode == HUNG:
+                            client.hang_count += 1
+                        elif client.process.returncode not in (0, -signal.SIGKILL):
                             client.failures.append(f"ended with {client.process.returncode}")
                     elif time.monotonic() - client.ended_s > AGAIN_S:
                         self._spawn(client)

@@ -20,6 +20,8 @@ CLEANED_TOPIC = "cleaned"
 """A topic with key compaction."""
 
 
+HUNG = 75
+"""Exit code of a client whose library does not return from a call."""
 BURST_COUNT = 24
 BURST_S = 0.008
 

@@ -294,8 +294,15 @@ def test_a_kind_of_client_that_got_no_answer_fails_the_gate() -> None:
 
 
 def test_a_failed_client_fails_the_gate() -> None:
-    assert gates.clients_ended([]).is_passed is True
-    assert gates.clients_ended(["sql-1 ended with 1"]).is_passed is False
+    assert gates.clients_ended([], 0, 0).is_passed is True
+    assert gates.clients_ended(["sql-1 ended with 1"], 0, 0).is_passed is False
+
+
+def test_calls_that_do_not_return_fail_the_gate_if_they_are_many() -> None:
+    few, many = gates.clients_ended([], 3, 40), gates.clients_ended([], 4, 40)
+
+    assert (few.is_passed, few.figures) == (True, "3 calls of librdkafka did not return")
+    assert many.is_passed is False
 
 
 # -- what clients felt, and the report -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ transaction do not take effect together, or if a copier whose partition has move
 
 librdkafka 2.16 may never return from `send_offsets_to_transaction`, whatever its time limit, if the group's coordinator leaves the list of
 brokers while the call waits for a connection to it (its issues 5511 and 5456). A copier then ends its process, as a supervisor of an
-application would, and the run starts it again.
+application would, and the run starts it again and counts it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import confluent_kafka
 
 from nemesis.clients.transactional import TIMEOUT_S, TRANSACTION_MS, commit
 from nemesis.recording import Recording, now
-from nemesis.script import COPIES_TOPIC, TRANSACTIONAL_TOPIC, Script
+from nemesis.script import COPIES_TOPIC, HUNG, TRANSACTIONAL_TOPIC, Script
 from simulator.history.copies import COPY
 
 GROUP = "copiers"
@@ -130,7 +130,7 @@ def _ended_if_it_hangs(history: Recording) -> Iterator[None]:
 
     def end() -> None:
         history.note("send_offsets_to_transaction does not return")
-        os._exit(0)
+        os._exit(HUNG)
 
     timer = threading.Timer(HANGS_S, end)
     timer.daemon = True

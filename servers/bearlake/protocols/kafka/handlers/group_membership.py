@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey, Server, ServerRef, partition_index, stream_number
 from bearlake.protocols.kafka import apis
 from bearlake.protocols.kafka.context import Caller, KafkaContext
@@ -74,7 +74,11 @@ async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) 
     if not may_describe(context, caller, key):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
-    server = await coordinator_of(context, caller, key)
+    try:
+        server = await coordinator_of(context, caller, key)
+    except BearlakeError as error:
+        answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+        return answer
     answer.node_id = server.ref.node_id
     answer.host, answer.port = metadata.address(server, caller.listener)
     return answer
@@ -100,8 +104,9 @@ def _find_for_transaction(
 async def coordinator_of(context: KafkaContext, caller: Caller, group: str) -> Server:
     """The live server that coordinates the group, or that should. A draining server counts until it gives the group up.
 
-    While the store does not answer, this is a guess, which the server that the client goes to corrects or refuses. An error instead would
-    reach clients that ask only a few times and then wait for ever: librdkafka's `send_offsets_to_transaction` (decision 330).
+    While the store does not answer, this is this server: the client has reached it, and it corrects or refuses the client's next request.
+    An error instead would reach clients that ask only a few times and then wait for ever: librdkafka's `send_offsets_to_transaction`
+    (decision 330). Raises `BearlakeError` for anything but a store that is away or busy.
     """
     try:
         holder = await context.groups.holder(group)
@@ -109,9 +114,11 @@ async def coordinator_of(context: KafkaContext, caller: Caller, group: str) -> S
         if server.ref != holder and server.ref.node_id != context.node_id:
             await context.servers.refresh()  # a server that has started to drain would only send the client back
             server = _coordinator_of(context, caller, group, holder)
-    except BearlakeError:
-        own = own_server(context.servers) if context.groups.has(group) else None
-        server = _coordinator_of(context, caller, group, own.ref if own is not None else None)
+    except (Unavailable, Overloaded):
+        own = own_server(context.servers)
+        if own is None:
+            raise
+        server = own
     return server
 
 
