@@ -44,7 +44,7 @@ class Backup:
 
     folder: Path
     process: "subprocess.Popen[bytes]"
-    valid_s: float
+    given_up_s: float
     """When the backup is given up (CLOCK_MONOTONIC, seconds)."""
     begun: int
     ended: int = 0
@@ -86,6 +86,7 @@ class Backups:
         self.kept: Kept | None = None
         """The backup to restore."""
         self.taken_count = 0
+        self._offered_count = 0
         self.killed: list[Backup] = []
         self.problems: list[str] = []
 
@@ -99,8 +100,9 @@ class Backups:
         """Start a backup."""
         self._count += 1
         folder = self._cluster.folder / f"backup-{self._count}"
-        valid_s = time.monotonic() + self._random.uniform(*VALID_S)
-        backup = Backup(folder, self._command("backup", str(folder), "--json"), valid_s, now())
+        given_up_s = time.monotonic() + self._random.uniform(*VALID_S)
+        begun = now()
+        backup = Backup(folder, self._command("backup", str(folder), "--json"), given_up_s, begun)
         self._valid.append(backup)
         return backup
 
@@ -117,8 +119,10 @@ class Backups:
     def has_ended(self, backup: Backup, wait_s: float = 0.0) -> bool:
         """Return whether the backup's command has ended, after `wait_s` at most; `is_taken` and `why` then say how."""
         if not backup.ended:
-            try:
-                output, errors = backup.process.communicate(timeout=wait_s)
+            if wait_s <= 0 and backup.process.poll() is None:
+                return False
+            try:  # without time, it would expire before it looks
+                output, errors = backup.process.communicate(timeout=wait_s or TAKE_S)
             except subprocess.TimeoutExpired:
                 return False
             backup.ended = now()
@@ -134,7 +138,7 @@ class Backups:
         """Give up the backups whose time is over."""
         self._releases = [process for process in self._releases if process.poll() is None]
         for backup in list(self._valid):
-            if self.has_ended(backup) and backup.valid_s <= time.monotonic():
+            if self.has_ended(backup) and backup.given_up_s <= time.monotonic():
                 with contextlib.suppress(OSError):  # the disk is full: again with the next step
                     self._give_up(backup)
 
@@ -172,14 +176,15 @@ class Backups:
         if backup.is_taken:
             self._choose(backup)
         self._valid.remove(backup)
-        if not self._valid:  # the hold of a killed backup is known by nothing but its being there
+        if not self._valid:  # the only the object store knows the hold of a killed backup
             self._releases += [self._command("hold", "release", hold) for hold in self._holds()]
         elif backup.is_taken:
             self._releases.append(self._command("hold", "release", backup.id))
 
     def _choose(self, backup: Backup) -> None:
-        """Keep this backup instead of the one before, so that each of `taken_count` has the same chance."""
-        if self.kept is not None and self._random.random() >= 1 / self.taken_count:
+        """Keep this backup instead of the one before, so that each backup has the same chance to be the last one kept."""
+        self._offered_count += 1
+        if self.kept is not None and self._random.random() >= 1 / self._offered_count:
             return
         copy = self._cluster.disks["s3"].folder / backup.folder.name
         try:

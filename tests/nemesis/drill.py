@@ -264,7 +264,7 @@ class Drill:
         offsets = self._produce(TRANSACTIONAL_TOPIC, old, commit)
         for partition, taken in sorted(offsets.items()):
             seen = self._whole((TRANSACTIONAL_TOPIC, partition))[-NEW_COUNT:]
-            if [offset for offset, _, _ in seen] != taken:
+            if len(taken) != NEW_COUNT or [offset for offset, _, _ in seen] != taken:
                 self.problems.append(f"a new transaction of {TRANSACTIONAL_TOPIC}/{partition} cannot be read")
 
     def _produce(self, topic: str, settings: dict[str, Any], finish: Callable[[Any], object]) -> dict[int, list[int]]:
@@ -316,10 +316,10 @@ class Drill:
 
 
 def drill(cluster: Cluster) -> tuple[Sequence[str], Sequence[str]] | None:
-    """Restore one of the run's backups; return problems and figures, None if no backup was taken. Ends all servers of the run."""
+    """Restore one of the run's backups; return problems and figures, None if there are none of either. Ends all servers of the run."""
     kept = cluster.backups.kept
     if kept is None:
-        return None
+        return (cluster.backups.problems, ["no backup was taken"]) if cluster.backups.problems else None
     found = Drill(cluster, kept)
     try:
         found.run()

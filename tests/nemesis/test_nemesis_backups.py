@@ -1,7 +1,13 @@
-"""The copy of the object store that a backup is restored with."""
+"""The backups of a run, and the copy of the object store that one of them is restored with."""
 
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+from nemesis.backups import Backup, Backups
+from nemesis.recording import now
 from nemesis.stores import Storage
 
 
@@ -26,3 +32,19 @@ def test_a_copy_keeps_the_objects_that_the_run_deletes_later(tmp_path: Path) -> 
     assert copy.base == storage.base
     copy.remove()
     assert copy.keys("wal/") == []
+
+
+def test_the_end_of_a_backup_is_seen_without_waiting_for_it(tmp_path: Path) -> None:
+    backups = Backups(cast(Any, SimpleNamespace(seed=1, folder=tmp_path)))
+    answer = "import json; print(json.dumps({'id': 'x', 'object_count': 7}))"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, **pipes)
+    ended = subprocess.Popen([sys.executable, "-c", answer], **pipes)
+    ended.wait(60)
+    first, second = (Backup(tmp_path, process, 0.0, now()) for process in (running, ended))
+
+    assert not backups.has_ended(first)
+    assert backups.has_ended(second)
+    assert (second.id, second.object_count, backups.taken_count) == ("x", 7, 1)
+    assert second.ended > second.begun
+    running.communicate(b"", timeout=60)
