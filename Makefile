@@ -13,7 +13,7 @@
 
 PYTHON ?=
 ARGS ?=
-# Five on two cores: most of the time of tests that start servers and clients is waiting (`tests/fixtures/run_order.py`).
+# Four on two cores: tests that start servers and clients mostly wait (`tests/fixtures/run_order.py`).
 WORKERS ?= 4
 BIN := .venv/bin
 INSTALLED := .venv/installed

@@ -13,9 +13,8 @@ class TakeBackup(Fault):
     """`bearlake backup` while everything else goes on; one of three is killed after a step."""
 
     name = "backup"
-    resources = frozenset(
-        {"clock"}
-    )  # a backup is valid unless the store's clock steps back by more than an hour after it began
+    resources = frozenset({"clock"})
+    """A step back of the store's clock by more than an hour ends a backup's validity."""
     seconds = (5.0, 15.0)
     killed_share = 1 / 3
     steps: Mapping[str, str] = {

@@ -148,8 +148,12 @@ async def _copied(session: Session, schema: str, folder: Path, progress: Progres
 
 async def _tables(session: Session, schema: str) -> dict[str, list[str]]:
     """Return the columns of each of the store's tables that a copy has."""
-    copied = available().table_names.difference(NOT_COPIED)
+    copied = _copied_names()
     return {name: columns for name, columns in await session.rows(TABLES, schema) if name in copied}
+
+
+def _copied_names() -> frozenset[str]:
+    return available().table_names.difference(NOT_COPIED)
 
 
 @asynccontextmanager
@@ -230,7 +234,7 @@ async def _load(
     may_replace: bool,
 ) -> None:
     described = json.loads((folder / TABLES_FILE).read_text("utf-8"))
-    copied = available().table_names
+    copied = _copied_names()
     # Copies of earlier programs also have the other tables and sequences of the schema.
     tables = {name: columns for name, columns in described["tables"].items() if name in copied}
     await session.execute(f"begin; set local lock_timeout = {settings.migrate_lock_timeout_ms}")
@@ -272,12 +276,11 @@ async def _load(
 
 async def _sequences(session: Session, schema: str) -> dict[str, int]:
     """Return the last value of each of the store's sequences that a copy has."""
-    layout = available()
-    tables = layout.table_names.difference(NOT_COPIED)
+    tables, unowned = _copied_names(), available().sequence_names
     return {
         name: last
         for name, last, table in await session.rows(SEQUENCES, schema)
-        if table in tables or (table is None and name in layout.sequence_names)
+        if table in tables or (table is None and name in unowned)
     }
 
 

@@ -126,9 +126,8 @@ class Database:
             raise Unavailable(f"the metadata store {self.path} is closed")
         if self._is_inline:
             return self._guarded(step, *arguments)
-        count = sum(
-            threads.pending_count for threads in self._threads
-        )  # with steps whose callers have gone: queues keep them
+        # Steps whose callers have gone count: the queues keep them.
+        count = sum(threads.pending_count for threads in self._threads)
         if count >= self._settings.queue_length_max:
             raise Overloaded(f"too many operations ({count}) wait for the metadata store {self.path}")
         caller = _Caller()

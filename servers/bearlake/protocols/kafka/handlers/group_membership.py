@@ -115,10 +115,9 @@ async def coordinator_of(context: KafkaContext, caller: Caller, group: str) -> S
             await context.servers.refresh()  # a server that has started to drain would only send the client back
             server = _coordinator_of(context, caller, group, holder)
     except (Unavailable, Overloaded):
-        own = own_server(context.servers)
-        if own is None:
+        if (own := own_server(context.servers)) is None:
             raise
-        server = own
+        return own
     return server
 
 
