@@ -114,10 +114,10 @@ def run_suite(chosen: Sequence[Case], effort: Effort, options: argparse.Namespac
         with workspace(root) as directory, contextlib.ExitStack() as running:
             if root == MEMORY_ROOT and options.side is None and not options.quick:
                 touch_memory(directory)
-            servers = _start(directory, options, running)
+            servers = start_servers(directory, options, running)
             for server in servers:
                 if server.name == PEER:
-                    _warm(server, effort, directory)
+                    warm(server, effort, directory)
             for case in group:
                 print(f"{case.name}: {case.title}", flush=True)
                 for number in range(effort.discarded + effort.repetitions):
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _start(directory: Path, options: argparse.Namespace, running: contextlib.ExitStack) -> list[Server]:
+def start_servers(directory: Path, options: argparse.Namespace, running: contextlib.ExitStack) -> list[Server]:
     """Start the servers; `running` stops them in every case."""
     servers: list[Server] = []
     if options.side != OURS:
@@ -186,15 +186,15 @@ def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
                 record_bytes=case.shape.record_bytes, properties=case.java_properties,
             )  # fmt: skip
         if case.kind == "fetch":
-            _fill(server, case, topic, directory)
-        return loading.run_loader(server, _load(case, effort, topic, directory))
+            fill_log(server, case, topic, directory)
+        return loading.run_loader(server, load_of(case, effort, topic, directory))
     finally:
         with contextlib.suppress(BenchError):  # the original failure of the run is more useful
             topics.delete(server.address, topic)
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _load(case: Case, effort: Effort, topic: str, directory: Path) -> Load:
+def load_of(case: Case, effort: Effort, topic: str, directory: Path) -> Load:
     """Write the templates of a case; returns the load options."""
     owned = [templates.partitions_of(c, case.partitions_per_request) for c in range(case.connections)]
     if case.kind == "fetch":
@@ -215,14 +215,14 @@ def _load(case: Case, effort: Effort, topic: str, directory: Path) -> Load:
     )  # fmt: skip
 
 
-def _fill(server: Server, case: Case, topic: str, directory: Path) -> None:
+def fill_log(server: Server, case: Case, topic: str, directory: Path) -> None:
     """Write the log that a fetch case reads: FETCH_LOG_BYTES into each partition."""
     filling = replace(case, kind="produce", version=9, depth=5)
-    load = _load(filling, Effort(seconds=60, warmup_s=0), topic, directory)
+    load = load_of(filling, Effort(seconds=60, warmup_s=0), topic, directory)
     loading.run_loader(server, replace(load, requests_max=FETCH_LOG_BYTES // case.shape.payload_bytes))
 
 
-def _warm(server: Server, effort: Effort, directory: Path) -> None:
+def warm(server: Server, effort: Effort, directory: Path) -> None:
     """Mixed load to warm the peer's just-in-time compiler; its figures are discarded."""
     print(f"warming {server.name} for {effort.peer_warmup_s:g} s", flush=True)
     warmup = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / (WARMUP_ROUNDS * len(WARMUP_NAMES)))

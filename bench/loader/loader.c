@@ -7,7 +7,7 @@
 
 #include "crc_patch.h"
 #include "drive.h"
-#include "wire.h"
+#include "responses.h"
 
 typedef struct {
   tally seen;
@@ -35,7 +35,8 @@ static void load_template(void *argument, int id) {
   if (!(produce || fetch) || get32(c->frame) + 4 != c->frame_bytes)
     leave(2, "%s/%d.bin: not a Produce v7-v9, Fetch v4 or v12 frame", option.templates, id);
   c->parts = allocate(PARTS_MAX, sizeof *c->parts);
-  c->part_count = request_of_frame(c->frame, c->frame_bytes, c->api, c->version, c->parts, PARTS_MAX);
+  field topic;
+  c->part_count = request_of_frame(c->frame, c->frame_bytes, c->api, c->version, &topic, c->parts, PARTS_MAX);
   if (c->part_count < 0)
     leave(2, "%s/%d.bin: one topic, acks other than 0, whole batches of magic 2 are expected", option.templates, id);
   if (option.idempotent && c->api != API_PRODUCE) leave(2, "--idempotent is for Produce");
