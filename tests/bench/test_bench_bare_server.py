@@ -1,5 +1,6 @@
 """The bare server: does it keep the promise whose floor it measures, and refuse what it must refuse?"""
 
+import ctypes
 import shutil
 import socket
 import sqlite3
@@ -14,11 +15,21 @@ from bench.errors import BenchError
 from bench.loading import Load
 from bench.templates import BatchShape
 
-from bench import loading, templates
 from bearlake.metadata import packing
 from bearlake.wal import v1
+from bench import loading, templates
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the bare server needs gcc")
+LIBRARIES = ("libsqlite3.so.0", "liblz4.so.1", "libzstd.so.1")
+
+
+def _is_missing() -> bool:
+    try:
+        return shutil.which("gcc") is None or not all(map(ctypes.CDLL, LIBRARIES))
+    except OSError:
+        return True
+
+
+pytestmark = pytest.mark.skipif(_is_missing(), reason=f"the bare server needs gcc and {', '.join(LIBRARIES)}")
 
 RECORDS, TOPIC, REQUESTS = 3, "t", 40
 BATCH = templates.record_batch(BatchShape(record_count=RECORDS, record_bytes=128))
@@ -51,7 +62,7 @@ def _produce(
             seconds=20,
             requests_max=REQUESTS,
             **changes,
-        ),  # fmt: skip
+        ),
     )
 
 
