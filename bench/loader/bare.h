@@ -123,7 +123,7 @@ typedef struct {
 typedef struct {
   batch *batches;
   request *requests;
-  int32_t *partitions; /* with accepted batches, in the order of the object's slices */
+  int32_t *partitions; /* with accepted batches, sorted: the order of the object's slices */
   struct iovec *parts;
   uint8_t *front, *rows, *copy;
   size_t batch_count, batch_room, request_count, request_room, partition_count, partition_room, part_count, part_room;

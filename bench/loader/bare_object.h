@@ -11,6 +11,7 @@
 #include "crc32c.h"
 
 enum {
+  VERSION = 1,
   HEADER_BYTES = 40,
   ENTRY_BYTES = 40,
   TRAILER_BYTES = 40,
@@ -39,7 +40,12 @@ static bool accept_batch(batch *b, partition *p) {
   return true;
 }
 
-/* Groups the accepted batches by partition; returns their number. */
+static int by_index(const void *left, const void *right) {
+  int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+  return (a > b) - (a < b);
+}
+
+/* Groups the accepted batches by partition, in order of the partitions; returns their number. */
 static size_t assign_offsets(flush *f) {
   size_t accepted = 0;
   f->partition_count = 0;
@@ -59,6 +65,7 @@ static size_t assign_offsets(flush *f) {
     p->bytes += b->size;
     accepted++;
   }
+  qsort(f->partitions, f->partition_count, sizeof *f->partitions, by_index);
   return accepted;
 }
 
@@ -90,13 +97,16 @@ static void write_around(flush *f, size_t head_bytes, uint8_t *trailer) {
   uint8_t *head = f->front;
   memset(head, 0, HEADER_BYTES);
   memcpy(head, "\211BEARWAL", 8);
-  put32(head + 8, 1u << 16);
+  put32(head + 8, VERSION << 16);
   put32(head + 12, (uint32_t)f->partition_count);
   put64(head + 16, f->object_bytes);
-  put32(head + head_bytes - 4, crc32c(head, head_bytes - 4));
+  uint32_t crc = crc32c(head, head_bytes - 4);
+  put32(head + head_bytes - 4, crc);
   memset(trailer, 0, TRAILER_BYTES);
   put32(trailer + 8, (uint32_t)head_bytes);
+  put32(trailer + 12, crc);
   put64(trailer + 16, f->object_bytes);
+  put32(trailer + 24, VERSION << 16);
   put32(trailer + 28, crc32c(trailer, 28));
   memcpy(trailer + 32, "BEARWAL\n", 8);
 }
