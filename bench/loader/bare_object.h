@@ -65,7 +65,7 @@ static size_t assign_offsets(flush *f) {
     p->bytes += b->size;
     accepted++;
   }
-  qsort(f->partitions, f->partition_count, sizeof *f->partitions, by_index);
+  if (accepted) qsort(f->partitions, f->partition_count, sizeof *f->partitions, by_index);
   return accepted;
 }
 
