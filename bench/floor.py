@@ -45,7 +45,7 @@ from bench import figures, loading, processes, report, run
 FLOOR = "floor"
 REQUEST_BYTES_MAX = 16 * KIB
 """Cases with requests up to this size are compared by microseconds per request, others by seconds per GB."""
-EFFORT = Effort(seconds=2, warmup_s=0.5, repetitions=3, discarded=1)
+EFFORT = Effort(seconds=2, warmup_s=0.5, repetitions=3, discarded=1, peer_warmup_s=45)
 QUICK = Effort(seconds=0.5, warmup_s=0.2, repetitions=1, discarded=0, peer_warmup_s=5)
 HEADS = (
     "case", "CPU", "kafka", OURS, FLOOR, "floor / kafka", "goal", "goal / floor", "bearlake / floor", "bearlake / kafka",
@@ -68,8 +68,6 @@ class Floor:
 OTHERS: Mapping[str, Sequence[Floor]] = {
     "fetch-1m": (Floor(name="sendfile from a file", words=("--keep-log", "--sendfile")),),
     "low-load": (Floor(name="stored in the thread that reads sockets", words=("--inline",)),),
-    "produce-1k": (Floor(name="stored in the thread that reads sockets", words=("--inline",)),),
-    "produce-16k": (Floor(name="stored in the thread that reads sockets", words=("--inline",)),),
     "produce-lz4": (Floor(name="not decompressed"),),
     "produce-zstd": (Floor(name="not decompressed"),),
 }
