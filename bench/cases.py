@@ -130,6 +130,10 @@ EXTRA = (
         name="fetch-64k", title="fetch one 64 KiB batch", kind="fetch", shape=_shape(64), connections=16, depth=2,
         version=12, fetch_bytes_max=80_000, goal=Goal(cpu_ratio_max=0.5, throughput_ratio_min=1.2),
     ),
+    Case(
+        name="java-requests", title="requests as the Java producer sends: 4 x 104 KiB, one at a time", shape=_shape(104),
+        connections=1, depth=1, partitions_per_request=4, goal=Goal(cpu_ratio_max=0.7),
+    ),
     Case(name="closed-loop", title="closed loop: 4 x 16 KiB", shape=_shape(16), depth=1),
     Case(
         name="java-plain", title="Java ProducerPerformance, not idempotent", kind="java", shape=_shape(1),
