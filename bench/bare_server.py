@@ -40,7 +40,7 @@ class BareServer:
         """Start; returns once the server accepts connections."""
         program = loading.build_loader("bare_server")
         self.directory.mkdir(parents=True)
-        words = [program, f"--folder={self.directory}", f"--seconds-max={SECONDS_MAX}", *self._options]
+        words = [str(program), f"--folder={self.directory}", f"--seconds-max={SECONDS_MAX}", *self._options]
         self._process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
         )

@@ -10,6 +10,7 @@ round of each server does not count. CPU seconds include the producer's start.
 import argparse
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from bench.loading import JAVA_TIMEOUT_S, Server, java_figures
 from bench.peer_kafka import JARS, KafkaPeer
 from bench.run import MEMORY_ROOT, workspace
 
-from bench import figures, report, topics
+from bench import report, topics
 
 CASE = BY_NAME["java"]
 METRIC = re.compile(r"^producer-metrics:(?P<name>[\w-]+):\{[^}]*\} *: *(?P<value>[\d.E+-]+)$", re.MULTILINE)
@@ -63,7 +64,7 @@ def main() -> None:
     except BenchError as error:
         sys.exit(f"java_requests: {error}")
     rows = [
-        [name, *(report.short(figures.median([one[head] for one in found])) for head in HEADS[1:])]
+        [name, *(report.short(statistics.median([one[head] for one in found])) for head in HEADS[1:])]
         for name, found in rounds.items()
     ]
     print(report.table(HEADS, rows))

@@ -47,7 +47,13 @@ def _served(folder: Path, *options: str) -> Iterator[BareServer]:
 
 
 def _produce(
-    server: BareServer, folder: Path, batch: bytes = BATCH, *, connections: int = 2, version: int = 9, **changes: object
+    server: BareServer,
+    folder: Path,
+    batch: bytes = BATCH,
+    *,
+    connections: int = 2,
+    version: int = 9,
+    idempotent: bool = False,
 ) -> None:
     frames = [
         templates.produce_request(batch, [2 * c, 2 * c + 1], topic=TOPIC, version=version) for c in range(connections)
@@ -61,12 +67,13 @@ def _produce(
             depth=5,
             seconds=20,
             requests_max=REQUESTS,
-            **changes,
+            idempotent=idempotent,
         ),
     )
 
 
-def _rows(server: BareServer) -> list[tuple[object, ...]]:
+def _rows(server: BareServer) -> list[tuple[str, int, bytes, bytes, bytes]]:
+    """Key, size, slices, sequences and outcomes of each commit."""
     with sqlite3.connect(server.directory / "metadata.db") as database:
         return database.execute("SELECT token, object_size, slices, sequences, outcomes FROM log").fetchall()
 
@@ -82,7 +89,7 @@ def test_every_acknowledged_batch_is_in_one_object_and_one_row(
     with _served(tmp_path, *options) as server:
         _produce(server, tmp_path, batch, version=version)
         for token, size, slices, sequences, outcomes in _rows(server):
-            stored = (server.directory / str(token)).read_bytes()
+            stored = (server.directory / token).read_bytes()
             head_end, trailer = v1.index_end(stored), v1.parse_trailer(stored[-40:])
             assert (len(stored), trailer[:2], trailer[3]) == (size, (0, head_end), size)
             entries = v1.parse_index(stored).slices
