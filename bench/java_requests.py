@@ -64,7 +64,7 @@ def main() -> None:
     except BenchError as error:
         sys.exit(f"java_requests: {error}")
     rows = [
-        [name, *(report.short(statistics.median([one[head] for one in found])) for head in HEADS[1:])]
+        [name, *(report.short(statistics.median([figure[head] for figure in found])) for head in HEADS[1:])]
         for name, found in rounds.items()
     ]
     print(report.table(HEADS, rows))
