@@ -1,6 +1,6 @@
 """How many requests does the Java producer send, and what does each cost the server? Kafka and Bearlake in turn.
 
-    python bench/java_requests.py [--rounds 4] [--records 700000] [--bearlake PROGRAM]      (two minutes)
+    python bench/java_requests.py [--rounds 4] [--records 700000] [--bearlake PROGRAM]      (three minutes)
 
 The load is that of the case `java` of `run.py`. The requests and their bytes are the producer's own count, which it prints at its end. A
 producer whose server answers sooner sends smaller requests, so figures per request explain what figures per record hide. The first
@@ -26,7 +26,7 @@ from bench.loading import JAVA_TIMEOUT_S, Server, java_figures
 from bench.peer_kafka import JARS, KafkaPeer
 from bench.run import MEMORY_ROOT, workspace
 
-from bench import report, topics
+from bench import report, run, topics
 
 CASE = BY_NAME["java"]
 METRIC = re.compile(r"^producer-metrics:(?P<name>[\w-]+):\{[^}]*\} *: *(?P<value>[\d.E+-]+)$", re.MULTILINE)
@@ -41,6 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--records", type=int, default=700_000)
+    parser.add_argument(
+        "--peer-warmup", type=float, default=45, metavar="S", help="mixed load for Kafka's compiler first"
+    )
     parser.add_argument("--bearlake", type=Path, default=COMMAND, metavar="PROGRAM", help="default: %(default)s")
     options = parser.parse_args()
     rounds: dict[str, list[Mapping[str, float]]] = {}
@@ -53,6 +56,7 @@ def main() -> None:
             try:
                 for server in servers:
                     server.start()
+                run.warm(servers[0], run.Effort(peer_warmup_s=options.peer_warmup), directory)
                 for number in range(options.rounds):
                     for server in servers:
                         found = measure(server, f"requests-{number}", options.records)
