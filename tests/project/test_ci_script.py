@@ -30,8 +30,8 @@ case "$*" in
 esac
 sleep 1000 &
 echo $! >> "$CALLS"
-timeout 1000 sh -c 'echo $$ >> "$CALLS"; sleep 1000; :' &
-setsid sh -c "$STUBBORN"'; echo $$ >> "$CALLS"; while :; do sleep 1000; done' &
+timeout 1000 sh -c 'echo $$ >> "$CALLS"; exec sleep 1000' &
+setsid sh -c "$STUBBORN"'; echo $$ >> "$CALLS"; exec sleep 1000' &
 echo $$ >> "$CALLS"
 wait
 """
@@ -135,12 +135,17 @@ def test_a_signal_ends_all_that_was_begun(tmp_path: Path, number: signal.Signals
         script = subprocess.Popen(command, env=environ, stdout=output, stderr=output, start_new_session=True)
     until(lambda: calls.exists() and calls.read_text().count("\n") == HANGING, WAIT_S, "all have started")
     begun = [psutil.Process(int(pid)) for pid in calls.read_text().split()]
+    try:
+        script.send_signal(number)  # to the script only
 
-    script.send_signal(number)  # to the script only
-
-    assert script.wait(WAIT_S) == 128 + number, (tmp_path / "output").read_text()
-    until(lambda: not any(is_running(process) for process in begun), WAIT_S, "all have ended")
-    assert list((tmp_path / "logs").iterdir()) == []
+        assert script.wait(WAIT_S) == 128 + number, (tmp_path / "output").read_text()
+        until(lambda: not any(is_running(process) for process in begun), WAIT_S, "all have ended")
+        assert list((tmp_path / "logs").iterdir()) == []
+    finally:
+        script.kill()
+        script.wait()
+        for process in filter(is_running, begun):
+            process.kill()
 
 
 def is_running(process: psutil.Process) -> bool:
