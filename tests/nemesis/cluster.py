@@ -21,7 +21,7 @@ import psutil
 
 from faults.cluster import LISTENERS, Server
 from faults.waiting import until
-from fixtures import ports
+from fixtures import ports, s3
 from fixtures.s3 import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from nemesis import tools
 from nemesis.backups import Backups
@@ -289,7 +289,7 @@ class Cluster:
 def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[Cluster]:
     """Yield a cluster that is not started yet; at the end, copy its logs and histories to its `keep`, then end and delete it."""
     tools.require_postgresql()
-    program = tools.obtain_s3()
+    program = str(s3.obtain_versitygw())
     folder = Path(tempfile.mkdtemp(prefix="bearlake-nemesis-"))
     folder.chmod(0o755)
     cluster: Cluster | None = None

@@ -12,6 +12,7 @@ from statistics import quantiles
 import psutil
 
 from bearlake import __version__
+from fixtures import s3
 from nemesis import tools
 from nemesis.checking import Facts, Verdict, windows
 from nemesis.gates import Gate
@@ -77,7 +78,7 @@ Seed {run.seed}, {run.load_s:.0f} s of load and faults, {run.total_s:.0f} s in a
 |---|---|
 | Bearlake | {__version__} ({_commit()}) |
 | PostgreSQL | {_said("postgres", "--version") or _said("psql", "--version")} |
-| S3 server | versitygw {tools.VERSITYGW_VERSION} |
+| S3 server | versitygw {s3.VERSITYGW_VERSION} |
 | librdkafka, aiokafka | {version("confluent-kafka")}, {version("aiokafka")} |
 | Pulsar, gRPC clients | {version("pulsar-client")}, {version("grpcio")} |
 | Spark, PyIceberg, DuckDB | {version("pyspark")}, {version("pyiceberg")}, {version("duckdb")} |

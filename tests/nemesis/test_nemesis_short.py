@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from conformance.packages import ObtainFailed, ToolMissing
+from fixtures import s3
 from nemesis import tools
 from nemesis.stores import Storage
 
@@ -34,7 +35,7 @@ def s3_program() -> str:
     """Return the S3 server's program; build it if it is missing."""
     try:
         tools.require_postgresql()
-        return tools.obtain_s3()
+        return str(s3.obtain_versitygw())
     except (ToolMissing, ObtainFailed) as missing:
         pytest.skip(str(missing))
 

@@ -11,22 +11,8 @@ from conformance import packages
 from conformance.packages import ToolMissing
 from fixtures.postgresql import ABSENT, find_program
 
-VERSITYGW = "github.com/versity/versitygw/cmd/versitygw"
-VERSITYGW_VERSION = "v1.8.0"
-"""Apache-2.0. Its posix store answers 412 to `If-None-Match: *` if the object exists, as S3 does (`test_nemesis_short.py`)."""
 CACHE = Path.home() / ".cache" / "bearlake"
 FRANZ_GO = Path(__file__).parent / "franz_go_load"
-
-
-def obtain_s3() -> str:
-    """Return the S3 server's program; the first use builds its Go module (two minutes). Raises `ToolMissing`, `ObtainFailed`."""
-    kept = CACHE / "bin" / f"versitygw-{VERSITYGW_VERSION}"
-    if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        built = packages.obtain_go_tool(VERSITYGW, VERSITYGW_VERSION)
-        shutil.copy2(built, kept.with_suffix(".part"))
-        kept.with_suffix(".part").replace(kept)
-    return str(kept)
 
 
 def obtain_franz_go() -> Path:

@@ -15,6 +15,7 @@ Source: Protocol Buffers, "Encoding", "Field Presence".
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -149,6 +150,11 @@ KEYS: Final = frozenset(KINDS) - {
 }
 """Codings of a map's keys."""
 
+CHECKED_MAX: Final = 64
+"""Schemas that are known to be those of messages."""
+
+_CODINGS = frozenset(ProtoCoding)
+_LABELS = frozenset(ProtoLabel)
 _MAY_NOT_FIT = frozenset({ProtoCoding.STRING, ProtoCoding.TIMESTAMP})
 """Text that is not UTF-8, and times outside of the years 1 to 9999."""
 _LISTS = (TypedKind.ARRAY, TypedKind.MAP)
@@ -163,6 +169,13 @@ def wire_type_of(wire: ProtoWire) -> WireType:
 
 def message_columns(schema: TypedSchema, wires: Sequence[ProtoWire]) -> Column:
     """Return the empty columns of a message. Raises `ValueError` if the nodes and wires are not those of a message."""
+    _check(schema, tuple(wires))
+    return _column(schema, wires, 0, 0, set(), is_nullable=True)
+
+
+@lru_cache(maxsize=CHECKED_MAX)
+def _check(schema: TypedSchema, wires: tuple[ProtoWire, ...]) -> None:
+    """Raise `ValueError` unless the nodes and wires are those of a message. Calls come with the same few schemas, over and over."""
     if not 0 < len(schema) <= NODES_MAX:
         raise ValueError(f"a schema has 1 to {NODES_MAX} nodes, not {len(schema)}")
     for node in schema:
@@ -177,10 +190,9 @@ def message_columns(schema: TypedSchema, wires: Sequence[ProtoWire]) -> Column:
     for index in range(len(schema)):
         checks.check(index)
     seen: set[int] = set()
-    root = _column(schema, wires, 0, 0, seen, is_nullable=True)
+    _column(schema, wires, 0, 0, seen, is_nullable=True)
     if len(seen) != len(schema):
         raise ValueError("the nodes are not a tree")
-    return root
 
 
 def _column(
@@ -209,8 +221,8 @@ class _Checks:
         """Check the values of a wire by themselves."""
         node, wire = self._schema[index], self._wires[index]
         if (
-            wire.coding not in set(ProtoCoding)
-            or wire.label not in set(ProtoLabel)
+            wire.coding not in _CODINGS
+            or wire.label not in _LABELS
             or not 0 <= wire.number <= FIELD_NUMBER_MAX
             or not -1 <= wire.oneof < NODES_MAX
             or len(wire.numbers) != len(node.symbols)
