@@ -352,7 +352,7 @@ class Leases(Protocol):
         return (await self.holders([name])).get(name)
 
     async def holders(self, names: Collection[str]) -> Mapping[str, Lease]:
-        """Return the leases of these names that live servers hold now, by name, from one read of the store. Names are few: 1000 at most."""
+        """Return the leases of these names that live servers hold now, by name, from one read of the store; at most 1000 names."""
 
     async def release(self, lease: Lease) -> None:
         """Give up the lease; no effect if another server holds it now."""
