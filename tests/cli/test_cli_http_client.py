@@ -45,10 +45,14 @@ def test_an_answer_has_a_largest_size(pieces: Sequence[bytes]) -> None:
     assert "its answer is larger than 1048576 bytes" in str(error)
 
 
+LOOKS_TO_SEND = 4
+"""Looks at the clock until a small request is sent to a host with one address: at the start, to connect, for the handshake, to send."""
+
+
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that goes on by 20 s at each look."""
-    clock = itertools.count(0, 20)
+    """A clock that goes on by 20 s at each look, once the request is sent."""
+    clock = itertools.chain([0] * LOOKS_TO_SEND, itertools.count(20, 20))
     for module in (http_client, http_answers):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 

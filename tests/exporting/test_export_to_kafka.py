@@ -223,6 +223,7 @@ async def test_batches_with_gaps_are_sent_without_them_and_other_gaps_are_left_o
         assert await committed(kafka.address, f"hole-{index}", "holes") == index
     assert await committed(kafka.address, "in-a-gap", "holes") == 3
     for result in (found, again):
+        assert result.refused_groups == {}
         assert [(item.same_records, item.missing, item.different) for item in result.compared] == [(9, 0, 0)]
         assert [row["offsets"] for row in result.progress.partitions] == ["other"]
 

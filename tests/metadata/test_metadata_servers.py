@@ -215,6 +215,20 @@ async def test_a_lease_has_one_holder(metadata: Metadata, peer: Metadata) -> Non
     assert await peer.leases.holder("group-2") is None
 
 
+async def test_holders_of_many_leases_are_read_together(metadata: Metadata, peer: Metadata) -> None:
+    a, b, c = [await register(metadata, name) for name in "abc"]
+    held = {name: await metadata.leases.acquire(name, server) for name, server in (("l-a", a), ("l-b", b), ("l-c", c))}
+    released = await metadata.leases.acquire("l-0", a)
+    await metadata.leases.release(released)
+    await metadata.servers.leave(b)
+    assert await lapse(metadata, c)
+
+    names = ["l-a", "l-0", "l-b", "l-c", "never", "", "l-a", *(f"other-{number}" for number in range(1_000))]
+
+    assert await peer.leases.holders(names) == {"l-a": held["l-a"]}
+    assert await peer.leases.holders([]) == {}
+
+
 async def test_a_released_lease_is_taken_with_a_larger_epoch(metadata: Metadata, peer: Metadata) -> None:
     a, b = await register(metadata, "a"), await register(peer, "b")
     lease = await metadata.leases.acquire("group-0", a)

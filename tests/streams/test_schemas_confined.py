@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,6 +75,22 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:  # it ended
         return None
+
+
+async def test_a_system_without_threads_is_unavailable_and_leaves_no_request_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with pool(compile_queue_count_max=1) as made:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(10):
+                with pytest.raises(Unavailable, match="no thread"):
+                    await made.compiled("PROTOBUF", HONEST, {})
+
+        assert await made.compiled("PROTOBUF", HONEST, {})
 
 
 @pytest.mark.parametrize("text", [" " * 40 + "message M {}", "// terms\n" + "\n" * 30 + "message M {}"])

@@ -80,7 +80,7 @@ async def export_topics(
     async with Connections(target) as connections:
         exported = ExportTarget(source, target, exports.target, connections, may_append=options.may_append)
         await exported.begin(source.cluster_id)
-        groups = GroupMoves(source, target, exported)
+        groups = GroupMoves(source, target, exported, is_repeated=options.follow)
         copy = Copy(source, exported, selection, exports.copy, groups.move if options.groups else None)
 
         def progress() -> Progress:

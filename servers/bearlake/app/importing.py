@@ -92,7 +92,8 @@ async def import_topics(
         if options.access_rules:
             access = await copy_access(cluster, streams.access, [topic.name for topic in topics])
         schemas = await _copy_schemas(settings, options.registry, streams) if options.registry else None
-        target, groups = Target(streams, cluster.cluster_id), GroupOffsets(cluster, streams)
+        target = Target(streams, cluster.cluster_id)
+        groups = GroupOffsets(cluster, streams, is_repeated=options.follow)
         copy = Copy(cluster, target, selection, settings.imports.copy, groups.copy)
         _measure(copy, settings.imports.copy.bytes_per_s)
         await run_shown(copy, lambda: show(progress_of(copy, _row)), follow=options.follow)

@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from typing_extensions import override
 
 from bearlake import errors
 from bearlake.cli.output import printable
-from bearlake.http_answers import in_time
+from bearlake.http_answers import InTime, InTimeTls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -145,7 +146,7 @@ class HttpClient:
         """Raises `Invalid`: a URL that is not http(s) or names a user, or files that cannot be used for TLS.
 
         authorization: the header of each request; empty: none.
-        request_s: the longest time of a request, to the end of its answer; None: `TIMEOUT_S` to connect, and between two bytes.
+        request_s: the longest time of a request with its connection and answer; None: `TIMEOUT_S` to connect, and between two bytes.
         """
         self.tls = tls = tls or Tls()
         scheme = _scheme(api, url)
@@ -259,17 +260,18 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _InTime(urllib.request.HTTPHandler):
+class _HttpInTime(urllib.request.HTTPHandler):
     def __init__(self, request_s: float) -> None:
         super().__init__()
         self._request_s = request_s
 
     @override
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(in_time(http.client.HTTPConnection, time.monotonic() + self._request_s), req)
+        connect: Any = partial(InTime, ends_at=time.monotonic() + self._request_s)  # typeshed wants a class
+        return self.do_open(connect, req)
 
 
-class _InTimeTls(urllib.request.HTTPSHandler):
+class _HttpsInTime(urllib.request.HTTPSHandler):
     def __init__(self, request_s: float, context: ssl.SSLContext) -> None:
         super().__init__(context=context)
         self._request_s = request_s
@@ -277,7 +279,7 @@ class _InTimeTls(urllib.request.HTTPSHandler):
 
     @override
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        connect = in_time(http.client.HTTPSConnection, time.monotonic() + self._request_s)
+        connect: Any = partial(InTimeTls, ends_at=time.monotonic() + self._request_s)  # typeshed wants a class
         return self.do_open(connect, req, context=self._tls)
 
 
@@ -286,9 +288,9 @@ def _opener(tls: ssl.SSLContext | None, request_s: float | None) -> urllib.reque
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if tls is None:
         handlers += [urllib.request.ProxyHandler({})]
-        handlers += [] if request_s is None else [_InTime(request_s)]
+        handlers += [] if request_s is None else [_HttpInTime(request_s)]
     else:
-        handlers += [urllib.request.HTTPSHandler(context=tls) if request_s is None else _InTimeTls(request_s, tls)]
+        handlers += [urllib.request.HTTPSHandler(context=tls) if request_s is None else _HttpsInTime(request_s, tls)]
     return urllib.request.build_opener(*handlers)
 
 

@@ -7,6 +7,7 @@ Source: Kafka protocol guide (OffsetCommit without a member: generation -1).
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bearlake.errors import BearlakeError, Unavailable
 from bearlake.exporting.target import ExportedTopic, ExportTarget
@@ -14,6 +15,7 @@ from bearlake.importing import source_groups
 from bearlake.importing.cluster import Connections, SourceCluster, check
 from bearlake.importing.groups import GroupsCopied
 from bearlake.importing.progress import PartitionCopy
+from bearlake.importing.source_groups import Coordinators
 from bearlake.metadata.model import CommittedOffset
 from bearlake.protocols.kafka import messages
 
@@ -26,20 +28,25 @@ Place = tuple[str, int]
 class GroupMoves:
     """The groups of one export."""
 
-    def __init__(self, source: SourceCluster, target: SourceCluster, exported: ExportTarget) -> None:
+    def __init__(
+        self, source: SourceCluster, target: SourceCluster, exported: ExportTarget, *, is_repeated: bool
+    ) -> None:
+        """is_repeated: a later round moves what this one cannot, so no round waits for coordinators that are away for a moment."""
         self._source = source
         self._target = target
         self._exported = exported
+        self._is_repeated = is_repeated
         self.copied = GroupsCopied()
 
     async def move(self, partitions: Sequence[PartitionCopy[ExportedTopic]]) -> None:
         """Move the offsets of all groups in these partitions. Raises `Denied`, `Unavailable` if the source does not list its groups."""
         places = {(item.topic.name, item.index): item for item in partitions}
         round_ = GroupsCopied()
-        async with Connections(self._source) as here, Connections(self._target) as there:
-            for name in await source_groups.names(self._source, here):
+        async with Connections(self._source) as connections, Connections(self._target) as others:
+            here, there = self._coordinators(self._source, connections), self._coordinators(self._target, others)
+            for name in await source_groups.names(self._source, connections):
                 try:
-                    found = await source_groups.offsets(self._source, here, name)
+                    found = await here.offsets(name)
                     wanted = self._wanted(found, places)
                     if wanted:
                         await self._write(there, name, wanted)
@@ -47,6 +54,9 @@ class GroupMoves:
                 except BearlakeError as error:
                     round_.refused[name] = str(error)
         self.copied = round_
+
+    def _coordinators(self, cluster: SourceCluster, connections: Connections) -> Coordinators:
+        return Coordinators(cluster, connections, wait_ms=0 if self._is_repeated else cluster.settings.timeout_ms)
 
     def _wanted(
         self, found: Mapping[Place, CommittedOffset], places: Mapping[Place, PartitionCopy[ExportedTopic]]
@@ -68,8 +78,8 @@ class GroupMoves:
             wanted[place] = CommittedOffset(offset=offset, metadata=committed.metadata)
         return wanted
 
-    async def _write(self, connections: Connections, name: str, wanted: Mapping[Place, CommittedOffset]) -> None:
-        present = await source_groups.offsets(self._target, connections, name)
+    async def _write(self, coordinators: Coordinators, name: str, wanted: Mapping[Place, CommittedOffset]) -> None:
+        present = await coordinators.offsets(name)
         topics: dict[str, list[messages.OffsetCommitRequest.Partition]] = {}
         kind = messages.OffsetCommitRequest
         for (topic, index), committed in wanted.items():
@@ -87,9 +97,11 @@ class GroupMoves:
             member_id="",
             topics=[kind.Topic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
         )
-        address = await source_groups.coordinator(self._target, connections, name)
-        answer = await (await connections.to(address)).ask(request, newest=_COMMIT_NEWEST)
-        for item in answer.topics:
-            for partition in item.partitions:
-                what = f"the offset of group {name!r} in topic {item.name!r}, partition {partition.partition_index}"
-                check(partition.error_code, what, self._target.settings.PEER)
+
+        def check_answer(answer: Any) -> None:
+            for item in answer.topics:
+                for partition in item.partitions:
+                    what = f"the offset of group {name!r} in topic {item.name!r}, partition {partition.partition_index}"
+                    check(partition.error_code, what, self._target.settings.PEER)
+
+        await coordinators.ask(name, request, newest=_COMMIT_NEWEST, check_answer=check_answer)

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from bearlake.errors import Corrupt, Denied, Invalid, Unavailable
+from bearlake.errors import Corrupt, Denied, Invalid, Overloaded, Unavailable
 from bearlake.importing.login import SourceLogin
 from bearlake.importing.reach import Reach
 from bearlake.importing.settings import SourceSettings
@@ -29,6 +29,11 @@ _DENIED = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
+)
+_AWAY = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
 )
 _LIST_OFFSETS_NEWEST = 9
 """The newest version of ListOffsets without a time limit of the broker."""
@@ -211,6 +216,7 @@ def check(code: int, what: str, peer: str = SourceSettings.PEER) -> None:
 
     Raises:
         Denied: it does not let this client do that.
+        Overloaded: a group's coordinator is away for a moment, and nothing was done.
         Unavailable: any other error; ask again. A topic id that a broker does not know may be too new for it, or gone.
     """
     if code == ErrorCode.NONE:
@@ -219,4 +225,6 @@ def check(code: int, what: str, peer: str = SourceSettings.PEER) -> None:
     message = f"{peer} refuses {what}: {name}"
     if code in _DENIED:
         raise Denied(message)
+    if code in _AWAY:
+        raise Overloaded(message)
     raise Unavailable(message)

@@ -29,8 +29,12 @@ class GroupsCopied:
 class GroupOffsets:
     """The groups of one import."""
 
-    def __init__(self, cluster: SourceCluster, streams: Streams) -> None:
-        """`streams` reaches the servers that coordinate groups."""
+    def __init__(self, cluster: SourceCluster, streams: Streams, *, is_repeated: bool) -> None:
+        """`streams` reaches the servers that coordinate groups.
+
+        is_repeated: a later round copies what this one cannot, so no round waits for coordinators that are away for a moment.
+        """
+        self._wait_ms = 0 if is_repeated else cluster.settings.timeout_ms
         self._cluster = cluster
         self._streams = streams
         self.copied = GroupsCopied()
@@ -40,9 +44,10 @@ class GroupOffsets:
         by_place = {(item.topic.name, item.index): item for item in partitions}
         round_ = GroupsCopied()
         async with Connections(self._cluster) as connections:
+            coordinators = source_groups.Coordinators(self._cluster, connections, wait_ms=self._wait_ms)
             for name in await source_groups.names(self._cluster, connections):
                 try:
-                    found = await source_groups.offsets(self._cluster, connections, name)
+                    found = await coordinators.offsets(name)
                     wanted = {
                         by_place[place].view.partition(place[1]): offset
                         for place, offset in found.items()

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.request import HTTPHandler, HTTPSHandler, Request
 
 from typing_extensions import override
 
-from bearlake.http_answers import in_time
+from bearlake.http_answers import InTime
 
 
-class _Checked(HTTPConnection):
+class _Checked(InTime):
     def __init__(self, *given: Any, check: Callable[[str], None], **named: Any) -> None:
         super().__init__(*given, **named)
         self._check = check
@@ -31,7 +31,7 @@ class _CheckedTls(_Checked, HTTPSConnection):
 
 
 class HttpHandler(HTTPHandler):
-    """Opens `http://` for requests that `Redirects.of` has returned; their `ends_at` is when the answer ends (`in_time`)."""
+    """Opens `http://` for requests that `Redirects.of` has returned; their `ends_at` is when the answer ends (`InTime`)."""
 
     @override
     def http_open(self, req: Request) -> HTTPResponse:
@@ -46,6 +46,6 @@ class HttpsHandler(HTTPSHandler):
         return self.do_open(_checked(_CheckedTls, req), req, context=self._context)  # type: ignore[attr-defined]
 
 
-def _checked(kind: type[_Checked], request: Request) -> Any:  # as `in_time`
+def _checked(kind: type[_Checked], request: Request) -> Any:  # typeshed wants a class
     check, ends_at = request.reach.check_next, request.ends_at  # type: ignore[attr-defined]
-    return in_time(partial(kind, check=check), ends_at)
+    return partial(kind, check=check, ends_at=ends_at)

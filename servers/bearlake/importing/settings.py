@@ -40,7 +40,8 @@ class SourceSettings:
     tls_key_file: str = ""
     """PEM file with the key of `tls_certificate_file`."""
     timeout_ms: int = 30_000
-    """Longest wait for a connection, or for one response beyond the wait that the request allows."""
+    """Longest wait for a connection, or for one response beyond the wait that the request allows; also for all coordinators of groups that
+    are away for a moment, unless the copy follows and tries again later."""
     fetch_bytes_max: int = 16 * 1024 * 1024
     """Bytes of one Fetch response, except for a single larger batch. An import holds twice as much per lane."""
     partition_bytes_max: int = 4 * 1024 * 1024

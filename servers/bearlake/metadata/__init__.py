@@ -349,6 +349,10 @@ class Leases(Protocol):
 
     async def holder(self, name: str) -> Lease | None:
         """Return the lease that a live server holds now, as of the store; None if there is none."""
+        return (await self.holders([name])).get(name)
+
+    async def holders(self, names: Collection[str]) -> Mapping[str, Lease]:
+        """Return the leases of these names that live servers hold now, by name, from one read of the store; at most 1000 names."""
 
     async def release(self, lease: Lease) -> None:
         """Give up the lease; no effect if another server holds it now."""

@@ -59,7 +59,20 @@ class MetadataFaults:
 
 
 READS = frozenset(
-    {"cluster_id", "now_ms", "get", "newest", "list", "by_numbers", "live", "last_epoch", "load", "offsets", "holder"}
+    {
+        "cluster_id",
+        "now_ms",
+        "get",
+        "newest",
+        "list",
+        "by_numbers",
+        "live",
+        "last_epoch",
+        "load",
+        "offsets",
+        "holder",
+        "holders",
+    }
     | {"incarnations", "lapse_count", "deletion_count"}
     | {"follow", "wait", "head", "bounds", "locate", "locate_timestamp", "locate_max_timestamp", "producers", "usage"}
     | {

@@ -45,6 +45,14 @@ def own_zone(servers: LiveServers) -> str | None:
     return own.zone if own is not None else None
 
 
+def seen_lately(servers: LiveServers, candidates: Sequence[Server]) -> list[Server]:
+    """Return the candidates whose heartbeats this server has seen advance within their `timeout_ms`, and this server.
+
+    While the store does not answer, the view stays as it was: it goes on listing servers that died meanwhile.
+    """
+    return [server for server in candidates if servers.heartbeat_age_ms(server.ref) < server.timeout_ms]
+
+
 def other_servers(servers: LiveServers) -> list[Server]:
     """Return the live servers without this one, by node id."""
     return [server for server in servers.live() if server.ref.node_id != servers.node_id]

@@ -227,6 +227,7 @@ class RegisteredServer:
         """Announce that clients should use other servers. Raises `Fenced`, `Unavailable`."""
         metrics.SERVER_DRAINING.set(1)
         self._own = replace(self._own, is_draining=True)
+        self._see(self._live)  # this server's clients learn of it also while the store does not answer
         await self._store.drain(self.server)
         await self.refresh()
 

@@ -97,6 +97,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "groups.list": lambda m: m.groups.list(),
     "leases.acquire": lambda m: m.leases.acquire("l", SERVER),
     "leases.holder": lambda m: m.leases.holder("l"),
+    "leases.holders": lambda m: m.leases.holders(["l"]),
     "leases.release": lambda m: m.leases.release(LEASE),
     "table_columns.get": lambda m: m.table_columns.get(1),
     "table_columns.set": lambda m: m.table_columns.set(1, "{}", version=0),

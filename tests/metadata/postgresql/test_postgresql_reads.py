@@ -65,6 +65,7 @@ def reads_of(metadata: Metadata, stream: Stream, server: ServerRef) -> Mapping[s
         "servers.lapse_count": lambda: servers.lapse_count(server),
         "servers.live": servers.live,
         "leases.holder": lambda: metadata.leases.holder("x"),
+        "leases.holders": lambda: metadata.leases.holders(["x"]),
         "groups.load": lambda: metadata.groups.load("g"),
         "groups.offsets": lambda: metadata.groups.offsets("g"),
         "groups.list": metadata.groups.list,

@@ -255,14 +255,14 @@ async def test_a_refused_commit_is_reported_as_refused_when_no_attempt_was_lost(
 @virtual_time
 async def test_a_metadata_store_that_does_not_answer_is_asked_again():
     deployment = await Deployment().open("1", "2")
-    real, failures = deployment.metadata.leases.holder, [Unavailable("down"), Unavailable("down")]
+    real, failures = deployment.metadata.leases.holders, [Unavailable("down"), Unavailable("down")]
 
-    async def holder(name):
+    async def holders(names):
         if failures:
             raise failures.pop()
-        return await real(name)
+        return await real(names)
 
-    deployment.metadata.leases.holder = holder
+    deployment.metadata.leases.holders = holders
     await join_alone(deployment.groups[1])
 
     assert not failures

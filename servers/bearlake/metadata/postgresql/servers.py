@@ -1,7 +1,7 @@
 """Servers and leases in PostgreSQL. `functions/is_live.sql` decides who is live; a lease ends with its holder."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from typing_extensions import override
 
@@ -132,14 +132,17 @@ class PostgresqlLeases(Leases):
         return Lease(name=name, holder=holder, epoch=epoch)
 
     @override
-    async def holder(self, name: str) -> Lease | None:
-        row = await self._database.row(
-            "select node_id, server_epoch, epoch from bearlake.lease"
-            " where name = $1 and node_id is not null and bearlake.is_live(node_id, server_epoch)",
-            name,
+    async def holders(self, names: Collection[str]) -> Mapping[str, Lease]:
+        rows = await self._database.rows(
+            "select name, node_id, server_epoch, epoch from bearlake.lease"
+            " where name = any($1::text[]) and node_id is not null and bearlake.is_live(node_id, server_epoch)",
+            list(names),
             is_read=True,
         )
-        return None if row is None else Lease(name=name, holder=ServerRef(node_id=row[0], epoch=row[1]), epoch=row[2])
+        return {
+            name: Lease(name=name, holder=ServerRef(node_id=node_id, epoch=server_epoch), epoch=epoch)
+            for name, node_id, server_epoch, epoch in rows
+        }
 
     @override
     async def release(self, lease: Lease) -> None:

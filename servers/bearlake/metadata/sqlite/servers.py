@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from typing_extensions import override
 
@@ -168,8 +168,8 @@ class SqliteLeases(Leases):
         return await self._database.run(self._acquire, name, holder)
 
     @override
-    async def holder(self, name: str) -> Lease | None:
-        return await self._database.run_read(self._holder, name)
+    async def holders(self, names: Collection[str]) -> Mapping[str, Lease]:
+        return await self._database.run_read(self._holders, list(names))
 
     @override
     async def release(self, lease: Lease) -> None:
@@ -190,10 +190,10 @@ class SqliteLeases(Leases):
             ).fetchone()
             return Lease(name=name, holder=holder, epoch=epoch)
 
-    def _holder(self, name: str) -> Lease | None:
+    def _holders(self, names: Sequence[str]) -> dict[str, Lease]:
         with self._database.reading() as connection:
-            held = lease_of(connection, name)
-            return None if held is None or may_take(connection, held.holder) else held
+            leases = [lease for name in names if (lease := lease_of(connection, name)) is not None]
+            return {lease.name: lease for lease in leases if not may_take(connection, lease.holder)}
 
     def _release(self, lease: Lease) -> None:
         with self._database.writing() as connection:

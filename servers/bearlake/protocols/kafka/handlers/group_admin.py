@@ -12,8 +12,9 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import share_offsets
+from bearlake.protocols.kafka.handlers.coordinators import coordinator_for
 from bearlake.protocols.kafka.handlers.group_codes import code_of
-from bearlake.protocols.kafka.handlers.group_membership import coordinator_for, may_describe
+from bearlake.protocols.kafka.handlers.group_membership import may_describe
 from bearlake.protocols.kafka.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,

@@ -1,22 +1,17 @@
-"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the classic group protocol.
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the classic group protocol.
 
-Source: Kafka protocol guide; KIP-394, KIP-345, KIP-559 (protocol type and name in sync), KIP-699 (several coordinator keys), KIP-814.
+Source: Kafka protocol guide; KIP-394, KIP-345, KIP-559 (protocol type and name in sync), KIP-814.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
-from bearlake.errors import BearlakeError, Overloaded, Unavailable
-from bearlake.metadata.model import PartitionKey, Server, ServerRef, partition_index, stream_number
-from bearlake.protocols.kafka import apis
+from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
-from bearlake.protocols.kafka.handlers import metadata
 from bearlake.protocols.kafka.handlers.group_codes import code_of
 from bearlake.protocols.kafka.messages import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -26,111 +21,17 @@ from bearlake.protocols.kafka.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from bearlake.protocols.kafka.rights import on_group, on_transaction
-from bearlake.serving import routing
-from bearlake.serving.live_servers import own_server
+from bearlake.protocols.kafka.rights import on_group
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Operation
-from bearlake.streams.turns import Turns, in_turns
+from bearlake.streams.turns import Turns
 
-KEY_TYPE_GROUP = 0
-KEY_TYPE_TRANSACTION = 1
-_MANY_KEYS_FROM = 4
 _KNOWN_ID_FROM = 4
 _NULLABLE_PROTOCOL_FROM = 7
 _SKIP_ASSIGNMENT_FROM = 9
 _MANY_MEMBERS_FROM = 3
-
-
-async def find_coordinator(
-    context: KafkaContext, caller: Caller, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
-    """The server that holds the group's lease, else the server that should take it (rendezvous hashing)."""
-    keys = request.coordinator_keys if caller.version >= _MANY_KEYS_FROM else [request.key]
-    found = [await _find(context, caller, key, request.key_type) async for part in in_turns(keys) for key in part]
-    if caller.version >= _MANY_KEYS_FROM:
-        return FindCoordinatorResponse(coordinators=found)
-    only = found[0]
-    return FindCoordinatorResponse(
-        error_code=only.error_code,
-        error_message=only.error_message,
-        node_id=only.node_id,
-        host=only.host,
-        port=only.port,
-    )
-
-
-async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) -> FindCoordinatorResponse.Coordinator:
-    answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_message=None)
-    if key_type == KEY_TYPE_TRANSACTION and apis.SERVES_TRANSACTIONS:
-        return _find_for_transaction(context, caller, key, answer)
-    if key_type != KEY_TYPE_GROUP:
-        # The code must not be retriable: transactional clients would retry for a minute.
-        answer.error_code = ErrorCode.INVALID_REQUEST
-        answer.error_message = f"coordinator type {key_type}: only groups (0) have coordinators"
-        return answer
-    if not may_describe(context, caller, key):
-        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return answer
-    try:
-        server = await coordinator_of(context, caller, key)
-    except BearlakeError as error:
-        answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
-        return answer
-    answer.node_id = server.ref.node_id
-    answer.host, answer.port = metadata.address(server, caller.listener)
-    return answer
-
-
-def _find_for_transaction(
-    context: KafkaContext, caller: Caller, key: str, answer: FindCoordinatorResponse.Coordinator
-) -> FindCoordinatorResponse.Coordinator:
-    """Any server serves any transactional id (decision 130); the choice only spreads the work."""
-    if not on_transaction(context, caller, Operation.DESCRIBE, key):
-        answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return answer
-    servers = metadata.all_of(context, caller)
-    if not servers:
-        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return answer
-    server = routing.choose(routing.key_of(f"transaction/{key}"), servers)
-    answer.node_id = server.ref.node_id
-    answer.host, answer.port = metadata.address(server, caller.listener)
-    return answer
-
-
-async def coordinator_of(context: KafkaContext, caller: Caller, group: str) -> Server:
-    """The live server that coordinates the group, or that should. A draining server counts until it gives the group up.
-
-    While the store does not answer, this is this server: the client has reached it, and it corrects or refuses the client's next request.
-    An error instead would reach clients that ask only a few times and then wait for ever: librdkafka's `send_offsets_to_transaction`
-    (decision 330). Raises `BearlakeError` for anything but a store that is away or busy.
-    """
-    try:
-        holder = await context.groups.holder(group)
-        server = _coordinator_of(context, caller, group, holder)
-        if server.ref != holder and server.ref.node_id != context.node_id:
-            await context.servers.refresh()  # a server that has started to drain would only send the client back
-            server = _coordinator_of(context, caller, group, holder)
-    except (Unavailable, Overloaded):
-        if (own := own_server(context.servers)) is None:
-            raise
-        return own
-    return server
-
-
-def _coordinator_of(context: KafkaContext, caller: Caller, group: str, holder: ServerRef | None) -> Server:
-    for server in context.servers.live():
-        if server.ref == holder and caller.listener in server.endpoints:
-            return server
-    return coordinator_for(context, caller, group)
-
-
-def coordinator_for(context: KafkaContext, caller: Caller, group: str) -> Server:
-    """The server that should coordinate the group if it has no coordinator."""
-    return routing.choose(routing.key_of(group), metadata.all_of(context, caller))
 
 
 def may_describe(context: KafkaContext, caller: Caller, group: str) -> bool:

@@ -7,7 +7,7 @@ is. Helpers start at first use. A thread waits for each helper; the event loop n
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from bearlake.streams.schemas.confined.helper_process import HelperProcess
 from bearlake.streams.schemas.confined.limits import Limits
 from bearlake.streams.schemas.confined.line import Line
 from bearlake.telemetry import metrics
+from bearlake.threads import Threads
 
 GRACE_MS = 5_000
 """Longest time for a helper to start, and to answer after the kernel should have killed its child."""
@@ -51,7 +52,7 @@ class Lane:
         self._kind = kind
         self._limits = limits
         self._room = room
-        self._threads = ThreadPoolExecutor(room.helper_count, thread_name_prefix="schema-helper")
+        self._threads = Threads("schema-helper", room.helper_count)
         self._requests: dict[Future[Answer], int] = {}
         self._helpers: set[HelperProcess] = set()
         self._idle: list[HelperProcess] = []
@@ -71,14 +72,14 @@ class Lane:
     def close(self) -> None:
         """Kill the helpers and their children; their requests fail with `Unavailable`."""
         self._is_closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         while (found := self._line.take()) is not None:
             waiting, _ = found[1]
             if waiting.set_running_or_notify_cancel():
                 waiting.set_exception(Unavailable("the schema registry of this server is closed"))
         for helper in list(self._helpers):
             helper.kill()
-        self._threads.shutdown()
+        self._threads.join()
         for helper in list(self._helpers):
             self._end(helper)
 
@@ -109,7 +110,11 @@ class Lane:
         self._requests[waiting] = size_bytes
         number = self._line.put(owner, (waiting, calls))
         waiting.add_done_callback(forget)
-        self._threads.submit(self._serve_next)
+        try:
+            self._threads.start(self._serve_next, lambda _: None)
+        except Unavailable:
+            if waiting.cancel():  # else a thread that is late for another request serves this one
+                raise
         try:
             async with asyncio.timeout(room.wait_ms / 1000):
                 return await asyncio.wrap_future(waiting)
