@@ -53,11 +53,15 @@ async def take(
     """Make a backup in `folder`, which must not exist. The sweeps keep what it needs for `valid_ms`.
 
     Raises:
-        AlreadyExists: the folder exists.
+        AlreadyExists: the folder exists, or another process makes it.
         Conflict: a table changed too often while it was copied. Try again.
         Invalid, Unsupported, Unavailable: as `lake.opened` and `metadata.backup.copy_store`.
     """
-    partial = manifests.partial_folder(folder)
+    with manifests.partial_folder(folder) as partial:
+        return await _take(settings, folder, partial, valid_ms, on_progress)
+
+
+async def _take(settings: Settings, folder: Path, partial: Path, valid_ms: int, on_progress: OnProgress) -> Manifest:
     async with lake.opened(settings) as opened:
         holds = Holds(opened.store)
         began_ms = await opened.metadata.now_ms()
