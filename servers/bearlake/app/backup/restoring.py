@@ -13,7 +13,7 @@ from bearlake import __version__
 from bearlake.app.backup import filling
 from bearlake.app.backup import manifest as manifests
 from bearlake.app.backup.manifest import Manifest
-from bearlake.app.backup.objects import check_objects
+from bearlake.app.backup.objects import check_objects, check_tables
 from bearlake.app.backup.taking import TABLES_AT_ONCE, OnProgress, Progressed
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
@@ -53,7 +53,7 @@ class Restored:
     table_count: int
     """Tables that had changed since the backup."""
     missing: list[str]
-    """Objects that the backup names and the object store lacks."""
+    """Objects and files of tables that the backup names and the object store lacks."""
 
 
 async def restore(
@@ -94,6 +94,12 @@ async def restore(
         )
         tables = open_tables(settings.tables, store, settings.object_store.url)
         closing.push_async_callback(tables.close)
+        missing += await check_tables(
+            [copy for copy in copies.values() if copy is not None],
+            tables,
+            may_lack=may_lack,
+            on_progress=lambda count: on_progress(Progressed(step="tables checked", count=count)),
+        )
         holds = Holds(store)
         name = await holds.next_restore(uuid.uuid4().hex[:12])
         metadata = await closing.enter_async_context(
