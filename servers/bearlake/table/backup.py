@@ -10,7 +10,9 @@ for.
 To return a table to its copy, the catalog forgets the table and registers the copy under the table's name. If the process dies in between,
 a repeat registers it. The rows that the table had beyond the copy are gone with that.
 
-All functions block, except `copy`, `missing_files` and `put_back`. Source: Apache Iceberg table spec, "Table Metadata", "File System Tables".
+All functions block, except `copy`, `missing_files` and `put_back`.
+
+Source: Apache Iceberg table spec, "Table Metadata", "File System Tables".
 """
 
 import uuid

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from bearlake.app.backup.taking import TABLES_AT_ONCE
+from bearlake.compaction.concurrency import run_all
 from bearlake.errors import Corrupt, NotFound
 from bearlake.objects import ObjectStore
 from bearlake.table import backup as table_backup
@@ -67,9 +68,7 @@ async def check_tables(
             count += 1
             on_progress(count)
 
-    async with asyncio.TaskGroup() as group:
-        for copy in copies:
-            group.create_task(check_one(copy))
+    await run_all(check_one(copy) for copy in copies)
     _refuse(missing, f"{len(missing):,} metadata files of tables", may_lack=may_lack)
     return sorted(missing)
 

@@ -18,6 +18,7 @@ from bearlake.app.backup.taking import TABLES_AT_ONCE, OnProgress, Progressed
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
 from bearlake.compaction.all_streams import all_streams
+from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.holds import Holds, ordinal_of, server_name
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
@@ -172,7 +173,5 @@ async def _put_tables_back(
             done_count += 1
             on_progress(Progressed(step="tables", count=done_count))
 
-    async with asyncio.TaskGroup() as group:
-        async for stream in all_streams(metadata.streams, PAGE_COUNT):
-            group.create_task(put_back(stream))
+    await run_all([put_back(stream) async for stream in all_streams(metadata.streams, PAGE_COUNT)])
     return changed_count

@@ -17,6 +17,7 @@ from bearlake.app.backup import manifest as manifests
 from bearlake.app.backup.manifest import Manifest
 from bearlake.app.startup import backend_settings
 from bearlake.compaction.all_streams import all_streams
+from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.holds import Hold, Holds
 from bearlake.metadata import backup as metadata_backup
 from bearlake.metadata.model import Stream
@@ -116,10 +117,8 @@ async def _tables(opened: lake.Lake, copy: StoreCopy, on_progress: OnProgress) -
             )
             on_progress(Progressed(step="tables", count=len(found)))
 
-    async with asyncio.TaskGroup() as group:
-        async for stream in all_streams(opened.metadata.streams, PAGE_COUNT):
-            if stream.number <= copy.stream_number:
-                group.create_task(copy_one(stream))
+    streams = [stream async for stream in all_streams(opened.metadata.streams, PAGE_COUNT)]
+    await run_all(copy_one(stream) for stream in streams if stream.number <= copy.stream_number)
     return found
 
 
