@@ -153,8 +153,8 @@ class Drill:
 
     def _look_at_files(self, when: str) -> None:
         """Every file that a table of the new catalog names is there."""
-        stored = self._kept.storage.keys(table_files.TABLES)
         named = table_files.read_catalog(self._url, self._keys, self._kept.storage.base)
+        stored = self._kept.storage.keys(table_files.TABLES)
         if gone := table_files.missing(stored, named):
             self.problems.append(f"{when} tables name {len(gone)} files that are not there, as {gone[0]}")
 
@@ -318,6 +318,7 @@ class Drill:
 
         took_s = until(is_compacted, TABLE_S, f"the restored worker has compacted everything: {due}")
         self.figures.append(f"compacted after {took_s:.1f} s")
+        worker.end()  # it would expire snapshots while their files are read
         self._look_at_files("compacted")
 
     def _query(self, text: str, *words: str) -> list[dict[str, Any]]:
