@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from bearlake.app.backup.filling import OFFSETS_PER_S, gap_since
-from bearlake.app.backup.taking import Progressed, is_known
+from bearlake.app.backup.taking import is_known
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
-from bearlake.errors import AlreadyExists, Corrupt, Fenced, Invalid, NotFound, Unavailable
+from bearlake.errors import AlreadyExists, Corrupt, Fenced, Invalid, NotFound
 from bearlake.metadata import registering
 from bearlake.metadata.backup import copy_store
 from bearlake.metadata.model import BatchCommit, CommittedOffset, ObjectCommit, PartitionKey, ServerRef, StreamSpec
-from bearlake.metadata.open import open_metadata
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.transactions import TransactionRefusal
 from bearlake.table import backup as table_backup
@@ -250,34 +249,6 @@ async def test_a_store_is_replaced_only_on_request(place: Place) -> None:
 
     async with place.opened() as lake:
         assert await lake.log(await lake.find()) == before
-
-
-@pytest.mark.parametrize("step", ["partitions", "tables"])
-async def test_a_restore_that_dies_leaves_the_former_store_or_none(place: Place, step: str) -> None:
-    async with place.opened() as lake:
-        before = await write_parts(lake)
-        await place.back_up()
-        await lose_time(lake)
-
-    def die(told: Progressed) -> None:
-        if told.step == step:
-            raise RuntimeError("killed")
-
-    with pytest.raises((RuntimeError, ExceptionGroup)):
-        await place.restore(on_progress=die)
-
-    if place.url.startswith("sqlite"):
-        async with place.opened() as lake:
-            assert "lost too" in (await lake.log(await lake.find())).values()
-    else:
-        with pytest.raises(Unavailable, match="has not ended"):
-            await open_metadata(place.url)
-    await place.restore(may_replace=place.url.startswith("sqlite"))
-    async with place.opened() as lake:
-        view = await lake.find()
-        assert await lake.log(view) == before
-        await lake.compact(view)
-        assert await lake.table(view) == before
 
 
 async def test_a_table_is_copied_in_the_version_that_the_copied_store_knows(place: Place) -> None:

@@ -12,6 +12,7 @@ from bearlake.metadata.inspection import Verdict, layout_finding
 from bearlake.metadata.postgresql import inspection
 from bearlake.metadata.sqlite.inspection import inspect_sqlite
 from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.store_copy import RESTORING
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
 from bearlake.settings.document import load_document
@@ -44,6 +45,10 @@ def test_a_slow_answer_does_not_count_as_a_wrong_clock() -> None:
 )
 def test_layouts_are_compared_with_those_of_this_program(present: int, verdict: Verdict) -> None:
     assert layout_finding(present, 7, 5).verdict is verdict
+
+
+def test_a_store_that_a_restore_has_left_is_known() -> None:
+    assert layout_finding(RESTORING, 7, 5).advice == "run `bearlake restore` again"
 
 
 def test_the_file_system_of_a_folder_is_known(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from faults.cluster import Server
 from faults.waiting import until
 from fixtures.kafka_bounds import bounds
 from fixtures.server_process import PROGRAM, clean_environment
-from nemesis import restored, table_files
+from nemesis import drill_steps, restored, table_files
 from nemesis.backups import Backup, Kept
 from nemesis.clients import copying, pulsars, rest, transactional
 from nemesis.clients import kafka as kafka_clients
@@ -124,8 +124,15 @@ class Drill:
                 )
 
     def _restore(self) -> None:
+        words = ["restore", str(self._backup.folder), "--json"]
+        if self._kill(*words):
+            self.figures.append("a restore was killed before")
+            if problem := drill_steps.refusal(self._finished):
+                self.problems.append(problem)
+        else:
+            words.append("--replace")
         begun_s = time.monotonic()
-        done = self._finished("restore", str(self._backup.folder), "--json")
+        done = self._finished(*words)
         assert done.returncode == 0, f"restore ended with {done.returncode}: {_end_of(done)}"
         found = json.loads(done.stdout)
         self._gap = found["offset_gap"]
@@ -137,10 +144,17 @@ class Drill:
         )
         self.figures.append(f"{found['aborted_count']} open transactions aborted")
 
+    def _kill(self, *words: str) -> bool:
+        process = subprocess.Popen(
+            [*PROGRAM, *words, "--config", str(self._server.config)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment(self._keys),
+        )  # fmt: skip
+        return drill_steps.killed(process, self._cluster.postgresql, NAME)
+
     def _look_at_files(self, when: str) -> None:
         """Every file that a table of the new catalog names is there."""
-        stored = self._kept.storage.keys(table_files.TABLES)
         named = table_files.read_catalog(self._url, self._keys, self._kept.storage.base)
+        stored = self._kept.storage.keys(table_files.TABLES)
         if gone := table_files.missing(stored, named):
             self.problems.append(f"{when} tables name {len(gone)} files that are not there, as {gone[0]}")
 
@@ -204,7 +218,7 @@ class Drill:
         return records
 
     def _look_at_groups(self) -> None:
-        """Committed offsets are those of the backup; the copiers' fit what they had copied."""
+        """Committed offsets are those of the backup; the copiers' fit what they had copied, and a share group's what it had accepted."""
         partitions = range(self._cluster.size.partition_count)
         for group in (kafka_clients.GROUP, rest.GROUP):
             for partition, offset in self._committed(group, STREAM).items():
@@ -213,6 +227,11 @@ class Drill:
             offsets = self._committed(copying.GROUP, TRANSACTIONAL_TOPIC)
             known = {partition: offsets[partition] or 0 for partition in partitions}
             self.problems += restored.copied(self._content, TRANSACTIONAL_TOPIC, COPIES_TOPIC, known)
+        if "share-kafka" in self._cluster.size.clients:
+            given, problems = drill_steps.drained([self._server.kafka], self._cluster.folder / NAME, NAME)
+            operations = read_files(self._cluster.fleet.histories())
+            self.problems += [*problems, *restored.shared(operations, self._content, given)]
+            self.figures.append(f"{sum(map(len, given.values())):,} records given to a share group")
 
     def _committed(self, group: str, topic: str) -> dict[int, int | None]:
         consumer = confluent_kafka.Consumer(
@@ -299,6 +318,7 @@ class Drill:
 
         took_s = until(is_compacted, TABLE_S, f"the restored worker has compacted everything: {due}")
         self.figures.append(f"compacted after {took_s:.1f} s")
+        worker.end()  # it would expire snapshots while their files are read
         self._look_at_files("compacted")
 
     def _query(self, text: str, *words: str) -> list[dict[str, Any]]:

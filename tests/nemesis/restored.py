@@ -6,11 +6,11 @@ for all topics: if a record is there, then everything is that was acknowledged b
 reads as those of a client during the backup, so the promises of `simulator.history` hold for them too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simulator.history.copies import COPY
-from simulator.history.model import Operation, Outcome, Produce, Transact
+from simulator.history.model import Operation, Outcome, Produce, Take, Transact
 
 Place = tuple[str, int]
 """A topic and a partition."""
@@ -40,6 +40,33 @@ def copied(restored: Restored, source: str, target: str, offsets: Mapping[int, i
             found.append(
                 f"{target}/{partition} has {len(got)} copies, {len(due)} records were copied below offset {end}"
             )
+    return found
+
+
+def shared(operations: Iterable[Operation], restored: Restored, given: Mapping[Place, Collection[int]]) -> list[str]:
+    """Return what contradicts the state of a share group, whose new members were `given` these offsets after the restore.
+
+    A record whose acceptance was stored before the backup began is done. A record that no member had taken when the backup ended is given.
+    """
+    done: dict[Place, set[int]] = {}
+    taken: dict[Place, set[int]] = {}
+    for operation in operations:
+        if isinstance(call := operation.call, Take):
+            place = (call.log.topic, call.log.partition)
+            if operation.is_ok and operation.returned < restored.begun:
+                done.setdefault(place, set()).update(call.offsets)
+            if operation.start <= restored.ended:
+                taken.setdefault(place, set()).update(call.offsets)
+    found = []
+    for place, offsets in sorted(given.items()):
+        if again := sorted(done.get(place, set()).intersection(offsets)):
+            found.append(
+                f"{place[0]}/{place[1]}: a share group is given {len(again)} records again, as offset {again[0]}"
+            )
+    for place, records in sorted(restored.records.items()):
+        left = {offset for offset, _, _ in records}.difference(taken.get(place, ()), given.get(place, ()))
+        if place in given.keys() | taken.keys() and left:
+            found.append(f"{place[0]}/{place[1]}: a share group never gets {len(left)} records, as offset {min(left)}")
     return found
 
 

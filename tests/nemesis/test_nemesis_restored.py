@@ -20,6 +20,7 @@ from simulator.history.model import (
     Record,
     Seen,
     Survey,
+    Take,
     Transact,
     Write,
 )
@@ -164,3 +165,30 @@ def test_the_history_checker_finds_a_newest_record_of_a_key_that_is_gone() -> No
         violation.promise.name
         for violation in check.check([*history, during(Survey(log=Log(*MAIN)), records=old)]).violations
     ] == ["NEWEST"]
+
+
+def taken(start: int, end: int, *offsets: int, outcome: Outcome = Outcome.OK) -> Operation:
+    """A member of a share group accepts records of `main`."""
+    call = Take(log=Log(*MAIN), group="g", offsets=offsets)
+    return Operation(process="s", start=start, end=end, outcome=outcome, call=call)
+
+
+@pytest.mark.parametrize(
+    ("given", "due"),
+    [
+        ({1, 2, 3}, []),
+        ({2, 3}, []),
+        ({0, 1, 2, 3}, ["main/0: a share group is given 1 records again, as offset 0"]),
+        ({1, 2}, ["main/0: a share group never gets 1 records, as offset 3"]),
+    ],
+)
+def test_a_share_group_of_another_moment_than_the_backups_is_found(given: set[int], due: list[str]) -> None:
+    history = [
+        taken(10, 20, 0),
+        taken(90, 110, 1),
+        taken(120, 130, 2, outcome=Outcome.UNKNOWN),
+        taken(250, 260, 3),
+    ]
+    restored_records = content(main=[(offset, f"r{offset}", "") for offset in range(4)])
+
+    assert restored.shared(history, restored_records, {MAIN: given}) == due

@@ -79,14 +79,14 @@ async def restored(
     """Yield the store that `copy` in `folder` makes at `url`. No other process can use it before the end of the block.
 
     `restore`: the name under which the restore is registered in the store. `ordinal`: how many restores there were, with this one: the
-    store counts on so many jumps above the copy, because the others may have been of the same copy. If the block or the process fails, the
-    former store at `url` is unchanged, or no process can open the store there until a restore succeeds.
+    store counts on so many jumps above the copy, because the others may have been of the same copy. If the block or the process fails, no
+    process can open the store at `url` until a restore succeeds.
 
     Raises:
         AlreadyExists: there is a store with content, and it may not be replaced.
         Invalid: the copy is of another kind of store.
         Unsupported: the copy or the store has a layout that this program cannot restore.
-        Unavailable: the store does not answer, or another process uses it.
+        Unavailable: the store does not answer, another process uses it, or another restore fills it.
         Corrupt: the copy is damaged.
     """
     await check_place(url, settings, copy, may_replace=may_replace)

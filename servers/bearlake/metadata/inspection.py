@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bearlake.metadata.store_copy import RESTORING
+
 
 class Verdict(StrEnum):
     """How a finding is."""
@@ -55,6 +57,8 @@ def layout_finding(present: int, version: int, oldest: int) -> Finding:
         )
     if present == version:
         return Finding(subject="layout", verdict=Verdict.OK, detail=f"{known}, that of this program")
+    if present == RESTORING:
+        return failure("layout", "a restore into the store has not ended", "run `bearlake restore` again")
     if present > version:
         return Finding(
             subject="layout",

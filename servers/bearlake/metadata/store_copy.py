@@ -10,6 +10,9 @@ from bearlake.metadata.model import PartitionKey
 OBJECTS: Final = "objects.tsv"
 """The file with the objects that the copy's index names: key and size in bytes, a line each, by key."""
 
+RESTORING: Final = 1_000_000
+"""The layout of a store while a restore is under way. No program opens such a store, except to restore it."""
+
 STREAM_JUMP: Final = 1 << 20
 TASK_JUMP: Final = 1 << 32
 PRODUCER_JUMP: Final = 1 << 32

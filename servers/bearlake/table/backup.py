@@ -10,7 +10,9 @@ for.
 To return a table to its copy, the catalog forgets the table and registers the copy under the table's name. If the process dies in between,
 a repeat registers it. The rows that the table had beyond the copy are gone with that.
 
-All functions block, except `copy` and `put_back`. Source: Apache Iceberg table spec, "Table Metadata", "File System Tables".
+All functions block, except `copy`, `missing_files` and `put_back`.
+
+Source: Apache Iceberg table spec, "Table Metadata", "File System Tables".
 """
 
 import uuid
@@ -68,6 +70,30 @@ async def copy(tables: IcebergTables, stream: Stream, is_known: Callable[[Applie
         raise Conflict(f"table {table_name(table)} has changed too often since the copy of the metadata store was made")
 
     return await tables.run(stream.name, copy_now)
+
+
+async def missing_files(tables: IcebergTables, desired: TableCopy) -> list[str]:
+    """Return the locations of metadata files that the copy's snapshot needs and that are not there.
+
+    Data files are not looked for: they are objects of the log.
+
+    Raises:
+        Corrupt: the copy cannot be read.
+        Unavailable: the catalog or the object store did not answer.
+    """
+
+    def missing_now() -> list[str]:
+        metadata = _parsed(desired)
+        snapshot = metadata.current_snapshot()
+        if snapshot is None:
+            return []
+        files = tables.lookup().catalog._load_file_io(location=metadata.location)
+        if not files.new_input(snapshot.manifest_list).exists():
+            return [snapshot.manifest_list]
+        paths = [manifest.manifest_path for manifest in snapshot.manifests(files)]
+        return [path for path in paths if not files.new_input(path).exists()]
+
+    return await tables.run(desired.name, missing_now)
 
 
 async def put_back(tables: IcebergTables, stream: Stream, desired: TableCopy | None) -> bool:

@@ -7,10 +7,12 @@
 The folder has credentials of users in the form in which the store has them, so only its owner may read it.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,24 +48,43 @@ class Manifest:
     """The version of Bearlake that made the backup."""
 
 
-def partial_folder(folder: Path) -> Path:
-    """Return the empty folder in which a backup is made that becomes `folder`; what a killed backup left there is deleted.
+@contextmanager
+def partial_folder(folder: Path) -> Iterator[Path]:
+    """Yield the empty folder in which a backup is made that becomes `folder`; what a killed backup left there is deleted.
+
+    The folder is locked for the block, so that two backups at once do not become one.
 
     Raises:
-        AlreadyExists: `folder` exists.
+        AlreadyExists: `folder` exists, or another process makes it.
         Unavailable: the folder cannot be made.
     """
     if folder.exists():
         raise AlreadyExists(f"{folder} exists: a backup makes its own folder")
     partial = folder.with_name(f".{folder.name}.partial")
     try:
-        for path in sorted(partial.rglob("*"), reverse=True) if partial.exists() else []:
-            path.rmdir() if path.is_dir() else path.unlink()
         partial.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        (partial / STORE).mkdir(mode=FOLDER_MODE)
+        descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise Unavailable(f"cannot make the folder {partial}: {error.strerror}") from error
-    return partial
+        raise _not_made(partial, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not partial.exists() or not os.path.samestat(os.fstat(descriptor), partial.stat()):
+                raise BlockingIOError
+            for path in sorted(partial.rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+            (partial / STORE).mkdir(mode=FOLDER_MODE)
+        except BlockingIOError as error:
+            raise AlreadyExists(f"another process makes the backup {folder}") from error
+        except OSError as error:
+            raise _not_made(partial, error) from error
+        yield partial
+    finally:
+        os.close(descriptor)
+
+
+def _not_made(partial: Path, error: OSError) -> Unavailable:
+    return Unavailable(f"cannot make the folder {partial}: {error.strerror}")
 
 
 def write_tables(folder: Path, tables: Mapping[str, TableCopy | None]) -> None:

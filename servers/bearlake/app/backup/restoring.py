@@ -13,11 +13,12 @@ from bearlake import __version__
 from bearlake.app.backup import filling
 from bearlake.app.backup import manifest as manifests
 from bearlake.app.backup.manifest import Manifest
-from bearlake.app.backup.objects import check_objects
+from bearlake.app.backup.objects import check_objects, check_tables
 from bearlake.app.backup.taking import TABLES_AT_ONCE, OnProgress, Progressed
 from bearlake.app.startup import backend_settings
 from bearlake.clock import SystemClock
 from bearlake.compaction.all_streams import all_streams
+from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.holds import Holds, ordinal_of, server_name
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
@@ -53,7 +54,7 @@ class Restored:
     table_count: int
     """Tables that had changed since the backup."""
     missing: list[str]
-    """Objects that the backup names and the object store lacks."""
+    """Objects and files of tables that the backup names and the object store lacks."""
 
 
 async def restore(
@@ -94,6 +95,12 @@ async def restore(
         )
         tables = open_tables(settings.tables, store, settings.object_store.url)
         closing.push_async_callback(tables.close)
+        missing += await check_tables(
+            [copy for copy in copies.values() if copy is not None],
+            tables,
+            may_lack=may_lack,
+            on_progress=lambda count: on_progress(Progressed(step="tables checked", count=count)),
+        )
         holds = Holds(store)
         name = await holds.next_restore(uuid.uuid4().hex[:12])
         metadata = await closing.enter_async_context(
@@ -166,7 +173,5 @@ async def _put_tables_back(
             done_count += 1
             on_progress(Progressed(step="tables", count=done_count))
 
-    async with asyncio.TaskGroup() as group:
-        async for stream in all_streams(metadata.streams, PAGE_COUNT):
-            group.create_task(put_back(stream))
+    await run_all([put_back(stream) async for stream in all_streams(metadata.streams, PAGE_COUNT)])
     return changed_count

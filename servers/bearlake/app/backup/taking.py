@@ -17,6 +17,7 @@ from bearlake.app.backup import manifest as manifests
 from bearlake.app.backup.manifest import Manifest
 from bearlake.app.startup import backend_settings
 from bearlake.compaction.all_streams import all_streams
+from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.holds import Hold, Holds
 from bearlake.metadata import backup as metadata_backup
 from bearlake.metadata.model import Stream
@@ -53,11 +54,15 @@ async def take(
     """Make a backup in `folder`, which must not exist. The sweeps keep what it needs for `valid_ms`.
 
     Raises:
-        AlreadyExists: the folder exists.
+        AlreadyExists: the folder exists, or another process makes it.
         Conflict: a table changed too often while it was copied. Try again.
         Invalid, Unsupported, Unavailable: as `lake.opened` and `metadata.backup.copy_store`.
     """
-    partial = manifests.partial_folder(folder)
+    with manifests.partial_folder(folder) as partial:
+        return await _take(settings, folder, partial, valid_ms, on_progress)
+
+
+async def _take(settings: Settings, folder: Path, partial: Path, valid_ms: int, on_progress: OnProgress) -> Manifest:
     async with lake.opened(settings) as opened:
         holds = Holds(opened.store)
         began_ms = await opened.metadata.now_ms()
@@ -112,10 +117,8 @@ async def _tables(opened: lake.Lake, copy: StoreCopy, on_progress: OnProgress) -
             )
             on_progress(Progressed(step="tables", count=len(found)))
 
-    async with asyncio.TaskGroup() as group:
-        async for stream in all_streams(opened.metadata.streams, PAGE_COUNT):
-            if stream.number <= copy.stream_number:
-                group.create_task(copy_one(stream))
+    streams = [stream async for stream in all_streams(opened.metadata.streams, PAGE_COUNT)]
+    await run_all(copy_one(stream) for stream in streams if stream.number <= copy.stream_number)
     return found
 
 

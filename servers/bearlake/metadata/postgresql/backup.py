@@ -18,13 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bearlake.errors import AlreadyExists, Unsupported
+import asyncpg
+
+from bearlake.errors import AlreadyExists, Unavailable, Unsupported
 from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.database import Database, Session, split_url
 from bearlake.metadata.postgresql.layout import VERSION, available
-from bearlake.metadata.postgresql.migrate import HAS_TABLE, RESTORING, migrate
+from bearlake.metadata.postgresql.migrate import HAS_TABLE, migrate
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import PostgresqlMetadata, open_postgresql
 from bearlake.metadata.schemas import DEFAULT_CONTEXT
@@ -32,6 +34,7 @@ from bearlake.metadata.store_copy import (
     EPOCH_JUMP,
     OBJECTS,
     PRODUCER_JUMP,
+    RESTORING,
     SCHEMA_JUMP,
     STREAM_JUMP,
     TASK_JUMP,
@@ -47,6 +50,8 @@ STATEMENT_MS = 24 * 3_600_000
 """Longest copy or load of one table."""
 FILE_MODE = 0o600
 NOT_COPIED = ("migration", "session")
+LOCK_CLASS = 0x5265_7374
+"""First half of the number of the advisory lock of restores: "Rest"."""
 
 TABLES = """
 select c.relname, array_agg(a.attname::text order by a.attnum)
@@ -70,6 +75,8 @@ select (c.group_key << 5) + i - 1, c.offsets[i] from bearlake.compaction_group c
 OPEN_TASKS = """
 select t.id, t.partitions, t.starts, t.ends,
        array(select r.epoch from bearlake.task_result r where r.task_id = t.id) from bearlake.task t"""
+LAYOUT_BELOW = "select coalesce(max(version), 0) from bearlake.migration where version < $1"
+"""The layout of the tables that a restore fills."""
 JUMPS = """
 update bearlake.cluster set producer_id_next = producer_id_next + {producer};
 update bearlake.server set has_left = true;
@@ -176,7 +183,7 @@ async def placed(
     Raises:
         AlreadyExists: the schema has a store with content, and it may not be replaced.
         Unsupported: the copy, or the store in the schema, has not this program's layout.
-        Unavailable: the database does not answer, or servers hold locks for too long.
+        Unavailable: the database does not answer, servers hold locks for too long, or another restore fills the schema.
     """
     if layout != VERSION:
         raise Unsupported(
@@ -187,7 +194,8 @@ async def placed(
     await check_place(url, settings, may_replace=may_replace)
     session = await database.connect(STATEMENT_MS)
     try:
-        if not await session.value(HAS_TABLE, schema):
+        await _exclude_others(session, settings, schema)
+        if await _layout(session, schema) == 0:
             await migrate(database, available())
         await _load(session, settings, schema, folder, restore, progress, ordinal=ordinal, may_replace=may_replace)
         unopened = replace(available(), version=RESTORING)
@@ -201,13 +209,27 @@ async def placed(
         await session.close()
 
 
+async def _exclude_others(session: Session, settings: PostgresqlSettings, schema: str) -> None:
+    """Wait until no other restore fills the schema, and keep others out for as long as the session lives."""
+    await session.execute(f"set lock_timeout = {settings.migrate_lock_timeout_ms}")
+    try:
+        await session.value("select pg_advisory_lock($1, hashtext($2))", LOCK_CLASS, schema)
+    except Unavailable as error:
+        if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+            raise
+        raise Unavailable(f"another restore fills the schema {schema}: wait for it") from error
+
+
 async def check_place(url: str, settings: PostgresqlSettings, *, may_replace: bool) -> None:
     """Raise `AlreadyExists` if the schema has a store with content and it may not be replaced, `Unsupported` if its layout is another."""
     database, schema = _database(url, settings)
     session = await database.connect(settings.statement_timeout_ms)
     try:
         present = await _layout(session, schema)
-        if present not in (0, VERSION, RESTORING):
+        if present == RESTORING:
+            present = await session.value(LAYOUT_BELOW, RESTORING)
+            may_replace = True
+        if present not in (0, VERSION):
             raise Unsupported(
                 f"the schema {schema} has a store of layout {present}, this program knows {VERSION}: upgrade the store or drop the schema"
             )

@@ -25,12 +25,10 @@ from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.database import Database, Session
 from bearlake.metadata.postgresql.layout import Layout
 from bearlake.metadata.postgresql.waiting import AWAITED, Waiting
+from bearlake.metadata.store_copy import RESTORING
 
 LOCK_CLASS = 0x4265_6172
 """First half of the advisory lock's number: "Bear"."""
-
-RESTORING = 1_000_000
-"""The layout of a store while a restore fills it (`backup.py`). No program opens such a store."""
 
 ATTEMPTS_MAX = 10
 """Attempts of a migration that loses a deadlock with running servers."""

@@ -1,9 +1,10 @@
 """Copies a SQLite store while other processes use it, and puts a copy in the place of a store.
 
 `copy_store` reads one snapshot with SQLite's online backup, so that commits go on. `placed` prepares a restored store beside its place, and
-moves it there in one step at the end: a process that is killed before leaves the former store, or none.
+writes it there in one transaction at the end. It holds the lock of the place from the beginning, so no other process uses the store or
+restores into it. Until the end the store at the place has the layout `RESTORING`, which no program opens (decision 333).
 
-All functions block, except those with `async`. Source: SQLite, "Online Backup API", "PRAGMA locking_mode".
+All functions block. Source: SQLite, "Online Backup API", "PRAGMA locking_mode".
 """
 
 import os
@@ -20,13 +21,14 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows
 from bearlake.metadata.schemas import DEFAULT_CONTEXT
 from bearlake.metadata.sqlite.database import translated
-from bearlake.metadata.sqlite.migrate import migrate
+from bearlake.metadata.sqlite.migrate import MIGRATIONS, migrate
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.upgrade import layout
 from bearlake.metadata.store_copy import (
     EPOCH_JUMP,
     OBJECTS,
     PRODUCER_JUMP,
+    RESTORING,
     SCHEMA_JUMP,
     STREAM_JUMP,
     TASK_JUMP,
@@ -41,7 +43,8 @@ PAGES_PER_STEP = 1_000
 """Pages (4 KiB) that are copied between two reports of progress."""
 PREPARED_SUFFIX = ".restoring"
 FILE_MODE = 0o600
-
+POLL_S = 0.02
+"""Pause between two attempts to get the lock of the place."""
 
 OBJECT_ROWS = f"""
 SELECT key, size FROM (
@@ -131,48 +134,58 @@ def _open_tasks(connection: sqlite3.Connection) -> Mapping[int, OpenTask]:
 
 
 def check_place(path: Path, *, may_replace: bool) -> None:
-    """Raise `AlreadyExists` if there is a store at `path` and it may not be replaced."""
-    if path.exists() and not may_replace:
-        raise AlreadyExists(f"{path} exists: pass --replace to put the backup in its place")
+    """Raise `AlreadyExists` if there is a store at `path` and it may not be replaced; one that a restore has begun to make may be."""
+    if may_replace or not path.exists():
+        return
+    try:
+        with closing(_connect(path)) as connection:
+            _refuse_content(connection, path, may_replace=may_replace)
+    except sqlite3.OperationalError as error:
+        raise translated(error, str(path)) from error
+    except sqlite3.DatabaseError as error:
+        raise AlreadyExists(_present(path)) from error
 
 
 @contextmanager
 def placed(
     path: Path, folder: Path, restore: str, now_ms: int, settings: SqliteSettings, *, ordinal: int, may_replace: bool
 ) -> Iterator[Path]:
-    """Yield a store made from the copy in `folder`, in a file beside `path`; at the end of the block, move it to `path`.
+    """Yield a store made from the copy in `folder`, in a file beside `path`; at the end of the block, write it to `path`.
 
     The block opens the store and closes it. `restore`: the name under which the restore is registered in it. `ordinal`: as of
-    `metadata.backup.restored`. If the block fails, nothing is changed at `path`.
+    `metadata.backup.restored`. If the block fails, no program opens the store at `path` until a restore succeeds.
 
     Raises:
         AlreadyExists: there is a store at `path`, and it may not be replaced.
-        Unavailable: another process has the store at `path` open.
+        Unavailable: another process has the store at `path` open. Nothing was changed.
         Unsupported: a newer program made the copy.
         Corrupt: the copy is damaged.
     """
-    check_place(path, may_replace=may_replace)
     prepared = path.with_name(path.name + PREPARED_SUFFIX)
-    _remove(prepared)
     try:
-        shutil.copyfile(folder / FILE, prepared)
-        prepared.chmod(FILE_MODE)
-        with closing(_connect(prepared)) as connection:
-            _check(connection, prepared)
-            migrate(connection, now_ms)
-            _jump(connection, restore, ordinal)
-        yield prepared
-        with closing(_connect(prepared)) as connection:
-            connection.execute("PRAGMA journal_mode = DELETE")
-        _sync(prepared)
-        if path.exists():
-            _overwrite(path, prepared, settings.busy_timeout_ms)
-        else:
-            _move(prepared, path)
+        with _held(path, settings.busy_timeout_ms) as place:
+            _refuse_content(place, path, may_replace=may_replace)
+            try:
+                _prepare(prepared, folder, restore, now_ms, ordinal)
+                _mark(place, now_ms)
+                yield prepared
+                with closing(_connect(prepared)) as connection:
+                    connection.execute("PRAGMA journal_mode = DELETE")
+                    connection.backup(place)
+            finally:
+                _remove(prepared)
     except sqlite3.Error as error:
         raise translated(error, str(path)) from error
-    finally:
-        _remove(prepared)
+
+
+def _prepare(prepared: Path, folder: Path, restore: str, now_ms: int, ordinal: int) -> None:
+    _remove(prepared)
+    shutil.copyfile(folder / FILE, prepared)
+    prepared.chmod(FILE_MODE)
+    with closing(_connect(prepared)) as connection:
+        _check(connection, prepared)
+        migrate(connection, now_ms)
+        _jump(connection, restore, ordinal)
 
 
 def _jump(connection: sqlite3.Connection, restore: str, ordinal: int) -> None:
@@ -199,35 +212,60 @@ def _jump(connection: sqlite3.Connection, restore: str, ordinal: int) -> None:
     connection.execute("COMMIT")
 
 
-def _overwrite(path: Path, prepared: Path, wait_ms: int) -> None:
-    """Replace the content of the store at `path` in one transaction, while no other process has the file open (decision 112)."""
+@contextmanager
+def _held(path: Path, wait_ms: int) -> Iterator[sqlite3.Connection]:
+    """Yield a connection that keeps all other processes out of the file at `path` (decision 112); make an empty file if there is none."""
+    if not path.exists():
+        _make(path)
     deadline_s = time.monotonic() + wait_ms / 1000
-    with closing(_connect(prepared)) as source:
-        while True:
-            with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as target:
-                try:
-                    target.execute("PRAGMA locking_mode = EXCLUSIVE")
-                    (mode,) = target.execute("PRAGMA journal_mode = DELETE").fetchone()
-                    if mode == "delete":
-                        target.execute("PRAGMA synchronous = EXTRA")
-                        source.backup(target)
-                        return
-                except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                        raise
-            if time.monotonic() >= deadline_s:
-                raise Unavailable(f"another process has the metadata store {path} open: stop all processes that use it")
+    while True:
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+            if _has_locked(connection):
+                yield connection
+                return
+        if time.monotonic() >= deadline_s:
+            raise Unavailable(f"another process has the metadata store {path} open: stop all processes that use it")
+        time.sleep(POLL_S)
 
 
-def _move(prepared: Path, path: Path) -> None:
-    """Give the file its name, unless another file has it by now. A journal that a lost store left behind must not be taken for its own."""
+def _make(path: Path) -> None:
+    """Make an empty file. A journal that a lost store left behind must not be taken for its own."""
     for suffix in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, FILE_MODE))
+
+
+def _has_locked(connection: sqlite3.Connection) -> bool:
     try:
-        os.link(prepared, path)
-    except FileExistsError as error:
-        raise AlreadyExists(f"another process made {path} in the meantime") from error
-    _sync(path.parent)
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        if mode != "delete":
+            return False
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("BEGIN EXCLUSIVE")  # in this mode the lock outlives the transaction
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return False
+        raise
+    return True
+
+
+def _refuse_content(connection: sqlite3.Connection, path: Path, *, may_replace: bool) -> None:
+    if not may_replace and layout(connection) not in (0, RESTORING):
+        raise AlreadyExists(_present(path))
+
+
+def _present(path: Path) -> str:
+    return f"{path} exists: pass --replace to put the backup in its place"
+
+
+def _mark(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Let no program open the store."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(MIGRATIONS)
+    connection.execute("INSERT OR IGNORE INTO migrations VALUES (?, 'restore', ?)", (RESTORING, now_ms))
+    connection.execute("COMMIT")
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

@@ -11,12 +11,16 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 from bearlake.errors import Unavailable, Unsupported
+from bearlake.metadata.store_copy import RESTORING
 
 VERSION = 23
 """The layout that `schema/` makes."""
 
 OLDEST = 16
 """The oldest layout that a store may have to be upgraded."""
+
+MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_ms INTEGER NOT NULL) STRICT"
+"""The table of the layouts that the store came to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +60,13 @@ def migrate(
 
     Raises:
         Unsupported: a newer program has used this store, or it is too old to be upgraded; nothing was changed.
-        Unavailable: the store has an older layout, and this process is not alone; nothing was changed. `upgrade.py` upgrades it.
+        Unavailable: the store has an older layout, and this process is not alone (`upgrade.py` upgrades it), or a restore of the store
+            has not ended; nothing was changed.
     """
     layout = layout or available()
     connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_ms INTEGER NOT NULL) STRICT"
-        )
+        connection.execute(MIGRATIONS)
         (present,) = connection.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()
         _check(present, layout)
         if 0 < present < layout.version and not is_alone:
@@ -82,7 +85,9 @@ def migrate(
 
 
 def _check(present: int, layout: Layout) -> None:
-    """Raises `Unsupported` if this program cannot use a store of layout `present`; 0: it is empty."""
+    """Raises `Unsupported` if this program cannot use a store of layout `present`; 0: it is empty. `Unavailable` during a restore."""
+    if present == RESTORING:
+        raise Unavailable("a restore into this metadata store has not ended: wait for it, or run it again")
     if present > layout.version:
         raise Unsupported(
             f"the metadata store has layout {present}, this program knows layouts up to {layout.version}: use a newer version of Bearlake"
