@@ -27,8 +27,8 @@ Ask = Callable[[dict[str, Any]], list[list[Any]]]
 
 
 def statement_of(question: dict[str, Any]) -> str:
-    """The question in SQL."""
-    table = f"{question['warehouse']}.{question['table']}"
+    """The question in SQL; with a warehouse, its catalog has the table's name."""
+    table = ".".join(filter(None, (question["warehouse"], question["table"])))
     if question["kind"] == "counts":
         return COUNTS.format(table=table)
     return ROWS.format(table=table) + (RANGE.format(**question) if question["kind"] == "range" else "")

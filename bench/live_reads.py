@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import confluent_kafka
 from bench.errors import BenchError
 from bench.freshness import LakeServer, worker_pid
-from bench.live_engines import COUNTS
+from bench.live_engines import statement_of
 from bench.live_truth import Truth, check_counts, check_newest, check_rows
 from bench.run import MEMORY_ROOT, workspace
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -230,9 +230,11 @@ class Engine:
 def sql_reader(server: LakeServer) -> Ask:
     """Read with `bearlake sql`."""
 
-    def ask(_: dict[str, Any]) -> list[list[Any]]:
-        """Count rows and offsets."""
-        words = [server.command, "sql", COUNTS.format(table=STREAM), "--json", "--data-dir", str(server.data)]
+    def ask(question: dict[str, Any]) -> list[list[Any]]:
+        """Run the statement in a process of its own."""
+        table = question["table"].rpartition(".")[2]
+        statement = statement_of(question | {"warehouse": "", "table": table})
+        words = [server.command, "sql", statement, "--json", "--data-dir", str(server.data)]
         done = subprocess.run(words, capture_output=True, timeout=READ_TIMEOUT_S, check=False)
         if done.returncode:
             raise BenchError(done.stderr.decode()[-300:])
@@ -256,7 +258,7 @@ def readers_of(server: KilledServer, options: argparse.Namespace, engines: list[
 
     for name in options.engine or ([] if options.spark else ["pyiceberg", "sql"]):
         if name == "sql":
-            found.append(Reader("sql", sql_reader(server), ("live",), ("counts",), truth, retention_s))
+            found.append(Reader("sql", sql_reader(server), ("live",), kinds, truth, retention_s))
         elif name == "duckdb":
             add("duckdb", options.duckdb_python or sys.executable, "duckdb", ("live",))
         else:
