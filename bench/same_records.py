@@ -9,8 +9,8 @@
 3. The same data folder again, with compaction, until the table has all records and the WAL objects are deleted.
 4. Both consumers read again, now from Parquet. The checksums must be the same; SQL must count the same number of rows.
 
-With `--values avro`, `protobuf` or `json`, values are of a registered schema, usual, unusual and bad ones (`avro_values.py` and others), and the
-table has their typed columns and leaves out what they give back (`table.value.mode=elide`).
+With `--values avro`, `protobuf` or `json`, values are of a registered schema, usual, unusual and bad ones (`avro_values.py` and others),
+and the table has their typed columns and leaves out what they give back (`table.value.mode=elide`).
 """
 
 import argparse
