@@ -8,11 +8,15 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
+from bearlake.objects import ByteRange
 from bearlake.table import schema
 from bearlake.table.warehouse.settings import WarehouseSettings
 from fixtures.guarded_table import Scene, Snapshots, claim, scene
 
 __all__ = ["scene"]
+
+TYPE_OF_A_CHUNK = b"\x15\x02\x19"
+"""In a footer: the field `type` of a column chunk, INT32, before its encodings."""
 
 
 def instead_of_the_last_five(file: DataFile) -> Callable[[Table], None]:
@@ -117,6 +121,21 @@ async def test_a_file_with_a_damaged_footer_is_refused(scene: Scene, end: bytes)
     damaged = claim(scene, honest, file_path=f"{scene.server.store_url}/{key}", file_size_in_bytes=len(content))
 
     await scene.refused(instead_of_the_last_five(damaged), "does not end like|cannot be read")
+
+
+async def test_a_footer_that_would_end_the_process_is_refused(scene: Scene) -> None:
+    """A column chunk of another type than its column: pyarrow lets the exception through that C++ throws."""
+    honest = await scene.work.file(0, 5, 10)
+    size = await scene.server.store.size(honest.key)
+    (whole,) = await scene.server.store.read(honest.key, [ByteRange(0, size)])
+    content = bytes(whole)
+    at = content.index(TYPE_OF_A_CHUNK, size - int.from_bytes(content[-8:-4], "little") - 8)
+    key = honest.key.replace(".parquet", "-hostile.parquet")
+    await scene.server.store.put(key, [content[: at + 1] + b"\x04" + content[at + 2 :]])
+    hostile = claim(scene, honest, file_path=f"{scene.server.store_url}/{key}")
+
+    await scene.refused(instead_of_the_last_five(hostile), "cannot be read")
+    await scene.refused(instead_of_the_last_five(hostile), "cannot be read")
 
 
 @pytest.mark.parametrize(
