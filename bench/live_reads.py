@@ -162,6 +162,8 @@ class Reader:
         name = f"{STREAM}_current" if kind == "current" else STREAM
         acknowledged, began_s = load.acknowledged(), time.monotonic()
         question: dict[str, Any] = {"kind": kind, "warehouse": warehouse, "table": f"streams.{name}"}
+        if kind == "counts":
+            question["floor"] = load.starts_max(self.retention_s / 2)[0] if self.retention_s else 0
         if kind == "range":
             partition = self._rng.randrange(len(acknowledged))
             first, end = self.starts.get(partition, 0), acknowledged[partition]
@@ -182,10 +184,10 @@ class Reader:
         took_s = time.monotonic() - began_s
         self.read_s.setdefault(f"{warehouse} {kind}", []).append(took_s)
         if kind == "counts":
-            counts = {row[0]: (row[1], row[2], row[3], row[4]) for row in rows}
+            counts = {row[0]: (row[1], row[2], row[3], row[4], int(row[5])) for row in rows}
             self.starts = {partition: count[2] for partition, count in counts.items()}
             starts_max = load.starts_max(self.retention_s) if self.retention_s else [0] * len(acknowledged)
-            found = check_counts(counts, acknowledged, starts_max)
+            found = check_counts(counts, acknowledged, starts_max, question["floor"])
         elif kind == "range":
             given = [(row[0], row[1], row[2], row[3]) for row in rows]
             found = check_rows(self.truth, given, question["partition"], question["start"], question["end"])
