@@ -25,11 +25,11 @@ class SparseFile:
                 return part[start - loaded.start : end - loaded.start]
         raise OSError(f"bytes [{start}, {end}) were not loaded")
 
-    def loaded(self, wanted: ByteRange) -> memoryview | None:
+    def loaded(self, requested: ByteRange) -> memoryview | None:
         """Return the bytes of a range; None if not all of them are loaded."""
         for loaded, part in self._parts:
-            if loaded.start <= wanted.start and wanted.end <= loaded.end:
-                return part[wanted.start - loaded.start : wanted.end - loaded.start]
+            if loaded.start <= requested.start and requested.end <= loaded.end:
+                return part[requested.start - loaded.start : requested.end - loaded.start]
         return None
 
     def seek(self, offset: int, whence: int = 0) -> int:
