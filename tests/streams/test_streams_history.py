@@ -420,9 +420,9 @@ async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_a
 
         assert isinstance(damaged.error, Corrupt)
         assert written.file.key in str(damaged.error)
-        ((place, seen),) = [(found.partition, found.error) for found in caplog.records if "damaged" in found.message]
-        assert place == view.partition(0)
-        assert written.file.key in seen
+        (logged,) = [vars(found) for found in caplog.records if "damaged" in found.message]
+        assert logged["partition"] == view.partition(0)
+        assert written.file.key in logged["error"]
         assert values_of(healthy) == expected(5)
 
 
