@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -234,3 +235,13 @@ def test_no_footer_ends_the_process(mode: str) -> None:
     done = subprocess.run([sys.executable, "-c", DAMAGE], input=content, capture_output=True, timeout=300, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"whole\n", b"")
+
+
+def test_a_footer_of_duckdb_passes(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    path = tmp_path / "rows.parquet"
+    columns = "1::int as a, [{'x': 1.5}] as b, map(['k'], [1::bigint]) as c, 'x'::blob as d, 1.25::decimal(9, 2) as e, null::uuid as f"
+
+    duckdb.sql(f"copy (select {columns}) to '{path}' (format parquet)")
+
+    assert file_end.read_foreign(memoryview(path.read_bytes())).num_rows == 1
