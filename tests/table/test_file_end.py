@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -238,7 +239,6 @@ def test_no_footer_ends_the_process(mode: str) -> None:
 
 
 def test_a_footer_of_duckdb_passes(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
     path = tmp_path / "rows.parquet"
     columns = "1::int as a, [{'x': 1.5}] as b, map(['k'], [1::bigint]) as c, 'x'::blob as d, 1.25::decimal(9, 2) as e, null::uuid as f"
 
