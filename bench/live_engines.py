@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 COUNTS = (
-    "select _partition_id, count(*), count(distinct _offset), min(_offset), max(_offset) + 1 from {table} group by 1"
+    "select _partition_id, count(*), count(distinct _offset), min(_offset), max(_offset) + 1,"
+    " sum(case when _offset >= {floor} then 1 else 0 end) from {table} group by 1"
 )
 ROWS = "select _partition_id, _offset, hex(_key), hex(_value) from {table}"
 RANGE = " where _partition_id = {partition} and _offset >= {start} and _offset < {end}"
@@ -27,10 +28,10 @@ Ask = Callable[[dict[str, Any]], list[list[Any]]]
 
 
 def statement_of(question: dict[str, Any]) -> str:
-    """The question in SQL."""
-    table = f"{question['warehouse']}.{question['table']}"
+    """The question in SQL; with a warehouse, its catalog has the table's name."""
+    table = ".".join(filter(None, (question["warehouse"], question["table"])))
     if question["kind"] == "counts":
-        return COUNTS.format(table=table)
+        return COUNTS.format(table=table, floor=question["floor"])
     return ROWS.format(table=table) + (RANGE.format(**question) if question["kind"] == "range" else "")
 
 
@@ -74,6 +75,8 @@ def spark(url: str, jars: str) -> Ask:
 
 def pyiceberg(url: str, _: str) -> Ask:
     """PyIceberg."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
     from pyiceberg.catalog.rest import RestCatalog
     from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThanOrEqual, LessThan
 
@@ -89,9 +92,14 @@ def pyiceberg(url: str, _: str) -> Ask:
         if question["kind"] == "counts":
             rows = table.scan(selected_fields=("_partition_id", "_offset")).to_arrow()
             counted = [("_offset", name) for name in ("count", "count_distinct", "min", "max")]
-            found = rows.group_by("_partition_id").aggregate(counted)
+            is_above = pc.greater_equal(rows["_offset"], question["floor"]).cast(pa.int64())
+            rows = rows.append_column("above", is_above)
+            found = rows.group_by("_partition_id").aggregate([*counted, ("above", "sum")])
             return [
-                [row["_partition_id"], row["_offset_count"], row["_offset_count_distinct"], row["_offset_min"], row["_offset_max"] + 1]
+                [
+                    row["_partition_id"], row["_offset_count"], row["_offset_count_distinct"],
+                    row["_offset_min"], row["_offset_max"] + 1, row["above_sum"],
+                ]
                 for row in found.to_pylist()
             ]  # fmt: skip
         chosen = AlwaysTrue()

@@ -7,8 +7,9 @@
 many rows and offsets are there, which rows has a random range of offsets, and with `--current`, which rows has the current table? Before
 each question it notes what is acknowledged. In the answer, each partition's offsets must be without gap or repeat, reach at least what
 was acknowledged, and begin where retention lets them; rows must be the producer's, and those of the current table the newest of each key
-(`live_truth.py`). One violation makes the exit code 1. With `--kill-s`, the compaction worker is killed (-9) so often; with
-`--kill-server-s`, the server, which starts again. `--mutation`: the server has that error on purpose (`live_mutations.py`).
+(`live_truth.py`), which a Kafka consumer's replay at the end confirms. One violation makes the exit code 1. With `--kill-s`, the compaction
+worker is killed (-9) so often; with `--kill-server-s`, the server, which starts again. `--mutation`: the server has that error on purpose
+(`live_mutations.py`).
 """
 
 import argparse
@@ -17,12 +18,11 @@ import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import confluent_kafka
 from bench.errors import BenchError
 from bench.freshness import LakeServer, worker_pid
-from bench.live_engines import COUNTS
+from bench.live_askers import READ_TIMEOUT_S, Ask, Engine, sql_reader
+from bench.live_replay import replay
 from bench.live_truth import Truth, check_counts, check_newest, check_rows
 from bench.run import MEMORY_ROOT, workspace
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -44,9 +45,7 @@ from bench import processes, report
 
 HERE = Path(__file__).resolve().parent
 STREAM = "reads"
-READ_TIMEOUT_S = 240.0
 RANGE_MAX = 200
-Ask = Callable[[dict[str, Any]], list[list[Any]]]
 
 
 class KilledServer(LakeServer):
@@ -163,6 +162,8 @@ class Reader:
         name = f"{STREAM}_current" if kind == "current" else STREAM
         acknowledged, began_s = load.acknowledged(), time.monotonic()
         question: dict[str, Any] = {"kind": kind, "warehouse": warehouse, "table": f"streams.{name}"}
+        if kind == "counts":
+            question["floor"] = load.starts_max(self.retention_s / 2)[0] if self.retention_s else 0
         if kind == "range":
             partition = self._rng.randrange(len(acknowledged))
             first, end = self.starts.get(partition, 0), acknowledged[partition]
@@ -183,10 +184,10 @@ class Reader:
         took_s = time.monotonic() - began_s
         self.read_s.setdefault(f"{warehouse} {kind}", []).append(took_s)
         if kind == "counts":
-            counts = {row[0]: (row[1], row[2], row[3], row[4]) for row in rows}
+            counts = {row[0]: (row[1], row[2], row[3], row[4], int(row[5])) for row in rows}
             self.starts = {partition: count[2] for partition, count in counts.items()}
             starts_max = load.starts_max(self.retention_s) if self.retention_s else [0] * len(acknowledged)
-            found = check_counts(counts, acknowledged, starts_max)
+            found = check_counts(counts, acknowledged, starts_max, question["floor"])
         elif kind == "range":
             given = [(row[0], row[1], row[2], row[3]) for row in rows]
             found = check_rows(self.truth, given, question["partition"], question["start"], question["end"])
@@ -194,51 +195,6 @@ class Reader:
             given = [(row[0], row[1], row[2], row[3]) for row in rows]
             found = check_newest(self.truth, given, self._ends.setdefault(warehouse, {}))
         self.violations += [f"{warehouse} {kind} in {took_s:.1f} s: {text}" for text in found]
-
-
-class Engine:
-    """A process of `live_engines.py`."""
-
-    def __init__(self, python: str, engine: str, url: str, jars: str = "") -> None:
-        """`python`: the interpreter that has the engine. `url`: the catalog. `jars`: Spark's, separated by commas."""
-        self._process = subprocess.Popen(
-            [python, str(HERE / "live_engines.py"), engine, url, jars],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def __call__(self, question: dict[str, Any]) -> list[list[Any]]:
-        """Ask the engine. Raises BenchError if it cannot answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline() or '"the engine has ended"')
-        if isinstance(answer, str):
-            raise BenchError(answer)
-        found: list[list[Any]] = answer
-        return found
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-
-
-def sql_reader(server: LakeServer) -> Ask:
-    """Read with `bearlake sql`."""
-
-    def ask(_: dict[str, Any]) -> list[list[Any]]:
-        """Count rows and offsets."""
-        words = [server.command, "sql", COUNTS.format(table=STREAM), "--json", "--data-dir", str(server.data)]
-        done = subprocess.run(words, capture_output=True, timeout=READ_TIMEOUT_S, check=False)
-        if done.returncode:
-            raise BenchError(done.stderr.decode()[-300:])
-        return [list(row.values()) for row in json.loads(done.stdout)]
-
-    return ask
 
 
 def readers_of(server: KilledServer, options: argparse.Namespace, engines: list[Engine]) -> list[Reader]:
@@ -256,7 +212,7 @@ def readers_of(server: KilledServer, options: argparse.Namespace, engines: list[
 
     for name in options.engine or ([] if options.spark else ["pyiceberg", "sql"]):
         if name == "sql":
-            found.append(Reader("sql", sql_reader(server), ("live",), ("counts",), truth, retention_s))
+            found.append(Reader("sql", sql_reader(server), ("live",), kinds, truth, retention_s))
         elif name == "duckdb":
             add("duckdb", options.duckdb_python or sys.executable, "duckdb", ("live",))
         else:
@@ -286,7 +242,9 @@ def main() -> None:
     for reader in readers:
         for text in [*reader.violations[:5], *reader.failed[:3]]:
             print(f"{reader.name}: {text}", file=sys.stderr)
-    is_wrong = figures["records failed"] or any(reader.violations or not reader.read_s for reader in readers)
+    is_replayed = figures["records of a Kafka replay"] >= figures["records acknowledged"]
+    has_failed = figures["records failed"] or figures["of them, not those of the producer"]
+    is_wrong = has_failed or not is_replayed or any(reader.violations or not reader.read_s for reader in readers)
     sys.exit(1 if is_wrong else 0)
 
 
@@ -313,11 +271,14 @@ def measure(server: KilledServer, options: argparse.Namespace) -> tuple[list[Rea
             thread.join(READ_TIMEOUT_S)
         load.is_stopping.set()
         load.join(130)
+        replayed_count, different_count = replay(server.address, STREAM, readers[0].truth)
         tail = server.data / "objects" / "tail"
         starts = [start for reader in readers for start in reader.starts.values()]
         return readers, {
             "records acknowledged": float(sum(load.acknowledged())),
             "records failed": float(load.failed_count),
+            "records of a Kafka replay": float(replayed_count),
+            "of them, not those of the producer": float(different_count),
             "largest start offset seen": float(max(starts, default=0)),
             "kills": float(kills),
             **_history(server, options),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 TOMBSTONE_EVERY = 17
 """One record in so many deletes its key."""
 
-Counts = Mapping[int, tuple[int, int, int, int]]
-"""Partition → rows, distinct offsets, smallest offset, largest offset + 1."""
+Counts = Mapping[int, tuple[int, int, int, int, int]]
+"""Partition → rows, distinct offsets, smallest offset, largest offset + 1, rows from the floor on."""
 
 Row = tuple[int, int, str | None, str | None]
 """Partition, offset, key and value; bytes as digits in upper case, as SQL's `hex` has them."""
@@ -59,15 +59,18 @@ class Truth:
         return found
 
 
-def check_counts(counts: Counts, acknowledged: Sequence[int], starts_max: Sequence[int]) -> Iterable[str]:
+def check_counts(
+    counts: Counts, acknowledged: Sequence[int], starts_max: Sequence[int], floor: int = 0
+) -> Iterable[str]:
     """Yield what is wrong with a read of a whole table.
 
-    `acknowledged`: the ends before the read. `starts_max`: the largest offsets at which retention may let the table begin.
+    `acknowledged`: the ends before the read. `starts_max`: the largest offsets at which retention may let the table begin. `floor`: from
+    this offset on, retention can have removed nothing. It removes whole files, so below the floor an older file may outlive a newer one.
     """
     for partition, (end, start_max) in enumerate(zip(acknowledged, starts_max, strict=True)):
-        rows, distinct, start, seen_end = counts.get(partition, (0, 0, 0, 0))
-        if not rows == distinct == seen_end - start:
-            yield f"partition {partition}: {rows} rows, {distinct} offsets in [{start}, {seen_end})"
+        rows, distinct, start, seen_end, above = counts.get(partition, (0, 0, 0, 0, 0))
+        if rows != distinct or above != max(0, seen_end - max(start, floor)):
+            yield f"partition {partition}: {rows} rows, {distinct} offsets in [{start}, {seen_end}), {above} from {floor} on"
         if seen_end < end:
             yield f"partition {partition}: up to {seen_end}, acknowledged {end}"
         if start > start_max:

@@ -1,9 +1,9 @@
 """Protobuf values of all kinds for `same_records.py`: usual ones, legal ones in other forms, and bad ones, by number."""
 
-import json
 import struct
-import urllib.request
 from collections.abc import Callable, Sequence
+
+from bench import registry
 
 SCHEMA = """syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
 message Order { int64 id = 1; optional string note = 2; google.protobuf.Timestamp placed = 3; repeated Line lines = 4;
@@ -15,13 +15,9 @@ enum Status { NEW = 0; PAID = 1; }
 LARGE_EVERY = 100_003
 
 
-def register(registry: str, subject: str) -> int:
-    """Register the schema through the HTTP API; return its id."""
-    body = json.dumps({"schemaType": "PROTOBUF", "schema": SCHEMA}).encode()
-    headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
-    request = urllib.request.Request(f"{registry}/subjects/{subject}/versions", body, headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return int(json.load(answer)["id"])
+def register(url: str, subject: str) -> int:
+    """Register the schema; return its id."""
+    return registry.register(url, subject, "PROTOBUF", SCHEMA)
 
 
 def varint(number: int) -> bytes:

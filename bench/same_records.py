@@ -1,6 +1,6 @@
 """Check that consumers get from Parquet exactly what they got from the WAL: ten million records, two clients, checksums of everything.
 
-    python bench/same_records.py [--records 10000000] [--partitions 4] [--no-java] [--protobuf]
+    python bench/same_records.py [--records 10000000] [--partitions 4] [--no-java] [--values avro]
 
 1. `bearlake up` without compaction; librdkafka produces records with keys, values, headers and timestamps of all kinds (nulls, empty
    ones, duplicates, binary, 60 KB values), a producer per compression, two of them idempotent.
@@ -9,8 +9,8 @@
 3. The same data folder again, with compaction, until the table has all records and the WAL objects are deleted.
 4. Both consumers read again, now from Parquet. The checksums must be the same; SQL must count the same number of rows.
 
-With `--protobuf`, values are of a Protobuf schema, usual, unusual and bad ones (`protobuf_values.py`), and the table leaves out those
-that its typed columns give back (`table.value.mode=elide`).
+With `--values avro`, `protobuf` or `json`, values are of a registered schema, usual, unusual and bad ones (`avro_values.py` and others),
+and the table has their typed columns and leaves out what they give back (`table.value.mode=elide`).
 """
 
 import argparse
@@ -36,7 +36,7 @@ from bench.loading import JARS
 from bench.run import MEMORY_ROOT, workspace
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from bench import bearlake_server, processes, protobuf_values
+from bench import avro_values, bearlake_server, json_values, processes, protobuf_values
 
 STREAM = "same"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -45,6 +45,8 @@ TIMEOUT_S = 1_800.0
 Sums = dict[str, str]
 Values: TypeAlias = Callable[[int], bytes | None]
 T = TypeVar("T")
+TYPED = {"avro": avro_values, "protobuf": protobuf_values, "json": json_values}
+"""Formats of schemas → where their values are."""
 
 
 class WalServer(bearlake_server.BearlakeServer):
@@ -68,7 +70,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--no-java", action="store_true")
-    parser.add_argument("--protobuf", action="store_true")
+    parser.add_argument("--values", choices=["raw", *TYPED], default="raw")
     options = parser.parse_args()
     try:
         with workspace(MEMORY_ROOT) as root:
@@ -87,11 +89,10 @@ def compare(directory: Path, options: argparse.Namespace) -> bool:
     admin = AdminClient({"bootstrap.servers": wal.address, "log_level": 0})
     configs = {"retention.ms": "-1"}  # timestamps are spread over all times
     values: Values = raw_value
-    if options.protobuf:
+    if options.values in TYPED:
         configs["table.value.mode"] = "elide"
-        values = partial(
-            protobuf_values.value_of, protobuf_values.register(wal.listeners["registry"], f"{STREAM}-value")
-        )
+        typed = TYPED[options.values]
+        values = partial(typed.value_of, typed.register(wal.listeners["registry"], f"{STREAM}-value"))
     admin.create_topics([NewTopic(STREAM, options.partitions, config=configs)])[STREAM].result(30)
     timed("produce", lambda: produce(wal.address, options.records, options.partitions, values))
     before = {
@@ -108,7 +109,7 @@ def compare(directory: Path, options: argparse.Namespace) -> bool:
             for name, read in readers.items()
         }
         rows = timed("count by SQL", lambda: count_rows(table.data))
-        if options.protobuf:
+        if options.values in TYPED:
             print("rows with columns, and of them without their value:", count_typed(table.data))
     finally:
         table.stop()

@@ -398,7 +398,9 @@ async def test_decoded_row_groups_stay_within_their_bound() -> None:
 
 
 @virtual_time
-async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_are_served() -> None:
+async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_are_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with deployment() as stores:
         streams = await stores.serve(COLD)
         view, other = await create(streams), await create(streams, "other")
@@ -418,6 +420,9 @@ async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_a
 
         assert isinstance(damaged.error, Corrupt)
         assert written.file.key in str(damaged.error)
+        (logged,) = [vars(found) for found in caplog.records if "damaged" in found.message]
+        assert logged["partition"] == view.partition(0)
+        assert written.file.key in logged["error"]
         assert values_of(healthy) == expected(5)
 
 

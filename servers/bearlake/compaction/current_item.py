@@ -26,6 +26,7 @@ from bearlake.table.current_bucket import BucketChange, ExceedsMemory, NewRecord
 from bearlake.table.current_rows import RowFile
 from bearlake.table.current_state import Places
 from bearlake.table.current_writer import CurrentFileWriter
+from bearlake.table.file_tail import needed
 from bearlake.table.sparse import SparseFile
 from bearlake.table.writer import Rows
 
@@ -33,8 +34,6 @@ T = TypeVar("T")
 
 _ATTEMPT_BITS = 32
 _TAIL_BYTES = 64 * 1024
-_END_BYTES = 8
-_MAGIC = b"PAR1"
 _PLACES_AT_ONCE_BYTES = 64 * 1024 * 1024
 """Memory (bytes) of the keys and places that are looked at together: about a million records."""
 
@@ -107,13 +106,11 @@ class _Reader:
         """Read a file's footer. Raises `Corrupt`, `NotFound`, `Unavailable`."""
         start = max(0, reference.size - _TAIL_BYTES)
         (tail,) = await self._read(reference, [ByteRange(start, reference.size)])
-        if len(tail) < _END_BYTES or tail[-len(_MAGIC) :] != _MAGIC:
-            raise Corrupt(f"data file {reference.key}: it does not end like a Parquet file")
-        length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
-        if length > reference.size:
-            raise Corrupt(f"data file {reference.key}: its footer is longer than the file")
-        if length > len(tail):
-            (tail,) = await self._read(reference, [ByteRange(reference.size - length, reference.size)])
+        try:
+            while (count := needed(tail, reference.size)) > len(tail):
+                (tail,) = await self._read(reference, [ByteRange(reference.size - count, reference.size)])
+        except Corrupt as error:
+            raise Corrupt(f"data file {reference.key}: {error}") from error
         return await self._decoded(reference, partial(current_rows.parse_file, tail))
 
     async def places(self, group: _Group) -> Places:

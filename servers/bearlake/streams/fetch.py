@@ -233,7 +233,7 @@ class Reader:
             except Moved:
                 is_fresh = True
             except BearlakeError as error:
-                fetched.error = error
+                fetched.error = _noted(error, fetched)
                 return
         fetched.error = _missing(fetched)
 
@@ -288,7 +288,7 @@ class Reader:
                 if plan.fetched.error is not None:
                     return
             except BearlakeError as error:
-                plan.fetched.error = error
+                plan.fetched.error = _noted(error, plan.fetched)
                 return
         plan.fetched.error = _missing(plan.fetched)
 
@@ -353,6 +353,15 @@ class Reader:
                 is_first = False
             if end < length or bytes_max <= 0:
                 return
+
+
+def _noted(error: BearlakeError, fetched: Fetched) -> BearlakeError:
+    """Return the error for a reader. Damage is logged with its place: readers learn only that there is some."""
+    if isinstance(error, Corrupt):
+        partition, offset, _ = fetched.range
+        log.error("committed bytes are damaged", extra={"partition": partition, "offset": offset, "error": str(error)})
+        metrics.FETCH_DAMAGED.inc()
+    return error
 
 
 def _missing(fetched: Fetched) -> Unavailable:

@@ -24,7 +24,8 @@ from bearlake.errors import Corrupt
 from bearlake.records import compression
 from bearlake.records.batch import COMPRESSION_MASK, HEADER_BYTES, Compression
 from bearlake.table.dictionaries import dictionary_columns
-from bearlake.table.footer import TIME_COLUMNS, UNREADABLE, Footer
+from bearlake.table.file_end import UNREADABLE
+from bearlake.table.footer import TIME_COLUMNS, Footer
 from bearlake.table.schema import (
     BATCH,
     BATCH_FIELDS,
@@ -115,6 +116,7 @@ def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: i
     Raises:
         Corrupt: the rows cannot be decoded, or do not have our format.
     """
+    footer.check(file, group)
     columns, pages = _columns(file, footer, group)
     buffer: bytearray | memoryview
     try:
@@ -150,6 +152,7 @@ def first_at(file: SparseFile, footer: Footer, group: int, rows: Rows, timestamp
     Raises:
         Corrupt: the rows cannot be decoded.
     """
+    footer.check(file, group)
     table = _read(file, footer, group, TIME_COLUMNS)
     offsets, times = table[OFFSET], table[TIMESTAMP].cast(pa.int64())
     in_range = pc.and_(pc.equal(table[PARTITION_ID], rows.partition), pc.greater_equal(offsets, rows.start))

@@ -7,6 +7,7 @@ data capture, `_value` is complete where the value is no event.
 Pure functions for a thread; no pyarrow errors escape. Source: Apache Iceberg table spec, "Column Projection".
 """
 
+from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,12 +18,13 @@ import pyarrow.parquet as pq
 
 from bearlake.errors import Conflict, Corrupt
 from bearlake.objects import ByteRange
+from bearlake.table import file_end
 from bearlake.table.column_arrow import arrow_field, list_like, map_like, struct_like
 from bearlake.table.current_columns import CurrentColumns
 from bearlake.table.current_state import SCHEMA as PLACES
 from bearlake.table.current_state import Places
 from bearlake.table.envelope import unwrapped
-from bearlake.table.footer import UNREADABLE
+from bearlake.table.file_end import UNREADABLE
 from bearlake.table.schema import (
     ARROW_SCHEMA,
     BATCH,
@@ -57,6 +59,8 @@ class RowFile:
     """A data file's footer. `typed`: what our own files with typed columns say about them."""
 
     metadata: pq.FileMetaData
+    crcs: "array[int]"
+    """CRC-32Cs of the column chunks by row group; empty: the file has none."""
     names: Mapping[int, str]
     """Names of the columns by field id."""
     typed: TypedFooter | None
@@ -122,9 +126,9 @@ class RowFile:
 
 
 def parse_file(tail: memoryview) -> RowFile:
-    """Parse the footer; `tail` has the last bytes of the file, at least the whole footer. Raises `Corrupt`."""
+    """Parse the footer; `tail` has the last bytes of the file, as many as are `file_end.needed`. Raises `Corrupt`."""
+    metadata, crcs = file_end.read(tail, is_ours=False)
     try:
-        metadata = pq.read_metadata(pa.BufferReader(tail))
         schema = metadata.schema.to_arrow_schema()
         text = (metadata.metadata or {}).get(FOOTER_NAME)
     except UNREADABLE as error:
@@ -133,7 +137,7 @@ def parse_file(tail: memoryview) -> RowFile:
     missing = [name for name in (PARTITION_ID, OFFSET, TIMESTAMP) if FIELD_IDS[name] not in names]
     if missing:
         raise Corrupt(f"data file: it has no columns {', '.join(missing)}")
-    return RowFile(metadata=metadata, names=names, typed=None if text is None else decode_footer(text))
+    return RowFile(metadata=metadata, crcs=crcs, names=names, typed=None if text is None else decode_footer(text))
 
 
 def read_places(file: SparseFile, footer: RowFile, group: int) -> Places:
@@ -264,6 +268,7 @@ def _piece(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _read(file: SparseFile, footer: RowFile, group: int, columns: Sequence[str] | None) -> pa.Table:
+    file_end.check_chunks(file, footer.metadata, footer.crcs, group)
     try:
         source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer.metadata, pre_buffer=False)
         return source.read_row_group(group, columns=None if columns is None else list(columns), use_threads=False)

@@ -12,7 +12,8 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from bearlake.table.footer import OWN_LEAF_COUNT, Footer, start_of
+from bearlake.table.file_end import start_of
+from bearlake.table.footer import OWN_LEAF_COUNT, Footer
 from bearlake.table.page_headers import DICTIONARY_PAGE, RLE_DICTIONARY, UnknownPages, pages
 from bearlake.table.sparse import SparseFile
 

@@ -5,19 +5,22 @@ groups may hold an offset. If a row group has several partitions, its offset bou
 bounds apply. Source: Apache Parquet format, "File Format", "Metadata".
 """
 
+from array import array
 from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bearlake.errors import Corrupt
 from bearlake.objects import ByteRange
+from bearlake.table import file_end
+from bearlake.table.file_end import UNREADABLE, start_of
 from bearlake.table.key_chunk import COLUMNS as KEYED_COLUMNS
 from bearlake.table.leaves import leaves
 from bearlake.table.schema import ARROW_SCHEMA, KEY, OFFSET, PARTITION_ID, SCHEMA_ID, TIMESTAMP, VALUE
+from bearlake.table.sparse import SparseFile
 from bearlake.table.typed_footer import FOOTER_NAME, TypedFooter, decode_footer
 
 TIME_COLUMNS = (PARTITION_ID, OFFSET, TIMESTAMP)
@@ -25,9 +28,6 @@ TIME_COLUMNS = (PARTITION_ID, OFFSET, TIMESTAMP)
 
 OWN_LEAF_COUNT = sum(1 for _ in leaves(ARROW_SCHEMA))
 """Parquet columns of our columns, which come first."""
-
-UNREADABLE = (pa.ArrowException, OSError, ValueError)
-"""Errors of pyarrow for damaged files; `ValueError` for names that are not UTF-8."""
 
 _MEMORY_RATIO = 4
 """A parsed footer takes about four times its serialized size."""
@@ -72,6 +72,8 @@ class Footer:
     groups: Sequence[RowGroup]
     metadata: pq.FileMetaData
     memory_bytes: int
+    crcs: "array[int]"
+    """CRC-32Cs of the column chunks by row group; empty: the file has none."""
     typed: TypedFooter | None = None
     """The typed columns; None: the file has none."""
     plain_values: int = -1
@@ -150,6 +152,10 @@ class Footer:
             start, start + column.total_compressed_size, column.total_uncompressed_size, row_group.num_rows
         )
 
+    def check(self, file: SparseFile, group: int) -> None:
+        """Compare what `file` has of a row group with its CRCs. Raises `Corrupt`."""
+        file_end.check_chunks(file, self.metadata, self.crcs, group)
+
     def text(self, name: bytes) -> bytes | None:
         """Return a value of the file's key-value metadata."""
         return (self.metadata.metadata or {}).get(name)
@@ -161,13 +167,13 @@ class Footer:
 
 
 def parse(tail: memoryview) -> Footer:
-    """Parse the footer; `tail` has the last bytes of the file, at least the whole footer.
+    """Parse the footer; `tail` has the last bytes of the file, as many as are `file_end.needed`.
 
     Raises:
         Corrupt: not the footer of one of our data files.
     """
+    metadata, crcs = file_end.read(tail)
     try:
-        metadata = pq.read_metadata(pa.BufferReader(tail))
         groups = []
         row_start = 0
         for at in range(metadata.num_row_groups):
@@ -192,7 +198,8 @@ def parse(tail: memoryview) -> Footer:
     return Footer(
         groups=groups,
         metadata=metadata,
-        memory_bytes=metadata.serialized_size * _MEMORY_RATIO,
+        memory_bytes=metadata.serialized_size * _MEMORY_RATIO + len(crcs) * crcs.itemsize,
+        crcs=crcs,
         plain_values=_plain_values(metadata.schema),
         typed=typed,
     )
@@ -238,10 +245,3 @@ def _row_group(group: pq.RowGroupMetaData, row_start: int) -> RowGroup:
         max(start_of(column) + column.total_compressed_size for column in columns),
         group.total_byte_size,
     )
-
-
-def start_of(column: pq.ColumnChunkMetaData) -> int:
-    """Return where a column chunk starts: at its dictionary, if any."""
-    if column.has_dictionary_page:
-        return int(min(column.dictionary_page_offset, column.data_page_offset))
-    return int(column.data_page_offset)

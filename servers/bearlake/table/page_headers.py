@@ -6,6 +6,20 @@ Source: Apache Parquet format, "Data Pages" and `parquet.thrift` (PageHeader); T
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from bearlake.table.compact_protocol import (
+    BINARY,
+    BYTE,
+    DOUBLE,
+    FALSE,
+    INTEGERS,
+    STOP,
+    STRUCT,
+    TRUE,
+    Malformed,
+    varint,
+    zigzag,
+)
+
 DATA_PAGE: Final = 0
 DICTIONARY_PAGE: Final = 2
 
@@ -17,11 +31,8 @@ RLE_DICTIONARY: Final = 8
 _TYPE, _SIZE, _COMPRESSED_SIZE, _DATA_PAGE_HEADER, _DICTIONARY_PAGE_HEADER = 1, 2, 3, 5, 7
 _VALUE_COUNT, _ENCODING, _LEVEL_ENCODING = 1, 2, 3
 
-# Types of the compact protocol
-_STOP, _TRUE, _FALSE, _BYTE, _INT16, _INT32, _INT64, _DOUBLE, _BINARY, _STRUCT = 0, 1, 2, 3, 4, 5, 6, 7, 8, 12
-_INTEGERS = frozenset({_INT16, _INT32, _INT64})
 _DEPTH_MAX = 4
-_VARINT_BYTES_MAX = 10
+_DOUBLE_BYTES = 8
 
 Fields = dict[int, "int | Fields"]
 """The integers and structs of a struct, by number."""
@@ -54,7 +65,7 @@ def pages(chunk: memoryview, value_count: int) -> Iterator[Page]:
     while seen < value_count:
         try:
             page = _page(chunk, at)
-        except IndexError:
+        except (IndexError, Malformed):
             raise UnknownPages from None
         if page.type == DATA_PAGE:
             seen += page.value_count
@@ -90,40 +101,24 @@ def _struct(data: memoryview, at: int, depth: int) -> tuple[Fields, int]:
         raise UnknownPages
     fields: Fields = {}
     number = 0
-    while (head := data[at]) != _STOP:
+    while (head := data[at]) != STOP:
         at += 1
         kind = head & 0x0F
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _zigzag(data, at)
-        if kind in _INTEGERS:
-            fields[number], at = _zigzag(data, at)
-        elif kind == _STRUCT:
+            number, at = zigzag(data, at)
+        if kind in INTEGERS:
+            fields[number], at = zigzag(data, at)
+        elif kind == STRUCT:
             fields[number], at = _struct(data, at, depth + 1)
-        elif kind == _BINARY:
-            size, at = _varint(data, at)
+        elif kind == BINARY:
+            size, at = varint(data, at)
             at += size
-        elif kind == _BYTE:
+        elif kind == BYTE:
             at += 1
-        elif kind == _DOUBLE:
-            at += 8
-        elif kind not in (_TRUE, _FALSE):
+        elif kind == DOUBLE:
+            at += _DOUBLE_BYTES
+        elif kind not in (TRUE, FALSE):
             raise UnknownPages
     return fields, at + 1
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise UnknownPages
-
-
-def _zigzag(data: memoryview, at: int) -> tuple[int, int]:
-    value, at = _varint(data, at)
-    return value >> 1 ^ -(value & 1), at

@@ -20,7 +20,8 @@ from bearlake.table import rows as table_rows
 from bearlake.table.column_arrow import arrow_field, scatter
 from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_tree import Column
-from bearlake.table.footer import UNREADABLE, Footer
+from bearlake.table.file_end import UNREADABLE
+from bearlake.table.footer import Footer
 from bearlake.table.schema import (
     ARROW_SCHEMA,
     BATCH,

@@ -10,22 +10,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from struct import Struct
 from typing import TYPE_CHECKING, TypeVar
 
 from bearlake.errors import Corrupt, Invalid, OutOfRange, Unsupported
 from bearlake.metadata.model import ObjectRef
 from bearlake.objects import ByteRange, ObjectStore
+from bearlake.table.file_tail import needed
 
 if TYPE_CHECKING:
     from bearlake.table.blocks import Block, Rows
     from bearlake.table.footer import Footer
 
 T = TypeVar("T")
-
-_MAGIC = b"PAR1"
-_END = Struct("<I4s")
-"""The last bytes of a Parquet file: the footer's length and the magic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +57,11 @@ class DataFileReader:
         """
         start = max(0, ref.size - self._settings.footer_bytes)
         (tail,) = await self._read(ref, [ByteRange(start, ref.size)])
-        length, magic = _END.unpack(tail[-_END.size :]) if len(tail) >= _END.size else (0, b"")
-        if magic != _MAGIC or length + _END.size + len(_MAGIC) > ref.size:
-            raise Corrupt(f"data file {ref.key}: it does not end like a Parquet file")
-        if length + _END.size > ref.size - start:
-            (tail,) = await self._read(ref, [ByteRange(ref.size - length - _END.size, ref.size)])
+        try:
+            while (count := needed(tail, ref.size)) > len(tail):
+                (tail,) = await self._read(ref, [ByteRange(ref.size - count, ref.size)])
+        except Corrupt as error:
+            raise Corrupt(f"data file {ref.key}: {error}") from error
         return await self._run(ref, _parse_footer, tail)
 
     async def block(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bearlake.errors import Corrupt
-from bearlake.table.footer import UNREADABLE, Footer
+from bearlake.table.file_end import UNREADABLE
+from bearlake.table.footer import Footer
 from bearlake.table.key_chunk import COLUMNS as KEYED_COLUMNS
 from bearlake.table.schema import ARROW_SCHEMA, BATCH, KEY, OFFSET, PARTITION_ID, TIMESTAMP, VALUE
 from bearlake.table.sparse import SparseFile
@@ -242,6 +243,7 @@ def _numbers(values: pa.ChunkedArray | pa.Array, form: Literal["i", "q", "Q"]) -
 
 
 def _read(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) -> pa.Table:
+    footer.check(file, group)
     try:
         source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer.metadata, pre_buffer=False)
         return source.read_row_group(group, columns=list(columns), use_threads=False)

@@ -25,6 +25,13 @@ class SparseFile:
                 return part[start - loaded.start : end - loaded.start]
         raise OSError(f"bytes [{start}, {end}) were not loaded")
 
+    def loaded(self, requested: ByteRange) -> memoryview | None:
+        """Return the bytes of a range; None if not all of them are loaded."""
+        for loaded, part in self._parts:
+            if loaded.start <= requested.start and requested.end <= loaded.end:
+                return part[requested.start - loaded.start : requested.end - loaded.start]
+        return None
+
     def seek(self, offset: int, whence: int = 0) -> int:
         """Set the position, as `io.IOBase.seek` does."""
         self._position = offset + (0, self._position, self._size)[whence]

@@ -25,7 +25,7 @@ from bearlake.table.column_book import ColumnBook
 from bearlake.table.column_tree import Column, holds_unchanged
 from bearlake.table.schema import ARROW_SCHEMA, ERROR, KEY, KEY_SCHEMA_ID, METADATA_KEY, SCHEMA_ID, VALUE
 from bearlake.table.typed_footer import TypedFooter, footer_text
-from bearlake.table.value_codecs import codec_of
+from bearlake.table.value_codecs import SchemaUnusable, codec_of
 from bearlake.table.value_plan import FileColumns, WriterSchema
 
 HEAD_BYTES: Final = 5
@@ -271,7 +271,10 @@ def _encoded_all(
     schema = schemas.get(schema_id)
     if schema is None:
         raise Corrupt(f"data file: its footer does not have the schema {schema_id}")
-    codec = codec_of(schema)
+    try:
+        codec = codec_of(schema)
+    except SchemaUnusable as error:
+        raise Corrupt(f"data file: the schema {schema_id} in its footer: {error}") from error
     struct = gather(typed, columns, codec.fields, codec.struct)
     return codec.encoded(struct, prefix_of(schema_id, schema))
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from bearlake.errors import Corrupt
 from bearlake.kernel import ValuePage
-from bearlake.table.footer import UNREADABLE, ColumnChunk
+from bearlake.table.file_end import UNREADABLE
+from bearlake.table.footer import ColumnChunk
 from bearlake.table.page_headers import DATA_PAGE, PLAIN, RLE, Page, UnknownPages, pages
 
 _ZSTD = pa.Codec("zstd")

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bearlake import kernel
+from bearlake.table import file_end
 from bearlake.table.leaves import delta_paths, dictionary_paths, leaves
 from bearlake.table.model import DataFile
 from bearlake.table.schema import (
@@ -106,9 +107,11 @@ class OutputFile:
         """Write the footer, with `metadata` as key-value metadata. The file cannot be used afterwards."""
         if metadata:
             self._writer.add_key_value_metadata(dict(metadata))
+        page_count = len(self._sink.parts)
         self._writer.close()
         self._output.close()
         (footer,) = self._footers
+        self._sink.insert(page_count, file_end.crcs_of(self._sink.parts, page_count, footer))
         file = data_file(self._key, self._sink.size, footer, self._columns)
         assert file.row_count == self.row_count
         return FinishedFile(parts=self._sink.parts, file=file)
@@ -261,6 +264,11 @@ class Parts:
         self.parts.append(content)
         self.size += len(content)
         return len(content)
+
+    def insert(self, at: int, content: bytes) -> None:
+        """Put a part before the part `at`."""
+        self.parts.insert(at, content)
+        self.size += len(content)
 
     def tell(self) -> int:
         """Return the size so far."""

@@ -215,6 +215,9 @@ FETCH_WAITING = gauge("bearlake_fetch_waiting_requests", "Fetches that are waiti
 FETCH_LOOKUPS = counters("bearlake_fetch_lookups_total", "Offset look-ups, by the source that answered.", "source")
 
 FETCH_MISSING = counter("bearlake_fetch_missing_objects_total", "Committed objects that were not found. Alarm on any.")
+FETCH_DAMAGED = counter(
+    "bearlake_fetch_damaged_reads_total", "Reads of damaged bytes of committed objects. Alarm on any."
+)
 
 # Index and cache
 INDEX_GAPS = counter("bearlake_index_gaps_total", "Gaps between slices in the followed log. Alarm on any.")

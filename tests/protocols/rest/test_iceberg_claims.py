@@ -8,11 +8,16 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
+from bearlake.objects import ByteRange
 from bearlake.table import schema
 from bearlake.table.warehouse.settings import WarehouseSettings
 from fixtures.guarded_table import Scene, Snapshots, claim, scene
 
 __all__ = ["scene"]
+
+OPTIONAL_KEY = b"\x25\x02\x18\x04_key"
+REQUIRED_KEY = b"\x25\x00\x18\x04_key"
+"""In a footer's schema: the column `_key`, as it is and as a column without nulls."""
 
 
 def instead_of_the_last_five(file: DataFile) -> Callable[[Table], None]:
@@ -117,6 +122,21 @@ async def test_a_file_with_a_damaged_footer_is_refused(scene: Scene, end: bytes)
     damaged = claim(scene, honest, file_path=f"{scene.server.store_url}/{key}", file_size_in_bytes=len(content))
 
     await scene.refused(instead_of_the_last_five(damaged), "does not end like|cannot be read")
+
+
+async def test_a_footer_that_would_end_the_process_is_refused(scene: Scene) -> None:
+    """Chunks count levels that their column does not have: pyarrow lets the exception through that C++ throws."""
+    honest = await scene.work.file(0, 5, 10)
+    size = await scene.server.store.size(honest.key)
+    (whole,) = await scene.server.store.read(honest.key, [ByteRange(0, size)])
+    content = bytes(whole)
+    assert content.count(OPTIONAL_KEY) == 1
+    key = honest.key.replace(".parquet", "-hostile.parquet")
+    await scene.server.store.put(key, [content.replace(OPTIONAL_KEY, REQUIRED_KEY)])
+    hostile = claim(scene, honest, file_path=f"{scene.server.store_url}/{key}")
+
+    await scene.refused(instead_of_the_last_five(hostile), "cannot be read")
+    await scene.refused(instead_of_the_last_five(hostile), "cannot be read")
 
 
 @pytest.mark.parametrize(

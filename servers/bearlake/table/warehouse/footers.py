@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, FileFormat
 
-from bearlake.errors import NotFound
+from bearlake.errors import Corrupt, NotFound
 from bearlake.objects import ByteRange
 from bearlake.table import schema
-from bearlake.table.footer import UNREADABLE
+from bearlake.table.file_end import UNREADABLE, read_foreign
 from bearlake.table.io import StoreBridge
 from bearlake.table.warehouse.model import forbidden
 from bearlake.table.warehouse.settings import WarehouseSettings
@@ -102,14 +102,14 @@ class Footers:
 
 def _parse(file: DataFile, tail: memoryview) -> Contents:
     try:
-        metadata = pq.read_metadata(pa.BufferReader(tail))
+        metadata = read_foreign(tail)
         fields = metadata.schema.to_arrow_schema()
         if not metadata.num_rows or file.content != file.content.DATA:
             return Contents(metadata.num_rows, None, None)
         _check_fields(file, fields)
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         bounds = {name: [_bounds(file, group, name) for group in groups if group.num_rows] for name in _TYPES}
-    except UNREADABLE as error:
+    except (*UNREADABLE, Corrupt) as error:
         raise forbidden(f"the footer of {file.file_path} cannot be read") from error
     partitions, offsets = (
         (min(low for low, _ in found), max(high for _, high in found)) if found else None

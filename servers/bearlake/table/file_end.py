@@ -1,0 +1,294 @@
+"""The end of a data file, parsed: the footer, and the CRCs of the column chunks, so that damage is found before anything is decoded.
+
+pyarrow ends the process if metadata of a column chunk is impossible, such as another type than that of its column: its accessors let C++
+exceptions through. So a footer without a CRC is read here first (decision 338).
+
+Source: Apache Parquet format, `parquet.thrift` (FileMetaData).
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bearlake import kernel
+from bearlake.errors import Corrupt
+from bearlake.objects import ByteRange
+from bearlake.table import file_tail
+from bearlake.table.compact_protocol import BINARY, Cursor, Malformed
+from bearlake.table.file_tail import CRC
+from bearlake.table.sparse import SparseFile
+
+UNREADABLE = (pa.ArrowException, OSError, ValueError)
+"""Errors of pyarrow for damaged files; `ValueError` for names that are not UTF-8."""
+
+# Fields of the structs of `parquet.thrift`
+_SCHEMA, _ROW_GROUPS, _ENCRYPTION = 2, 4, 8
+_TYPE, _TYPE_LENGTH, _REPETITION, _CHILD_COUNT = 1, 2, 3, 5
+_COLUMNS = 1
+_META_DATA, _CRYPTO = 3, 8
+_CHUNK_TYPE, _ENCODINGS, _CODEC, _STATISTICS, _SIZE_STATISTICS = 1, 2, 4, 12, 16
+_BOUNDS = (1, 2, 5, 6)
+"""Statistics: max and min in the old and the new form."""
+_TEXT_BYTES, _REPETITION_COUNTS, _DEFINITION_COUNTS = 1, 2, 3
+_OPTIONAL, _REPEATED = 1, 2
+_ENCODING_MAX = 9
+_CODEC_MAX = 7
+_SIZES: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Bytes of a bound, by physical type; byte arrays may have any."""
+_FIXED: Final = 7
+_DEPTH_MAX: Final = 200
+"""Groups in each other. The deepest typed column has about 50."""
+_BYTE_ARRAY: Final = 6
+
+
+class FileEnd(NamedTuple):
+    """A parsed footer, and the CRCs of the column chunks by row group; none if the file has none."""
+
+    metadata: pq.FileMetaData
+    crcs: "array[int]"
+
+
+class _Leaf(NamedTuple):
+    """A column of the schema: its physical type, the bytes of a bound (-1: any), and its largest levels."""
+
+    type: int
+    bound_bytes: int
+    repetition: int
+    definition: int
+
+
+def crcs_of(parts: Sequence[bytes], page_count: int, footer: pq.FileMetaData) -> bytes:
+    """Return what our files have before their footer. `parts` are the file's, the first `page_count` of them pages, the others its end."""
+    starts = list(accumulate(map(len, parts), initial=0))
+    crcs = bytearray()
+    for group in range(footer.num_row_groups):
+        for chunk in chunks(footer, group):
+            crcs += CRC.pack(kernel.crc32c(_joined(parts, starts, chunk)))
+    return file_tail.block(bytes(crcs), b"".join(parts[page_count:]))
+
+
+def read(tail: memoryview, *, is_ours: bool = True) -> FileEnd:
+    """Parse the end of a data file; `tail` has the bytes that are `file_tail.needed`. `is_ours`: no other engine can have written it.
+
+    Raises:
+        Corrupt: the footer is damaged.
+    """
+    footer, content = file_tail.split(tail)
+    crcs: array[int] = array("I")
+    if content is None or not is_ours:
+        check(footer)
+    if content is not None:
+        crcs.extend(crc for (crc,) in CRC.iter_unpack(content))
+    return FileEnd(_parsed(tail), crcs)
+
+
+def read_foreign(tail: memoryview) -> pq.FileMetaData:
+    """Parse the footer of a file that anybody may have written; `tail` has at least the footer. Raises `Corrupt`."""
+    length = int.from_bytes(tail[-8:-4], "little")
+    check(tail[-length - 8 : -8])
+    return _parsed(tail)
+
+
+def chunks(metadata: pq.FileMetaData, group: int) -> Iterator[ByteRange]:
+    """Yield the byte ranges of a row group's column chunks."""
+    row_group = metadata.row_group(group)
+    for at in range(row_group.num_columns):
+        column = row_group.column(at)
+        start = start_of(column)
+        yield ByteRange(start, start + column.total_compressed_size)
+
+
+def start_of(column: pq.ColumnChunkMetaData) -> int:
+    """Return where a column chunk starts: at its dictionary, if any."""
+    if column.has_dictionary_page:
+        return int(min(column.dictionary_page_offset, column.data_page_offset))
+    return int(column.data_page_offset)
+
+
+def check_chunks(file: SparseFile, metadata: pq.FileMetaData, crcs: "array[int]", group: int) -> None:
+    """Compare the column chunks of a row group that `file` has with their CRCs, if there are any.
+
+    Raises:
+        Corrupt: a chunk is damaged.
+    """
+    if not crcs:
+        return
+    first = sum(metadata.row_group(before).num_columns for before in range(group))
+    for at, chunk in enumerate(chunks(metadata, group)):
+        octets = file.loaded(chunk)
+        if octets is not None and kernel.crc32c(octets) != crcs[first + at]:
+            path = metadata.row_group(group).column(at).path_in_schema
+            raise Corrupt(f"data file, row group {group}: the CRC of {path} does not match")
+
+
+def check(footer: memoryview) -> None:
+    """Raise `Corrupt` if pyarrow could end the process over the footer."""
+    try:
+        _check_file(Cursor(footer))
+    except (Malformed, IndexError) as error:
+        raise Corrupt(f"footer of a data file: {error}") from error
+
+
+def _check_file(cursor: Cursor) -> None:
+    leaves: list[_Leaf] = []
+    for number, kind in cursor.fields():
+        if number == _SCHEMA:
+            if leaves:
+                raise Malformed("it has two schemas")
+            leaves = _leaves([_element(cursor) for _ in cursor.structs(kind)])
+        elif number == _ROW_GROUPS:
+            for _ in cursor.structs(kind):
+                _check_row_group(cursor, leaves)
+        elif number == _ENCRYPTION:
+            raise Malformed("it is encrypted")
+        else:
+            cursor.skip(kind)
+
+
+def _element(cursor: Cursor) -> dict[int, int]:
+    """Read what counts of an element of the schema."""
+    found = {}
+    for number, kind in cursor.fields():
+        if number in (_TYPE, _TYPE_LENGTH, _REPETITION, _CHILD_COUNT):
+            found[number] = cursor.integer(kind)
+        else:
+            cursor.skip(kind)
+    return found
+
+
+def _leaves(elements: Sequence[dict[int, int]]) -> list[_Leaf]:
+    """Return the columns of a schema, whose elements are in the order of a walk from the root, which comes first."""
+    leaves = []
+    above: list[tuple[int, int, int]] = []
+    """Children that are still to come, and the levels, of the groups in which the next element is."""
+    for at, element in enumerate(elements):
+        while above and not above[-1][0]:
+            above.pop()
+        if at and not above:
+            raise Malformed("its schema has two roots")
+        left, repetition, definition = above[-1] if above else (0, 0, 0)
+        if at:
+            above[-1] = left - 1, repetition, definition
+            repeats = element.get(_REPETITION, 0)
+            if not 0 <= repeats <= _REPEATED:
+                raise Malformed(f"there is no repetition {repeats}")
+            repetition += repeats == _REPEATED
+            definition += repeats in (_OPTIONAL, _REPEATED)
+        children = element.get(_CHILD_COUNT, 0)
+        if children < 0 or len(above) > _DEPTH_MAX:
+            raise Malformed("its schema is impossible")
+        if children or not at:
+            above.append((children, repetition, definition))
+        else:
+            leaves.append(_leaf(element, repetition, definition))
+    if any(left for left, *_ in above):
+        raise Malformed("its schema has no end")
+    return leaves
+
+
+def _leaf(element: dict[int, int], repetition: int, definition: int) -> _Leaf:
+    type_ = element.get(_TYPE, -1)
+    if type_ not in _SIZES and type_ not in (_BYTE_ARRAY, _FIXED):
+        raise Malformed(f"there is no physical type {type_}")
+    bound_bytes = element.get(_TYPE_LENGTH, 0) if type_ == _FIXED else _SIZES.get(type_, -1)
+    return _Leaf(type_, bound_bytes, repetition, definition)
+
+
+def _check_row_group(cursor: Cursor, leaves: Sequence[_Leaf]) -> None:
+    count = 0
+    for number, kind in cursor.fields():
+        if number != _COLUMNS:
+            cursor.skip(kind)
+            continue
+        for _ in cursor.structs(kind):
+            if count == len(leaves):
+                raise Malformed("a row group has more columns than the schema")
+            _check_chunk(cursor, leaves[count])
+            count += 1
+    if count != len(leaves):
+        raise Malformed(f"a row group has {count} columns, the schema {len(leaves)}")
+
+
+def _check_chunk(cursor: Cursor, leaf: _Leaf) -> None:
+    is_described = False
+    for number, kind in cursor.fields():
+        if number == _META_DATA:
+            cursor.must_be_struct(kind)
+            _check_metadata(cursor, leaf)
+            is_described = True
+        elif number == _CRYPTO:
+            raise Malformed("a column is encrypted")
+        else:
+            cursor.skip(kind)
+    if not is_described:
+        raise Malformed("a column chunk has no metadata")
+
+
+def _check_metadata(cursor: Cursor, leaf: _Leaf) -> None:
+    has_type = False
+    for number, kind in cursor.fields():
+        if number == _CHUNK_TYPE:
+            has_type = True
+            if cursor.integer(kind) != leaf.type:
+                raise Malformed("a column chunk has another type than its column")
+        elif number == _ENCODINGS:
+            if any(not 0 <= encoding <= _ENCODING_MAX for encoding in cursor.integers(kind)):
+                raise Malformed("there is no such encoding")
+        elif number == _CODEC:
+            if not 0 <= cursor.integer(kind) <= _CODEC_MAX:
+                raise Malformed("there is no such codec")
+        elif number == _STATISTICS:
+            cursor.must_be_struct(kind)
+            _check_statistics(cursor, leaf)
+        elif number == _SIZE_STATISTICS:
+            cursor.must_be_struct(kind)
+            _check_sizes(cursor, leaf)
+        else:
+            cursor.skip(kind)
+    if not has_type:
+        raise Malformed("a column chunk has no type")
+
+
+def _check_statistics(cursor: Cursor, leaf: _Leaf) -> None:
+    for number, kind in cursor.fields():
+        if number in _BOUNDS and kind == BINARY:
+            size = cursor.size_of_binary(kind)
+            if size != leaf.bound_bytes and leaf.bound_bytes >= 0:
+                raise Malformed(f"a bound has {size} bytes, {leaf.bound_bytes} are expected")
+        else:
+            cursor.skip(kind)
+
+
+def _check_sizes(cursor: Cursor, leaf: _Leaf) -> None:
+    levels = {_REPETITION_COUNTS: leaf.repetition, _DEFINITION_COUNTS: leaf.definition}
+    for number, kind in cursor.fields():
+        if number in levels:
+            count = cursor.count_of_list(kind)
+            if count not in (0, levels[number] + 1):
+                raise Malformed(f"{count} levels are counted, the column has {levels[number] + 1}")
+        elif number == _TEXT_BYTES and leaf.type != _BYTE_ARRAY:
+            raise Malformed("a column without texts counts their bytes")
+        else:
+            cursor.skip(kind)
+
+
+def _parsed(tail: memoryview) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(pa.BufferReader(tail))
+    except UNREADABLE as error:
+        raise Corrupt(f"footer of a data file: {error}") from error
+
+
+def _joined(parts: Sequence[bytes], starts: Sequence[int], chunk: ByteRange) -> bytes:
+    """Return the bytes of a chunk of a file. `starts`: where its parts begin."""
+    found = []
+    for at in range(bisect_right(starts, chunk.start) - 1, len(parts)):
+        if starts[at] >= chunk.end:
+            break
+        found.append(parts[at][max(0, chunk.start - starts[at]) : chunk.end - starts[at]])
+    return b"".join(found)
