@@ -50,7 +50,7 @@ $(INSTALLED): $(BIN)/python pyproject.toml hatch_build.py $(KERNEL_SOURCES)
 # Without the development tools: half of the size and of the time.
 $(RUNNABLE): $(BIN)/python pyproject.toml hatch_build.py $(KERNEL_SOURCES)
 	@echo "Installing Bearlake with Spark and Java into .venv (1.2 GB) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[examples]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[examples]'
 	$(SHOW_KERNEL)
 	@touch $@
 
