@@ -165,7 +165,7 @@ def start(
         hint = "(--bootstrap, BEARLAKE_BOOTSTRAP)"
         raise Unavailable(f"no answer from {bootstrap}: {error.args[0].str()} {hint}") from error
     if not found.partitions:
-        raise NotFound(f"no stream {stream!r} at {bootstrap}: bearlake stream list shows those that there are")
+        raise NotFound(f"no stream {stream!r} at {bootstrap}: `bearlake stream list` shows all streams")
     if group is not None:
         consumer.subscribe([stream])
         return {}
