@@ -14,6 +14,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -216,8 +217,9 @@ def _produce(confluent: ModuleType, bootstrap: str) -> Produced:
 
 def _consume(confluent: ModuleType, bootstrap: str, produced: Produced) -> float:
     """Read the produced records with a new group; returns the time (s) from the first to the last record."""
+    group = f"tour-{uuid.uuid4().hex[:8]}"
     consumer = confluent.Consumer(
-        kafka_client.common(bootstrap, **{"group.id": f"tour-{uuid.uuid4().hex[:8]}", "auto.offset.reset": "earliest"})
+        kafka_client.common(bootstrap, **{"group.id": group, "auto.offset.reset": "earliest"})
     )
 
     def assigned(client: Any, partitions: Sequence[Any]) -> None:
@@ -241,7 +243,15 @@ def _consume(confluent: ModuleType, bootstrap: str, produced: Produced) -> float
             _check(message, expected, numbers)
     total_s = time.perf_counter() - first
     consumer.close()
+    _delete_group(confluent, bootstrap, group)
     return max(total_s, 1e-6)
+
+
+def _delete_group(confluent: ModuleType, bootstrap: str, group: str) -> None:
+    """Delete a group that nobody needs, so that lists of groups have only those of the user. A failure does not matter."""
+    client = confluent.admin.AdminClient(kafka_client.common(bootstrap))
+    with suppress(confluent.KafkaException):
+        client.delete_consumer_groups([group], request_timeout=TIMEOUT_S)[group].result(timeout=TIMEOUT_S)
 
 
 def _check(message: Any, expected: dict[int, int], numbers: set[int]) -> None:
