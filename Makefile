@@ -1,5 +1,5 @@
 # Targets for people and for .ci/run. Needs git, make and Python 3.11 to 3.13; a C compiler makes the record kernel fast, but is
-# not needed. Everything is installed into .venv/.
+# not needed. Everything is installed into .venv/: `up` installs what runs, the other targets also what tests and checks need.
 #
 #   make up                       start everything and show it at work    make up ARGS="--kafka-port 19092"
 #   make test                     all tests                               make test ARGS="tests/metadata -x"
@@ -17,9 +17,12 @@ ARGS ?=
 WORKERS ?= 4
 BIN := .venv/bin
 INSTALLED := .venv/installed
+RUNNABLE := .venv/runnable
 CLUSTER := tests/kube/cluster/cluster.py
 TESTS ?= tests/kube
 KERNEL_SOURCES := $(wildcard $(foreach kind,c h,servers/bearlake/kernel/*.$(kind) servers/bearlake/kernel/*/*.$(kind)))
+
+SHOW_KERNEL = @$(BIN)/python -c "from bearlake import kernel; print('Record kernel:', 'native' if kernel.IS_NATIVE else 'Python (no C compiler or no Python headers were found)')"
 
 # Compiled files are kept wherever make runs: the tests start Python a thousand times, and each process would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,14 +40,21 @@ $(BIN)/python:
 	@tools/make-venv .venv $(PYTHON)
 
 $(INSTALLED): $(BIN)/python pyproject.toml hatch_build.py $(KERNEL_SOURCES)
-	@echo "Installing Bearlake and its development tools into .venv ..."
+	@echo "Installing Bearlake and its development tools into .venv (2 GB) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
-	@$(BIN)/python -c "from bearlake import kernel; print('Record kernel:', 'native' if kernel.IS_NATIVE else 'Python (no C compiler or no Python headers were found)')"
+	$(SHOW_KERNEL)
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true # on all cores; packages may hold what does not compile
 	@$(BIN)/python -m compileall -q servers operator
+	@touch $(RUNNABLE) $@
+
+# Without the development tools: half of the size and of the time.
+$(RUNNABLE): $(BIN)/python pyproject.toml hatch_build.py $(KERNEL_SOURCES)
+	@echo "Installing Bearlake with Spark and Java into .venv (1.2 GB) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[examples]'
+	$(SHOW_KERNEL)
 	@touch $@
 
-up: venv
+up: $(RUNNABLE)
 	@exec $(BIN)/bearlake up $(ARGS)
 
 test: venv
@@ -85,5 +95,5 @@ conformance: venv
 
 clean:
 	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	rm -f servers/bearlake/kernel/_native*.so $(INSTALLED)
+	rm -f servers/bearlake/kernel/_native*.so $(INSTALLED) $(RUNNABLE)
 	find operator servers tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bearlake.app.doctor import clocks, machine, objects
-from bearlake.errors import Denied
+from bearlake.app.doctor import clocks, examination, machine, objects
+from bearlake.errors import Denied, Unavailable
 from bearlake.metadata.inspection import Verdict, layout_finding
 from bearlake.metadata.postgresql import inspection
 from bearlake.metadata.sqlite.inspection import inspect_sqlite
@@ -37,6 +37,19 @@ def test_a_slow_answer_does_not_count_as_a_wrong_clock() -> None:
     seen.add("slow", 1_004_000, 995_000, 1_005_000)
 
     assert seen.findings()[0].verdict is Verdict.OK
+    assert seen.findings()[0].detail.startswith("agrees with this machine's clock, ± ")
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("sqlite:///lake/metadata.db", "disk is full"),
+        ("file:///lake/objects", "disk is full"),
+        ("postgresql://db.example/lake", "firewall"),
+    ],
+)
+def test_advice_about_a_store_that_does_not_answer_fits_its_place(url: str, advice: str) -> None:
+    assert advice in examination.advice_for(Unavailable("No space left on device"), url)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,35 @@ def test_a_taken_port_is_reported_in_one_line_with_exit_code_3(tmp_path: Path) -
     assert result.returncode == 3
     (line,) = result.stderr.decode().splitlines()
     assert line.startswith(f"bearlake: kafka: port 127.0.0.1:{port} ")
+
+
+def test_all_taken_ports_are_reported_at_once(tmp_path: Path) -> None:
+    options = {"kafka": "--kafka-port", "registry": "--registry-port", "grpc": "--grpc-port", "admin": "--admin-port"}
+    with ExitStack() as taken:
+        sockets = {name: taken.enter_context(socket.create_server(("127.0.0.1", 0))) for name in options}
+        ports = {name: opened.getsockname()[1] for name, opened in sockets.items()}
+        words = [word for name, option in options.items() for word in (option, ports[name])]
+
+        result = finished("up", "--data-dir", tmp_path, "--no-tour", *words)
+
+    text = result.stderr.decode()
+    assert result.returncode == 3, text
+    for name, port in ports.items():
+        assert f"{name}: port 127.0.0.1:{port} is in use by another process" in text
+
+
+def test_the_tour_leaves_no_group_behind(tmp_path: Path) -> None:
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
+        result = finished("tour", "--bootstrap", server.kafka, "--admin", server.admin)
+
+        assert result.returncode == 0, result.stderr.decode()
+        assert get(f"{server.admin}/v1/groups")["groups"] == []
+
+
+def test_ctrl_c_says_that_it_stops(tmp_path: Path) -> None:
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
+        assert server.stop(signal.SIGINT) == 0
+        assert "Stopping; a second Ctrl-C ends it at once." in server.said()
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_records_that_are_too_large_end_with_exit_code_1(cli: Cli) -> None:
     cli("produce", "small", stdin=b"fits\n")
     message = cli("produce", "small", stdin=b"x" * 5_000 + b"\n", code=1)
 
-    assert "1 records were not delivered" in message
+    assert "1 record was not delivered" in message
     assert cli("consume", "small", "--from-beginning", "-e") == "fits\n"
 
 

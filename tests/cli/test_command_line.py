@@ -47,6 +47,42 @@ def test_every_command_has_help(command: tuple[str, ...], capsys: pytest.Capture
     assert "Usage: bearlake" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words", [words for words, found in COMMANDS.items() if isinstance(found, click.Group)], ids=" ".join
+)
+def test_help_of_a_group_has_each_command_with_its_whole_sentence(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert run([*words, "--help"]) == 0
+
+    shown = " ".join(capsys.readouterr().out.split())
+    listed = {
+        name: child
+        for (*parents, name), child in (item for item in COMMANDS.items() if item[0])
+        if tuple(parents) == words
+    }
+    sentences = {name: child.get_short_help_str(1_000) for name, child in listed.items() if not child.hidden}
+    assert [name for name, sentence in sentences.items() if f"{name} {sentence}" not in shown] == []
+
+
+def test_help_begins_with_what_starts_everything_and_takes_one_line_per_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert run(["--help"]) == 0
+
+    _, _, listed = capsys.readouterr().out.partition("\nStart:\n")
+    lines = [line for line in listed.splitlines() if line.startswith("  ")]
+    assert lines[0].split()[0] == "up"
+    assert sorted(line.split()[0] for line in lines) == sorted(
+        name for name, found in root.commands.items() if not found.hidden
+    )
+
+
 def test_every_command_has_json_or_a_reason_not_to() -> None:
     single = {words: command for words, command in COMMANDS.items() if not isinstance(command, click.Group)}
     without = {

@@ -57,6 +57,23 @@ def test_the_overview_shows_streams_servers_and_what_waits(page: Any, lake: Lake
     expect(page.get_by_role("img", name="Records written: now")).to_be_visible()
 
 
+def test_rows_of_the_overview_stay_low_on_a_telephone(page: Any, lake: Lake) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_page(page, lake, "")
+
+    addresses = page.get_by_role("cell").filter(has_text="pulsar_http")
+    expect(addresses).to_be_visible()
+    assert addresses.bounding_box()["height"] < 220, "six lines of addresses"
+
+
+def test_a_stream_leads_to_its_table(page: Any, lake: Lake) -> None:
+    open_page(page, lake, "streams/orders")
+
+    page.get_by_role("link", name="streams.orders").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("streams.orders")
+
+
 def test_an_address_that_changes_with_the_first_render_is_followed(page: Any, lake: Lake) -> None:
     page.add_init_script(
         """new MutationObserver((_, observer) => {
@@ -102,6 +119,7 @@ def test_a_stream_is_created_and_deleted_with_the_command_beside_it(page: Any, l
 def test_records_are_decoded_by_their_schema_with_exact_numbers(page: Any, lake: Lake) -> None:
     open_page(page, lake, "streams/orders")
     expect(row(page, '"fish":39')).to_contain_text(BEARS[39 % 5])
+    expect(page.locator("code", has_text="bearlake consume orders")).to_contain_text(" --schemas")
     row(page, '"fish":39').get_by_role("button").click()
 
     whole = page.locator("tr.whole")

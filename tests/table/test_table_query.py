@@ -130,7 +130,9 @@ async def test_more_rows_than_the_limit_are_cut_off(
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("select * from nothing", 'nothing does not exist(.|\n)*Streams with a table: "orders"'),
+        ("select * from nothing", 'nothing does not exist!\n(?!Did you mean)(.|\n)*Streams with a table: "orders"'),
+        ("select * from settings", 'settings does not exist!\n(?!Did you mean)(.|\n)*Streams with a table: "orders"'),
+        ("select decod(_value) from orders", 'decod does not exist!\nDid you mean "decode"'),
         ("selec 1", "syntax error"),
         ("select color from orders", "color"),
         ("select 1 / 'x'", "Conversion"),

@@ -76,17 +76,22 @@ def test_severities_below_the_level_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("audit_changes", "expected"), [(True, ["change", "denial"]), (False, ["denial"])], ids=["changes", "denials only"]
+    ("audit_changes", "expected"),
+    [(True, ["done", "failed", "unknown", "denied"]), (False, ["unknown", "denied"])],
+    ids=["changes", "without changes"],
 )
 def test_the_audit_log_is_complete_at_any_level_unless_changes_are_left_out(
     audit_changes: bool, expected: list[str]
 ) -> None:
     stream = io.StringIO()
     set_up(LogSettings(level="WARNING", format="json", audit_changes=audit_changes), stream)
-    logging.getLogger(AUDIT).info("change")
-    logging.getLogger(AUDIT).warning("denial")
+    audit = logging.getLogger(AUDIT)
+    audit.info("change", extra={"outcome": "done"})
+    audit.warning("change", extra={"outcome": "failed"})
+    audit.warning("change", extra={"outcome": "unknown"})
+    audit.warning("denial", extra={"outcome": "denied"})
 
-    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == expected
+    assert [json.loads(line)["outcome"] for line in stream.getvalue().splitlines()] == expected
 
 
 def test_traceback_is_part_of_the_json_line() -> None:

@@ -18,10 +18,10 @@ from contextlib import AsyncExitStack
 
 from bearlake import __version__, kernel
 from bearlake.app.exits import Exit
-from bearlake.app.role import Parts, Plan, Role
+from bearlake.app.role import OpenListener, Parts, Plan, Role
 from bearlake.app.startup import Startup, open_stores
 from bearlake.app.stop import Stop
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
 from bearlake.serving.admin.access import AccessRoutes
@@ -75,13 +75,11 @@ async def run_process(
         metrics_token = read_metrics_token(settings.admin, token)
         trust = PeerTrust(settings.admin.tls_ca_file, settings.admin.tls_server_name)
         certificates = Certificates()
-        endpoints: dict[str, str] = {}
-        for role in roles:
-            endpoints |= role.bind(
-                settings, lambda settings_, what: _open_one(settings_, what, settings, certificates, closing)
-            )
-        admin_listener = _open_one(settings.admin, "admin", settings, certificates, closing)
-        endpoints.update([admin_endpoint(admin_listener)])
+
+        def open_one(listener_settings: BoundSettings, what: str) -> Listener:
+            return _open_one(listener_settings, what, settings, certificates, closing)
+
+        endpoints, admin_listener = _bound(roles, settings, open_one)
         metadata, store = await _stores(settings, admin_listener, stop, closing)
 
         def on_fenced() -> None:
@@ -137,6 +135,28 @@ async def _run(
         await serve({**admin.endpoints, **addresses})
         if stop.is_graceful:
             await _drain(parts, admin, roles)
+
+
+def _bound(roles: Sequence[Role], settings: Settings, open_one: OpenListener) -> tuple[dict[str, str], Listener]:
+    """Bind the listeners of all roles, and of the admin API. Returns the endpoints, and the listener of the admin API.
+
+    Raises `Unavailable` that names the taken ports of all of them, so that a user need not find them one start after the other.
+    """
+    endpoints: dict[str, str] = {}
+    refused: list[Unavailable] = []
+    for role in roles:
+        try:
+            endpoints |= role.bind(settings, open_one)
+        except Unavailable as error:
+            refused.append(error)
+    try:
+        admin_listener = open_one(settings.admin, "admin")
+    except Unavailable as error:
+        refused.append(error)
+    if refused:
+        raise Unavailable("\n".join(map(str, refused))) from refused[0]
+    endpoints.update([admin_endpoint(admin_listener)])
+    return endpoints, admin_listener
 
 
 def _open_one(

@@ -149,7 +149,7 @@ async def _serve(options: ServeOptions, plan: Plan) -> Exit:
 
 async def _up(options: UpOptions, plan: Plan) -> Exit:
     stop = Stop()
-    stop.on_signals()
+    stop.on_signals(lambda: click.echo("\nStopping; a second Ctrl-C ends it at once.", err=True))
     _forget(options.ready_file)
 
     async def show_and_wait(endpoints: Mapping[str, str]) -> None:

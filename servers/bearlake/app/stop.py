@@ -4,10 +4,15 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Callable
 
 from bearlake.app.exits import Exit
 
 log = logging.getLogger(__name__)
+
+
+def _nothing() -> None:
+    pass
 
 
 class Stopped(Exception):
@@ -19,6 +24,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self._on_interrupt: Callable[[], None] = _nothing
         self.exit = Exit.OK
         self.is_graceful = True
         """Whether to finish requests in progress first."""
@@ -41,8 +47,9 @@ class Stop:
         """Return when a stop is requested."""
         await self._event.wait()
 
-    def on_signals(self) -> None:
-        """Stop gracefully on SIGTERM and SIGINT; a second signal ends the process at once."""
+    def on_signals(self, on_interrupt: Callable[[], None] | None = None) -> None:
+        """Stop gracefully on SIGTERM and SIGINT; a second signal ends the process at once. `on_interrupt` is called at the first SIGINT."""
+        self._on_interrupt = on_interrupt or _nothing
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -50,6 +57,8 @@ class Stop:
     def _on_signal(self, number: signal.Signals) -> None:
         if self.is_requested:
             os._exit(Exit.INTERRUPTED)
+        if number is signal.SIGINT:
+            self._on_interrupt()
         self.request(number.name)
 
     def on_end_of(self, descriptor: int) -> None:

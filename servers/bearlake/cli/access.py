@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table, say
@@ -23,7 +24,7 @@ COLUMNS = ("permission", "principal", "host", "operation", "resource", "pattern"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def access() -> None:
     """Allow, deny, list and delete access rules."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import PATH, chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table, say
@@ -28,10 +29,10 @@ DAY_MS = 24 * 3_600_000
 @lake_options
 @json_option
 def backup(folder: Path, valid_days: float, as_json: bool, **given: Any) -> int:
-    """Back up the metadata store into the new folder FOLDER, while servers run.
+    """Back up the metadata store to FOLDER while servers run.
 
-    Records stay in the object store: the backup names their objects, and compaction workers keep these until the backup's hold ends.
-    Keep the folder on another machine. It has the users' credentials in the form in which the store has them.
+    The command makes the folder. Records stay in the object store: the backup names their objects, and compaction workers keep these until
+    the backup's hold ends. Keep the folder on another machine. It has the users' credentials in the form in which the store has them.
     """
     taking = server_module("bearlake.app.backup.taking", extra="sql")
     settings = chosen(given)
@@ -74,7 +75,7 @@ def backup(folder: Path, valid_days: float, as_json: bool, **given: Any) -> int:
 def restore(
     folder: Path, replace: bool, allow_missing: bool, offset_gap: int | None, as_json: bool, **given: Any
 ) -> int:
-    """Make the metadata store from the backup in FOLDER. Stop all servers and workers of the lost store first.
+    """Restore the metadata store from the backup in FOLDER. Stop all servers and workers of the lost store first.
 
     Records that were acknowledged after the backup are lost. If the command is interrupted, run it again.
     """
@@ -114,9 +115,9 @@ def restore(
     return 0
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def hold() -> None:
-    """Holds of backups: what compaction workers keep for them."""
+    """List and end holds: what workers keep for a backup."""
 
 
 @hold.command("list")

@@ -3,14 +3,15 @@
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.completion import stream_names
 from bearlake.cli.draining import drain
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def compaction() -> None:
-    """Inspect compaction, which moves records from WAL objects into tables."""
+    """Inspect compaction, which writes records into tables."""
 
 
 @compaction.command()

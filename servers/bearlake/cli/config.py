@@ -5,11 +5,12 @@ from pathlib import Path
 
 import click
 
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.extras import server_module
 from bearlake.cli.output import json_option
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Inspect the settings."""
 

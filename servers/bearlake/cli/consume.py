@@ -91,9 +91,10 @@ def consume(
     raw: bool,
     client_settings: tuple[str, ...],
 ) -> int:
-    """Write records of STREAM to standard output until Ctrl-C, or until an option ends it.
+    """Write records of STREAM to standard output.
 
-    TIME is ms since 1970, or such as 2026-01-31T12:00:00 (UTC without a zone). On a terminal, control characters are escaped.
+    The command ends at Ctrl-C, or when an option says so. TIME is ms since 1970, or such as 2026-01-31T12:00:00 (UTC without a zone).
+    On a terminal, control characters are escaped.
     """
     from bearlake.app import kafka_client
 
@@ -164,7 +165,7 @@ def start(
         hint = "(--bootstrap, BEARLAKE_BOOTSTRAP)"
         raise Unavailable(f"no answer from {bootstrap}: {error.args[0].str()} {hint}") from error
     if not found.partitions:
-        raise NotFound(f"no stream {stream!r} at {bootstrap}: bearlake stream list shows those that there are")
+        raise NotFound(f"no stream {stream!r} at {bootstrap}: `bearlake stream list` shows all streams")
     if group is not None:
         consumer.subscribe([stream])
         return {}

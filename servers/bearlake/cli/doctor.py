@@ -31,10 +31,10 @@ _SUBJECT_WIDTH = 20
 @click.option("--problems", is_flag=True, help="Show only warnings and failures.")
 @json_option
 def doctor(admin_ca_file: Path | None, timeout_ms: int, problems: bool, as_json: bool, **given: Any) -> int:
-    """Examine stores, clocks, permissions, latencies, tables and servers, and say what to change.
+    """Examine the deployment, and say what to change.
 
-    It needs no running server, and changes nothing: it writes a few small objects under doctor/, which it deletes. Exits with 1 if anything
-    failed; warnings do not count.
+    The command examines stores, clocks, permissions, latencies, tables and servers. It needs no running server, and changes nothing: it
+    writes a few small objects under doctor/, which it deletes. Exits with 1 if anything failed; warnings do not count.
     """
     examination = server_module("bearlake.app.doctor.examination")
     settings = chosen(given, extra="kafka")

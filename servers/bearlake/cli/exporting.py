@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.copies import check_verify, exit_code, say_compared, say_ended
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.importing import MECHANISMS, source_options
@@ -40,9 +41,9 @@ _PLACES = {
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def export() -> None:
-    """Take topics to another cluster."""
+    """Copy streams to topics of a Kafka cluster."""
 
 
 def _from_options(command: F) -> F:

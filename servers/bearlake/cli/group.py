@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from bearlake.cli import group_positions
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.completion import rest_group_names, rest_stream_names
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.rest_client import RestClient, rest_options
@@ -27,9 +28,12 @@ _MOVE = {
 }
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def group() -> None:
-    """Inspect consumer groups, share groups and Pulsar subscriptions; reset offsets of groups."""
+    """Show groups and their lag; reset their offsets.
+
+    Groups are consumer groups, share groups and Pulsar subscriptions.
+    """
 
 
 @group.command("list")

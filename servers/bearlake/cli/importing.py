@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.copies import check_verify, exit_code, say_compared, say_ended
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
@@ -25,9 +26,12 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group(name="import")
+@click.group(name="import", cls=CommandGroup)
 def import_() -> None:
-    """Bring topics of another cluster here: of a Kafka with the same offsets, of a Pulsar with the same subscriptions."""
+    """Copy topics of a Kafka or Pulsar cluster into streams.
+
+    Topics of Kafka keep their offsets, topics of Pulsar their subscriptions.
+    """
 
 
 def source_options(peer: str) -> Callable[[F], F]:

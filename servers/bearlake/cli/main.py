@@ -12,6 +12,7 @@ import click
 from bearlake import __version__
 from bearlake.cli.access import access
 from bearlake.cli.backup import backup, hold, restore
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.compaction import compaction
 from bearlake.cli.completion import COMPLETION_VARIABLE, completion
 from bearlake.cli.config import config
@@ -34,45 +35,31 @@ from bearlake.cli.transaction import transaction
 from bearlake.cli.user import user
 from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
 
+SECTIONS = {
+    "Start": (up, serve, console, tour, doctor, config),
+    "Streams": (stream, produce, consume, group, transaction),
+    "Tables": (sql, table, compaction),
+    "Operation": (top, server, backup, restore, hold),
+    "Access": (user, access, quota),
+    "Other clusters": (import_, export),
+    "Shell": (completion,),
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+@click.group(
+    cls=CommandGroup,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="bearlake", message="%(prog)s %(version)s")
 def root() -> None:
-    """Bearlake: a lakestream for unmodified Kafka clients.
+    """Bearlake: a log for unmodified Kafka, Pulsar, REST and gRPC clients, which is also an Iceberg table.
 
     `bearlake up` starts everything on this machine; the other commands work against it without further options.
     """
 
 
-for command in (
-    up,
-    serve,
-    console,
-    doctor,
-    top,
-    stream,
-    produce,
-    consume,
-    sql,
-    table,
-    compaction,
-    import_,
-    export,
-    group,
-    transaction,
-    server,
-    user,
-    access,
-    quota,
-    backup,
-    restore,
-    hold,
-    config,
-    tour,
-    completion,
-    executor,
-):
-    root.add_command(command)
+root.add_command(executor)
 import_.add_command(import_pulsar)
 
 

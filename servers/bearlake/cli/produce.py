@@ -136,7 +136,8 @@ def produce(
     if as_json:
         print_json({"stream": stream, "produced": sender.delivered_count, "failed": sender.failed_count})
     if sender.failed_count:
-        say(f"bearlake: {sender.failed_count} records were not delivered: {sender.first_error}", is_error=True)
+        what = "1 record was" if sender.failed_count == 1 else f"{sender.failed_count:,} records were"
+        say(f"bearlake: {what} not delivered: {sender.first_error}", is_error=True)
         return 3 if sender.outage.is_on else 1
     return 0
 

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table
@@ -16,7 +17,7 @@ ENTITIES = ("user", "client_id", "ip")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def quota() -> None:
     """Set, delete and list quotas."""
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from bearlake.cli.admin_client import admin_option, ca_file_option
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.extras import server_module
 from bearlake.cli.http_client import Tls
 from bearlake.cli.lake_options import DATA_DIR, chosen, lake_options, words_for
@@ -123,9 +124,9 @@ def up(
     exit_after_tour: bool,
     **given: Any,
 ) -> int:
-    """Start everything on this machine, run a short tour, and serve until Ctrl-C.
+    """Start everything on this machine, and serve until Ctrl-C.
 
-    Records and metadata are stored in --data-dir, unless URLs name other stores.
+    A short tour produces and consumes 10,000 records. Records and metadata are stored in --data-dir, unless URLs name other stores.
     """
     run = server_module("bearlake.app.run")
 
@@ -163,10 +164,10 @@ def up(
 @click.option("--rest", "rest_url", metavar="URL", help="REST server  [default: http://127.0.0.1:8082].")
 @click.option("--admin", "admin_url", metavar="URL", help="Admin API  [default: http://127.0.0.1:9644].")
 def console(config: Path | None, ready_file: Path | None, **given: Any) -> int:
-    """Serve the console, a web page about a running deployment, until Ctrl-C.
+    """Serve the console, a web page, until Ctrl-C.
 
-    It speaks the admin API, REST, the schema registry, Pulsar's HTTP API and the Iceberg REST catalog, with the login of the person at the
-    browser. `bearlake up` has it already.
+    The console shows a running deployment. It uses the admin API, REST, the schema registry, Pulsar's HTTP API and the Iceberg REST
+    catalog, with the login of the person at the browser. `bearlake up` has it already.
     """
     app_console = server_module("bearlake.app.console")
 
@@ -174,7 +175,7 @@ def console(config: Path | None, ready_file: Path | None, **given: Any) -> int:
     return code
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def serve() -> None:
     """Run one server of a cluster."""
 
@@ -266,7 +267,7 @@ def executor() -> int:
 )
 @lake_options
 def tour(bootstrap: str, admin: str, admin_ca_file: Path | None, table: bool, **given: Any) -> int:
-    """Run a tour on a running server: produce and consume 10,000 records."""
+    """Produce and consume 10,000 records, and check them."""
     from bearlake.app import tour as app_tour
 
     query = None

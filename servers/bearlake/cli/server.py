@@ -3,10 +3,11 @@
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.output import json_option, print_json, print_table
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def server() -> None:
     """Inspect the servers of the deployment."""
 

@@ -29,7 +29,9 @@ CELL_WIDTH_MAX = 60
 @click.option("--compacted", is_flag=True, help="Read only records that compaction has put into the tables.")
 @lake_options
 def sql(statement: str, as_json: bool, compacted: bool, **given: Any) -> int:
-    """Run a SQL statement over streams; each stream is a table of the same name, with every record that was acknowledged before.
+    """Query streams with SQL, with every acknowledged record.
+
+    Each stream is a table of the same name, with every record that was acknowledged before the query.
 
     \b
     bearlake sql "select _partition_id, count(*) from orders group by 1 order by 1"

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.completion import stream_names
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.errors import Invalid
@@ -16,9 +17,9 @@ NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
 KNOWN_NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=stream_names)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def stream() -> None:
-    """Create, list, describe, alter and delete streams (Kafka topics)."""
+    """Create, list, describe, alter and delete streams."""
 
 
 @stream.command()

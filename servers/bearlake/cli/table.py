@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.completion import stream_names
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
@@ -15,7 +16,7 @@ BAR_WIDTH = 40
 SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def table() -> None:
     """Inspect the tables of streams."""
 

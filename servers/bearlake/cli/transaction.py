@@ -3,6 +3,7 @@
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 
 _COLUMNS = {
@@ -15,7 +16,7 @@ _COLUMNS = {
 }
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def transaction() -> None:
     """Inspect and abort transactions."""
 

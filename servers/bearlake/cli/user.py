@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import PATH, chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
@@ -20,7 +21,7 @@ VARIABLE = "BEARLAKE_USER_PASSWORD"
 PASSWORD_FILE_BYTES_MAX = 4_096
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def user() -> None:
     """Create, list and delete users (SCRAM, PLAIN)."""
 

@@ -54,6 +54,9 @@ from bearlake.table.io import StoreBridge
 from bearlake.table.naming import is_current
 from bearlake.table.query_session import QuerySession
 
+_FOREIGN_SUGGESTION = re.compile(r"(Table with name .* does not exist!)\nDid you mean .*")
+"""The engine suggests tables of its own: it does not know the streams that the statement does not name."""
+
 _TYPES: dict[type[IcebergType], str] = {
     BooleanType: "BOOLEAN",
     IntegerType: "INTEGER",
@@ -199,7 +202,8 @@ def _query(
         raise Unavailable(f"the query was stopped: {error}") from error
     except duckdb.CatalogException as error:
         known = ", ".join(_name(stream.name) for stream in streams if will_have_table(stream)) or "none"
-        raise Invalid(f"{error}\nStreams with a table: {known}{_note_on_case(sql, streams)}") from error
+        text = _FOREIGN_SUGGESTION.sub(r"\1", str(error))
+        raise Invalid(f"{text}\nStreams with a table: {known}{_note_on_case(sql, streams)}") from error
     except duckdb.Error as error:
         raise Invalid(str(error)) from error
 

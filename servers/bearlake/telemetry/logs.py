@@ -53,6 +53,8 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     handler.addFilter(without_foreign_traceback)
     root = logging.getLogger()
+    if not settings.audit_changes and logging.getLevelName(settings.level) > logging.INFO:
+        handler.addFilter(is_no_failed_change)
     for old in list(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
@@ -70,6 +72,11 @@ def without_foreign_traceback(record: logging.LogRecord) -> bool:
         record.error = repr(record.exc_info[1])
         record.exc_info, record.exc_text = None, None
     return True
+
+
+def is_no_failed_change(record: logging.LogRecord) -> bool:
+    """Filter that leaves out administrative changes that were refused, such as a stream that exists: their caller gets the reason."""
+    return not (record.name == AUDIT and getattr(record, "outcome", "") == "failed")
 
 
 def extras(record: logging.LogRecord) -> dict[str, object]:

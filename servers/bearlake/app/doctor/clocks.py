@@ -42,7 +42,12 @@ class Clocks:
 
 def _finding(seen: _Seen) -> Finding:
     certain_ms = max(0.0, abs(seen.difference_ms) - seen.uncertainty_ms)
-    detail = f"{seen.difference_ms / 1000:+.1f} s from this machine's clock, ± {seen.uncertainty_ms / 1000:.1f} s"
+    precision = f"± {seen.uncertainty_ms / 1000:.1f} s"
+    detail = (
+        f"{seen.difference_ms / 1000:+.1f} s from this machine's clock, {precision}"
+        if certain_ms
+        else f"agrees with this machine's clock, {precision}"
+    )
     figures = {"difference_ms": round(seen.difference_ms, 1), "uncertainty_ms": round(seen.uncertainty_ms, 1)}
     if certain_ms >= DIFFERENCE_FAIL_MS:
         return failure(

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from bearlake.app.doctor import catalog, deployment, machine, metadata_store, objects
 from bearlake.app.doctor.clocks import Clocks
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.inspection import Finding, failure
 from bearlake.settings.document import Settings
@@ -75,7 +76,7 @@ async def _bounded(name: str, url: str, step: Callable[[], Awaitable[Sequence[Fi
             )
         ]
     except BearlakeError as error:
-        findings = [failure("answer", str(error), advice_for(error))]
+        findings = [failure("answer", str(error), advice_for(error, url))]
     return Area(name=name, place=place, findings=findings)
 
 
@@ -83,11 +84,14 @@ _ADVICE: Mapping[str, str] = {
     "Denied": "check user, password and rights",
     "NotFound": "create what the URL names, or correct the URL",
     "Unavailable": "is it running, and reachable from this machine (address, firewall, DNS)?",
+    "Local": "it is on this machine: see whether its disk is full or failing, or another process holds its file",
     "Unsupported": "use the version of Bearlake that the servers have, or a newer one",
 }
 
 
-def advice_for(error: BearlakeError) -> str:
-    """Return what may help after an error of a store."""
+def advice_for(error: BearlakeError, url: str) -> str:
+    """Return what may help after an error of the store at this URL."""
+    if isinstance(error, Unavailable) and urlsplit(url).scheme in ("sqlite", "file"):
+        return _ADVICE["Local"]
     kinds = (kind.__name__ for kind in type(error).__mro__)
     return next((_ADVICE[kind] for kind in kinds if kind in _ADVICE), "correct the setting")

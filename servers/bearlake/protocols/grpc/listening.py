@@ -22,6 +22,7 @@ from bearlake.protocols.grpc.login import address_of
 from bearlake.serving.certificates import SESSION_MS_MAX
 from bearlake.serving.files import FollowedFiles
 from bearlake.serving.listener import ListenerSettings, is_wildcard, join_address, tls_context, tls_files
+from bearlake.serving.listener import bind as bind_socket
 from bearlake.streams.principal import host_of
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,10 @@ def bind(server: grpc.aio.Server, settings: ListenerSettings, now_s: Callable[[]
         credentials = _credentials(settings, now_s) if settings.tls_certificate_file else None
         port = server.add_secure_port(place, credentials) if credentials else server.add_insecure_port(place)
     except RuntimeError as error:
-        raise Unavailable(f"grpc: cannot listen on {place}: {error} (port 0 selects a free port)") from error
+        bind_socket(
+            settings.host, settings.port, "grpc"
+        ).close()  # gRPC does not say why; this does, in the words of other protocols
+        raise Unavailable(f"grpc: cannot listen on {place}: {error}") from error
     host = settings.advertised_host or (socket.gethostname() if is_wildcard(settings.host) else settings.host)
     return Endpoint(port=port, address=join_address(host, settings.advertised_port or port))
 

@@ -179,3 +179,8 @@ export function kafkaOption() {
 export function adminOption() {
   return facts.is_default.admin === false ? ` --admin ${facts.urls.admin}` : "";
 }
+
+/** The option of a command that finds the same schema registry: nothing for the default one. */
+export function registryOption() {
+  return facts.is_default.registry === false ? ` --registry ${facts.urls.registry}` : "";
+}

@@ -39,6 +39,12 @@ export async function table(namespace, name, signal) {
   }
 }
 
+/** The table of a stream, as {namespace, name}. */
+export const tableOf = ({ name, configs }) => ({
+  namespace: (configs["table.namespace"] || "streams").replaceAll(".", NAMESPACE_SEPARATOR),
+  name: configs["table.name"] || name.replaceAll(".", "_"),
+});
+
 /** Streams by the `keyOf` their table; without rights on the admin API, by the default names. */
 export async function streamsByTable(signal) {
   let streams;
@@ -49,10 +55,6 @@ export async function streamsByTable(signal) {
     const answer = await rest("GET", "/topics", undefined, signal);
     streams = answer.data.map((topic) => ({ name: topic.topic_name, configs: {} }));
   }
-  const tableOf = ({ name, configs }) => ({
-    namespace: (configs["table.namespace"] || "streams").replaceAll(".", NAMESPACE_SEPARATOR),
-    name: configs["table.name"] || name.replaceAll(".", "_"),
-  });
   return new Map(streams.map((stream) => [keyOf(tableOf(stream)), stream.name]));
 }
 

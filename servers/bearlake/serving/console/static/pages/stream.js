@@ -1,6 +1,7 @@
 // One stream: its records as they arrive, its partitions, its configuration, and a form to write one record.
 import { html, useState } from "../lib.js";
-import { adminOption, call, pages, rest, useData } from "../api.js";
+import { adminOption, call, facts, pages, rest, useData } from "../api.js";
+import { shownName, tableOf } from "../catalog.js";
 import { bytes, count, plural, shell } from "../format.js";
 import { CommandLine, Dialog, Figure, Heading, Loaded, Problem, Table, Text, href, useAction } from "../parts.js";
 import { Configs } from "./configs.js";
@@ -59,11 +60,18 @@ function Partitions({ name, rows }) {
 
 const sum = (rows, value) => rows.reduce((total, row) => total + (value(row) ?? 0), 0);
 
+/** The way to the stream's table; without rights on the admin API, or without a table, nothing. */
+function TableLink({ stream }) {
+  if (!stream || stream.configs["table.enable"] === "false" || !facts.urls.catalog) return "";
+  const table = tableOf(stream);
+  return html` · table <a href=${href("tables", table.namespace, table.name)}>${shownName(table)}</a>`;
+}
+
 export function Stream({ name, part }) {
   const state = useData((signal) => load(name, signal), [name], 5_000);
   const [isDeleting, setDeleting] = useState(false);
   return html`
-    <${Heading} title=${name} lead=${html`<a href=${href("streams")}>Streams</a>${state.data ? ` · ${plural(state.data.partitionCount, "partition")}` : ""}`}>
+    <${Heading} title=${name} lead=${html`<a href=${href("streams")}>Streams</a>${state.data && html` · ${plural(state.data.partitionCount, "partition")}<${TableLink} stream=${state.data.stream} />`}`}>
       <button type="button" onClick=${() => setDeleting(true)}>Delete …</button>
     <//>
     <nav class="tabs" aria-label="Parts of this stream">

@@ -1,5 +1,5 @@
 // A stream's records as they arrive: start, partition, filters, pause; a row opens the whole record.
-import { kafkaOption } from "../api.js";
+import { kafkaOption, registryOption } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { bytes, count, plural, pretty, shell, time } from "../format.js";
 import { CommandLine, Choice, Problem, Text, useSettled } from "../parts.js";
@@ -161,11 +161,12 @@ export function Tail({ name, partitionCount }) {
             )}
           </table>
         </div>`}
-    <${CommandLine} text=${commandOf(name, from, filters)} />
+    <${CommandLine} text=${commandOf(name, from, filters, records)} />
   `;
 }
 
-function commandOf(name, from, filters) {
+/** The command that shows the same; `records` are those on the page. */
+function commandOf(name, from, filters, records) {
   const words = ["bearlake", "consume", shell(name)];
   const starts = { beginning: ["--from-beginning"], newest: ["--offset", "-100"], time: ["--offset", `s@${from.timeMs}`], new: [] };
   words.push(...starts[from.start]);
@@ -173,7 +174,9 @@ function commandOf(name, from, filters) {
   if (filters.key) words.push("--filter-key", shell(escaped(filters.key)));
   if (/^[^=]+=/.test(filters.header)) words.push("--filter-header", shell(filters.header));
   if (filters.value) words.push("--filter-value", shell(escaped(filters.value)));
-  return words.join(" ") + kafkaOption();
+  const hasSchemas = records.some(({ key, value }) => [key, value].some((part) => part?.schema_id !== undefined));
+  if (hasSchemas) words.push("--schemas");
+  return words.join(" ") + kafkaOption() + (hasSchemas ? registryOption() : "");
 }
 
 /** A text as a regular expression that ignores case, as the filters here do. */
