@@ -8,6 +8,7 @@ Source: KIP-848 (online migration); Apache Kafka, GroupMetadataManager.
 
 import asyncio
 import uuid
+from dataclasses import replace
 
 from bearlake.errors import Corrupt
 from bearlake.metadata.model import PartitionKey
@@ -125,7 +126,14 @@ class ClassicMembers:
         if known is not None:
             return known
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
-        member = ConsumerMember(member_id=member_id, instance_id=request.instance_id, topics=tuple(sorted(set(topics))))
+        member = ConsumerMember(
+            member_id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topics=tuple(sorted(set(topics))),
+            classic=_classic(request),
+        )
         self._engine.add(member)
         return member
 
@@ -141,10 +149,15 @@ class ClassicMembers:
 
     def _update(self, member: ConsumerMember, request: JoinRequest, topics: list[str]) -> bool:
         """Take over what the member says; returns whether it subscribes to other topics than before."""
-        member.client_id, member.client_host = request.client_id, request.client_host
+        classic, names = _classic(request), tuple(dict.fromkeys(topics))
+        client_id, client_host = request.client_id, request.client_host
+        self._engine.make_room(
+            replace(member, client_id=client_id, client_host=client_host, topics=names, pattern="", classic=classic)
+        )
+        member.client_id, member.client_host = client_id, client_host
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.assignor = None
-        member.classic = ClassicMember(session_timeout_ms=request.session_timeout_ms, protocols=request.protocols)
+        member.classic = classic
         self._engine.touch(member)
         return self._engine.subscribe(member, topics, "", frozenset())
 
@@ -170,3 +183,7 @@ class ClassicMembers:
             key not in member.assigned and self._group.owners.get(key, member.member_id) != member.member_id
             for key in target
         )
+
+
+def _classic(request: JoinRequest) -> ClassicMember:
+    return ClassicMember(session_timeout_ms=request.session_timeout_ms, protocols=request.protocols)

@@ -5,6 +5,7 @@ Source: KIP-848, KIP-345 and KIP-1082; Apache Kafka, GroupMetadataManager (order
 
 import asyncio
 import uuid
+from dataclasses import replace
 
 from bearlake.streams.groups.consumer.engine import Engine
 from bearlake.streams.groups.consumer.model import (
@@ -82,6 +83,9 @@ class Heartbeats:
         member = ConsumerMember(
             member_id=member_id,
             instance_id=asked.instance_id,
+            rack_id=asked.rack_id,
+            client_id=asked.client_id,
+            client_host=asked.client_host,
             topics=tuple(sorted(set(asked.topics or ()))),
             pattern=asked.pattern or "",
             matches=asked.matches or frozenset(),
@@ -137,12 +141,6 @@ class Heartbeats:
             member.rebalance_timeout_ms,
             member.classic,
         )
-        if said != before:
-            member.client_id, member.client_host, member.rack_id, member.assignor, member.rebalance_timeout_ms, _ = said
-            if member.classic is not None:
-                member.classic = None
-                self._engine.rebalances.cancel(member.member_id)
-            self._engine.touch(member)
         pattern = member.pattern if asked.pattern is None else asked.pattern
         matches = member.matches if asked.matches is None else asked.matches
         if pattern == member.pattern and asked.matched_version < self._engine.subscriptions.since:
@@ -151,6 +149,26 @@ class Heartbeats:
         if not pattern:
             matches = frozenset()
         topics = member.topics if asked.topics is None else asked.topics
+        if said != before or topics is not member.topics or pattern != member.pattern:
+            names = tuple(dict.fromkeys(topics))
+            client_id, client_host, rack_id, *_ = said
+            self._engine.make_room(
+                replace(
+                    member,
+                    client_id=client_id,
+                    client_host=client_host,
+                    rack_id=rack_id,
+                    topics=names,
+                    pattern=pattern,
+                    classic=None,
+                )
+            )
+        if said != before:
+            member.client_id, member.client_host, member.rack_id, member.assignor, member.rebalance_timeout_ms, _ = said
+            if member.classic is not None:
+                member.classic = None
+                self._engine.rebalances.cancel(member.member_id)
+            self._engine.touch(member)
         return self._engine.subscribe(member, topics, pattern, matches)
 
 
