@@ -235,21 +235,21 @@ async def test_a_streams_group_refuses_tags_that_do_not_fit_and_takes_no_topolog
 
 def test_a_room_counts_bytes_not_characters_and_gives_all_of_them_back():
     server = ServerRoom(100)
-    one, other = Room(server, 60), Room(server, 60)
+    first, other = Room(server, 60), Room(server, 60)
 
-    one.take("a", 50)
+    first.take("a", 50)
     other.take("b", 50)
-    assert refusal_of(lambda: one.take("a", 61)).problem is Problem.GROUP_FULL
-    assert refusal_of(lambda: one.take("c", 5)).problem is Problem.COORDINATOR_UNAVAILABLE
-    one.take("a", 40)  # less is never refused
-    one.rename("a", "d")
-    one.leave("nobody")
-    assert (one.used, other.used, server.used) == (40, 50, 90)
+    assert refusal_of(lambda: first.take("a", 61)).problem is Problem.GROUP_FULL
+    assert refusal_of(lambda: first.take("c", 5)).problem is Problem.COORDINATOR_UNAVAILABLE
+    first.take("a", 40)  # less is never refused
+    first.rename("a", "d")
+    first.leave("nobody")
+    assert (first.used, other.used, server.used) == (40, 50, 90)
 
-    one.close()
-    one.leave("d")
+    first.close()
+    first.leave("d")
     other.leave("b")
-    assert (one.used, other.used, server.used) == (0, 0, 0)
+    assert (first.used, other.used, server.used) == (0, 0, 0)
 
 
 @virtual_time
