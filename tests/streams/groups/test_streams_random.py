@@ -145,7 +145,8 @@ class Crowd:
             inside = [m for m in members if m.process_id == process]
             held = [task for m in inside for task in (*m.active, *m.revoking_active, *m.standby, *m.revoking_standby)]
             assert len(held) == len(set(held)), "a process has a task twice"
-        assert self.scene.room.used == sum(map(size_of, members))
+        topology = group.topology.octets() if group.topology else 0
+        assert self.scene.room.used == topology + sum(map(size_of, members))
         encoded = self.scene.machine.encode()[1]
         assert snapshot.encode(snapshot.decode("g", encoded)) == encoded
 

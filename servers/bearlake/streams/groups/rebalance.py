@@ -70,7 +70,7 @@ class Rebalancer(GroupMachine):
         if request.member_id == "":
             return self._join_new(request)
         if request.member_id in group.pending and request.instance_id is None:
-            self.rounds.room.check(request.member_id, octets(request.member_id, None, request))
+            self.rounds.room.check_newcomer(octets(request.member_id, None, request))
             self.rounds.end_pending(request.member_id)
             return self._add(request, request.member_id)
         return self._rejoin(request)
@@ -189,14 +189,15 @@ class Rebalancer(GroupMachine):
         for given, present in zip(protocol, (group.protocol_type, group.protocol_name), strict=True):
             if given is not None and given != present:
                 raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL)
+        if group.state is GroupState.COMPLETING and group.leader == ref.member_id:
+            # Before the sync counts: the round must not wait for a leader whose assignment does not fit.
+            self.rounds.room.take(ASSIGNMENTS, sum(map(len, assignments.values())))
         self.rounds.record_sync(member)
         if group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
         self.rounds.expect(member)
         if group.state is GroupState.STABLE:
             return done_sync(self._loop, group, member)
-        if group.leader == ref.member_id:
-            self.rounds.room.take(ASSIGNMENTS, sum(map(len, assignments.values())))
         refuse_sync(member, Problem.REBALANCE_IN_PROGRESS)
         future: asyncio.Future[Synced] = self._loop.create_future()
         member.syncing = future

@@ -2,6 +2,12 @@
 
 The coordinator keeps all of it in memory, and each save of a group writes what its members said. So all members of a group together have a
 limit, and so have all groups of a server. Kafka's limit is its largest record in `__consumer_offsets`, 1 MiB by default.
+
+Members say more after they have joined: the partitions that they own, and the leader's assignment. So a newcomer may take only three
+quarters of the group's limit, and the group can still complete its rounds. A server has room for a group that takes no more than all groups
+leave free: a few large groups never fill a server, and small groups can rebalance.
+
+Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
 """
 
 from collections.abc import Iterable
@@ -10,6 +16,8 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 
 ASSIGNMENTS = ""
 """Stands for a member id: what the leader of a classic group assigned to all members."""
+TOPOLOGY = ""
+"""Stands for a member id: the topology of a streams group, which stays when all members have left."""
 
 
 class ServerRoom:
@@ -38,19 +46,30 @@ class Room:
     def check(self, member_id: str, octets: int) -> None:
         """Check whether there is room for what a member says now instead of what it said before.
 
-        Raises `GroupRefusal`: GROUP_FULL beyond the group's limit, COORDINATOR_UNAVAILABLE beyond the server's. A member
-        that says less than before is never refused.
+        Raises `GroupRefusal`: GROUP_FULL beyond the group's limit, or beyond a newcomer's; COORDINATOR_UNAVAILABLE if the group would
+        take more than the server has free. A member that says less than before is never refused.
         """
-        growth = octets - self._taken.get(member_id, 0)
-        if growth > 0 and self.used + growth > self._bytes_max:
-            text = f"the members of the group say more of themselves than the limit of {self._bytes_max} bytes"
+        if member_id in self._taken or member_id == ASSIGNMENTS:
+            self._check(octets - self._taken.get(member_id, 0), self._bytes_max)
+        else:
+            self.check_newcomer(octets)
+
+    def check_newcomer(self, octets: int) -> None:
+        """Check whether there is room for a new member. Raises as `check`."""
+        self._check(octets, self._bytes_max * 3 // 4)
+
+    def _check(self, growth: int, bytes_max: int) -> None:
+        if growth <= 0:
+            return
+        if self.used + growth > bytes_max:
+            text = f"the members of the group say more of themselves than the limit of {bytes_max} bytes"
             raise GroupRefusal(Problem.GROUP_FULL, text)
-        if growth > 0 and self._server.used + growth > self._server.bytes_max:
-            text = f"the members of all groups say more of themselves than this server's limit of {self._server.bytes_max} bytes"
+        if self.used + growth > self._server.bytes_max - self._server.used:
+            text = f"the group would take more than what is free of this server's limit of {self._server.bytes_max} bytes for all groups"
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, text)
 
     def restore(self, member_id: str, octets: int) -> None:
-        """Count without a limit: this member was accepted by an earlier coordinator."""
+        """Count without a limit: `check` has passed, or an earlier coordinator has accepted the member."""
         self._grow(octets - self._taken.get(member_id, 0))
         self._taken[member_id] = octets
 
@@ -59,7 +78,8 @@ class Room:
         self._grow(-self._taken.pop(member_id, 0))
 
     def rename(self, member_id: str, new_id: str) -> None:
-        """Give what a member said to its new id."""
+        """Give what a member said to its new id, which no other member has."""
+        assert new_id not in self._taken, "two members with one id"
         self._taken[new_id] = self._taken.pop(member_id, 0)
 
     def close(self) -> None:

@@ -120,7 +120,8 @@ class ClassicMembers:
             if request.member_id:
                 return self.find(request.sender(group.name))
             member = group.members[group.static[request.instance_id]]
-            self._engine.rename(member, f"{request.instance_id}-{uuid.uuid4()}")
+            member_id = f"{request.instance_id}-{uuid.uuid4()}"
+            self._engine.rename(member, replace(_described(member, request, topics), member_id=member_id))
             return member
         known = group.members.get(request.member_id)
         if known is not None:
@@ -149,15 +150,11 @@ class ClassicMembers:
 
     def _update(self, member: ConsumerMember, request: JoinRequest, topics: list[str]) -> bool:
         """Take over what the member says; returns whether it subscribes to other topics than before."""
-        classic, names = _classic(request), tuple(dict.fromkeys(topics))
-        client_id, client_host = request.client_id, request.client_host
-        self._engine.make_room(
-            replace(member, client_id=client_id, client_host=client_host, topics=names, pattern="", classic=classic)
-        )
-        member.client_id, member.client_host = client_id, client_host
+        self._engine.make_room(_described(member, request, topics))
+        member.client_id, member.client_host = request.client_id, request.client_host
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.assignor = None
-        member.classic = classic
+        member.classic = _classic(request)
         self._engine.touch(member)
         return self._engine.subscribe(member, topics, "", frozenset())
 
@@ -183,6 +180,18 @@ class ClassicMembers:
             key not in member.assigned and self._group.owners.get(key, member.member_id) != member.member_id
             for key in target
         )
+
+
+def _described(member: ConsumerMember, request: JoinRequest, topics: list[str]) -> ConsumerMember:
+    """Return a copy of the member that says of itself what it joins with."""
+    return replace(
+        member,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topics=tuple(dict.fromkeys(topics)),
+        pattern="",
+        classic=_classic(request),
+    )
 
 
 def _classic(request: JoinRequest) -> ClassicMember:

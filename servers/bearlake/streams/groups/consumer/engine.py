@@ -96,12 +96,16 @@ class Engine(Saving):
         self._is_due = True
         return True
 
-    def rename(self, member: ConsumerMember, member_id: str) -> None:
-        """Give a static member a new id; it starts anew in epoch 0 with what it had."""
-        group = self.group
+    def rename(self, member: ConsumerMember, described: ConsumerMember) -> None:
+        """Give a static member a new id; it starts anew in epoch 0 with what it had.
+
+        `described` is a copy with the new id that says what the member is about to say. Raises `GroupRefusal`; the member is as before then.
+        """
+        group, member_id = self.group, described.member_id
         target = group.target.get(member.member_id, frozenset())
-        self.room.rename(member.member_id, member_id)
+        self.room.check(member.member_id, octets(described))
         self.forget(member)
+        self.room.restore(member_id, octets(described))
         member.member_id, member.epoch, member.previous_epoch = member_id, 0, 0
         group.add(member)
         group.target[member_id] = target

@@ -16,7 +16,7 @@ from bearlake.streams.groups.consumer.deadlines import Deadlines
 from bearlake.streams.groups.consumer.model import MemberState, Topic
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.groups.room import Room
+from bearlake.streams.groups.room import TOPOLOGY, Room
 from bearlake.streams.groups.saving import Saving
 from bearlake.streams.groups.tasks import snapshot
 from bearlake.streams.groups.tasks.assigning import Assigning
@@ -79,6 +79,8 @@ class StreamsEngine(Saving):
         """Callers in a block of `prepared`."""
         self._is_due = False
         """Something has changed, and the group's epoch has not yet."""
+        if group.topology is not None:
+            room.restore(TOPOLOGY, group.topology.octets())
         for member in group.members.values():
             room.restore(member.member_id, member.octets())
             self.renew(member)

@@ -15,7 +15,7 @@ from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.machines import GroupMachine
 from bearlake.streams.groups.model import Group, Joined, JoinRequest, MemberRef, Summary, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.groups.room import Room
+from bearlake.streams.groups.room import TOPOLOGY, Room
 from bearlake.streams.groups.tasks import snapshot, view
 from bearlake.streams.groups.tasks.configuring import Status, StatusCode
 from bearlake.streams.groups.tasks.endpoints import endpoints_of
@@ -58,7 +58,8 @@ class StreamsMachine(GroupMachine):
         engine, group = self.engine, self.group
         known = self._find(asked)
         described = _described(StreamsMember(member_id=asked.member_id) if known is None else known, asked)
-        engine.room.check(asked.member_id, described.octets())
+        topology = asked.topology if group.topology is None else None
+        engine.room.check(asked.member_id, described.octets() + (0 if topology is None else topology.octets()))
         self._take_topology(asked)
         engine.refresh()
         self._check_tasks(asked)
@@ -123,6 +124,7 @@ class StreamsMachine(GroupMachine):
         if topology is None or topology == group.topology:
             return
         if group.topology is None:
+            self.engine.room.restore(TOPOLOGY, topology.octets())
             group.topology = topology
             self.engine.touch()
         elif topology.epoch >= group.topology.epoch:
