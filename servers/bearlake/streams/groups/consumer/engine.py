@@ -99,7 +99,7 @@ class Engine(Saving):
     def rename(self, member: ConsumerMember, described: ConsumerMember) -> None:
         """Give a static member a new id; it starts anew in epoch 0 with what it had.
 
-        `described` is a copy with the new id that says what the member is about to say. Raises `GroupRefusal`; the member is as before then.
+        `described` is a copy with the new id that says what the member is about to say. Raises `GroupRefusal`, and changes nothing then.
         """
         group, member_id = self.group, described.member_id
         target = group.target.get(member.member_id, frozenset())
