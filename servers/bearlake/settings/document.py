@@ -144,6 +144,12 @@ class Settings:
                 groups.session_timeout_max_ms,
             ),
             (
+                "streams.groups.group_bytes_max",
+                groups.group_bytes_max,
+                "streams.groups.bytes_max",
+                groups.bytes_max,
+            ),
+            (
                 "server.timeout_ms",
                 self.server.timeout_ms,
                 "streams.groups.coordinator_wait_ms",

@@ -9,6 +9,7 @@ from bearlake.streams.groups.consumer import snapshot
 from bearlake.streams.groups.consumer.model import LEAVES, LEAVES_FOR_A_WHILE, Heartbeat, HeartbeatAnswer, MemberState
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from fixtures.consumer_groups import REBALANCE_MS, SETTINGS, Client, ConsumerScene, Topics
+from fixtures.groups import room_of
 from simulator.loop import virtual_time
 
 LOST = (Problem.UNKNOWN_MEMBER, Problem.FENCED_MEMBER_EPOCH, Problem.FENCED_INSTANCE)
@@ -20,11 +21,12 @@ class Crowd:
     The server may be replaced: it then goes on from its last successful save.
     """
 
-    def __init__(self, seed):
+    def __init__(self, seed, bytes_max=1_000_000):
         self.random = random.Random(seed)
+        self.bytes_max = bytes_max
         self.topics = Topics(t=5, u=3)
         self.settings = replace(SETTINGS, assignment_interval_ms=self.random.choice([0, 1_000]))
-        self.scene = ConsumerScene(self.topics, self.settings, saves_by_hand=True)
+        self.scene = ConsumerScene(self.topics, self.settings, saves_by_hand=True, room=room_of(bytes_max))
         self.stored = self.scene.machine.encode()[1]
         self.clients = {}
         self.count = 0
@@ -114,7 +116,9 @@ class Crowd:
         if self.random.random() < 0.2:
             self.scene.machine.close(Problem.NOT_COORDINATOR)
             group = snapshot.decode("g", self.stored)
-            self.scene = ConsumerScene(self.topics, self.settings, group, saves_by_hand=True)
+            self.scene = ConsumerScene(
+                self.topics, self.settings, group, saves_by_hand=True, room=room_of(self.bytes_max)
+            )
 
     def check(self):
         group = self.scene.group
@@ -126,15 +130,22 @@ class Crowd:
         for member in group.members.values():
             assert (member.state is MemberState.UNREVOKED) or not member.revoking
             assert member.epoch in (LEAVES_FOR_A_WHILE, *range(group.epoch + 1))
+        assert self.scene.room.used == sum(map(size_of, group.members.values()))
         encoded = self.scene.machine.encode()[1]
         assert snapshot.encode(snapshot.decode("g", encoded)) == encoded
+
+
+def size_of(member):
+    names = [member.member_id, member.instance_id, member.rack_id, member.client_id, member.client_host, member.pattern]
+    protocols = member.classic.protocols if member.classic else ()
+    return sum(len(name or "") for name in (*names, *member.topics)) + sum(len(name) + len(d) for name, d in protocols)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_partition_ever_has_two_users_whatever_happens(seed):
     @virtual_time
     async def run():
-        crowd = Crowd(seed)
+        crowd = Crowd(seed, bytes_max=15 if seed % 2 else 1_000_000)
         for _ in range(400):
             crowd.step()
 

@@ -7,7 +7,7 @@ import pytest
 
 from bearlake.streams.groups.model import Group, GroupState, Joined, Synced
 from bearlake.streams.groups.problems import Problem
-from fixtures.groups import BOTH, RANGE, Call, Scene
+from fixtures.groups import BOTH, RANGE, Call, Scene, room_of
 from simulator.loop import virtual_time
 
 STICKY = (("sticky", b"s"), ("range", b"topics"))
@@ -38,6 +38,12 @@ def check(scene: Scene) -> None:
         assert rounds._round_timer is not None  # noqa: SLF001
     for member in group.members.values():
         assert member.timer is not None
+    said = [len(member_id) for member_id in group.pending]
+    for member in group.members.values():
+        names = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
+        said += [sum(map(len, names)), sum(len(name) + len(metadata) for name, metadata in member.protocols)]
+    assigned = scene.room.used - sum(said)
+    assert 0 <= assigned <= 8 if group.members else not assigned
     restored = Group.decode("g", group.protocol_type, group.encode())
     assert set(restored.members) == set(group.members)
 
@@ -111,7 +117,9 @@ class Crowd:
 def test_a_groups_invariants_hold_whatever_its_members_do(seed):
     @virtual_time
     async def run():
-        scene = Scene(saves_by_hand=True, initial_delay_ms=random.Random(seed).choice([0, 3_000]), size_max=8)
+        chance = random.Random(seed)
+        room = room_of(chance.choice([200, 1_000_000]))
+        scene = Scene(saves_by_hand=True, initial_delay_ms=chance.choice([0, 3_000]), size_max=8, room=room)
         crowd = Crowd(scene, seed)
         for _ in range(300):
             crowd.step()
@@ -129,6 +137,7 @@ def test_a_groups_invariants_hold_whatever_its_members_do(seed):
         check(scene)
         assert scene.state is GroupState.EMPTY
         assert not scene.group.pending
+        assert not room.used
         for call in crowd.calls:
             assert isinstance(call.answer, Joined | Synced | Problem)
 

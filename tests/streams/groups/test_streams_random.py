@@ -12,6 +12,7 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.tasks import snapshot
 from bearlake.streams.groups.tasks.model import StreamsAnswer, StreamsHeartbeat, TaskId, Tasks
 from fixtures.consumer_groups import Topics
+from fixtures.groups import room_of
 from fixtures.streams_groups import REBALANCE_MS, SETTINGS, Client, StreamsScene, stateful
 from simulator.loop import virtual_time
 
@@ -25,8 +26,9 @@ class Crowd:
     The server may be replaced: it then goes on from its last successful save.
     """
 
-    def __init__(self, seed):
+    def __init__(self, seed, bytes_max=1_000_000):
         self.random = random.Random(seed)
+        self.bytes_max = bytes_max
         self.topics = Topics(t=5, u=3)
         self.settings = replace(
             SETTINGS,
@@ -34,7 +36,8 @@ class Crowd:
             num_standby_replicas=self.random.choice([0, 1, 2]),
         )
         self.topology = stateful("t", "u")
-        self.scene = StreamsScene(self.topics, self.settings, topology=self.topology, saves_by_hand=True)
+        room = room_of(bytes_max)
+        self.scene = StreamsScene(self.topics, self.settings, topology=self.topology, saves_by_hand=True, room=room)
         self.stored = self.scene.machine.encode()[1]
         self.clients = {}
         self.count = 0
@@ -117,7 +120,14 @@ class Crowd:
         if self.random.random() < 0.2:
             self.scene.machine.close(Problem.NOT_COORDINATOR)
             group = snapshot.decode("g", self.stored)
-            self.scene = StreamsScene(self.topics, self.settings, group, topology=self.topology, saves_by_hand=True)
+            self.scene = StreamsScene(
+                self.topics,
+                self.settings,
+                group,
+                topology=self.topology,
+                saves_by_hand=True,
+                room=room_of(self.bytes_max),
+            )
 
     def check(self):
         group = self.scene.group
@@ -135,15 +145,23 @@ class Crowd:
             inside = [m for m in members if m.process_id == process]
             held = [task for m in inside for task in (*m.active, *m.revoking_active, *m.standby, *m.revoking_standby)]
             assert len(held) == len(set(held)), "a process has a task twice"
+        topology = group.topology.octets() if group.topology else 0
+        assert self.scene.room.used == topology + sum(map(size_of, members))
         encoded = self.scene.machine.encode()[1]
         assert snapshot.encode(snapshot.decode("g", encoded)) == encoded
+
+
+def size_of(member):
+    host = member.endpoint.host if member.endpoint else ""
+    names = [member.member_id, member.rack_id, member.client_id, member.client_host, member.process_id, host]
+    return sum(len(name or "") for name in (*names, *member.tags, *member.tags.values()))
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_active_task_ever_has_two_users_whatever_happens(seed):
     @virtual_time
     async def run():
-        crowd = Crowd(seed)
+        crowd = Crowd(seed, bytes_max=15 if seed % 2 else 1_000_000)
         for _ in range(400):
             crowd.step()
 

@@ -233,10 +233,10 @@ class Ownership:
         metrics.LEASE_ACQUIRES.labels("taken").inc()
         owned = Owned(held, Revisions(self.settings.revision_count_max))
         owned.machine = self.protocols.machine(name, owned, group)
-        if self._is_draining:
-            await self.release(name, owned)
-            raise GroupRefusal(Problem.NOT_COORDINATOR)
         self.owned[name] = owned
+        if self._is_draining:
+            await self.release(name, owned)  # closes the machine, which has timers and takes room
+            raise GroupRefusal(Problem.NOT_COORDINATOR)
         return owned
 
     async def _load(self, name: str, lease: Lease) -> AnyGroup:

@@ -19,6 +19,7 @@ from bearlake.streams.groups.model import Group, GroupKind, GroupState, JoinRequ
 from bearlake.streams.groups.owned import AnyGroup, Owned
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.rebalance import Rebalancer
+from bearlake.streams.groups.room import Room, ServerRoom
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.share.machine import ShareMachine
 from bearlake.streams.groups.share.model import ShareGroup
@@ -54,6 +55,7 @@ class Protocols:
         """Returns the settings of a streams group, with its own configs."""
         self._save = save
         self._may_expire = may_expire
+        self._server_room = ServerRoom(settings.bytes_max)
 
     def machine(
         self, name: str, owned: Owned, group: AnyGroup
@@ -67,12 +69,16 @@ class Protocols:
             return self.consumer(name, owned, group)
         return self.classic(name, owned, group)
 
+    def _room(self) -> Room:
+        return Room(self._server_room, self.settings.group_bytes_max)
+
     def classic(self, name: str, owned: Owned, group: Group) -> Rebalancer:
         """Return the machine of a classic group."""
         return Rebalancer(
             group,
             initial_delay_ms=self.settings.initial_rebalance_delay_ms,
             size_max=self.settings.size_max,
+            room=self._room(),
             on_save=lambda ticket: self._save(name, owned, ticket),
             may_expire=self._may_expire,
         )
@@ -82,6 +88,7 @@ class Protocols:
         return ConsumerMachine(
             group,
             topics=self.topics,
+            room=self._room(),
             settings=lambda: self.configured(name),
             on_save=lambda ticket: self._save(name, owned, ticket),
             on_downgrade=lambda: self.to_classic(name, owned),
@@ -93,6 +100,7 @@ class Protocols:
         return ShareMachine(
             group,
             topics=self.topics,
+            room=self._room(),
             settings=lambda: self.configured_share(name),
             on_save=lambda ticket: self._save(name, owned, ticket),
             may_expire=self._may_expire,
@@ -117,6 +125,7 @@ class Protocols:
         return StreamsMachine(
             group,
             topics=self.topics,
+            room=self._room(),
             settings=lambda: self.configured_streams(name),
             on_save=lambda ticket: self._save(name, owned, ticket),
             may_expire=self._may_expire,

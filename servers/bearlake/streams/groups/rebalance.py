@@ -31,7 +31,8 @@ from bearlake.streams.groups.model import (
     Synced,
 )
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.groups.rebalance_rounds import RebalanceRounds
+from bearlake.streams.groups.rebalance_rounds import RebalanceRounds, octets
+from bearlake.streams.groups.room import ASSIGNMENTS, Room
 from bearlake.streams.groups.waiting import done_join, done_sync, refuse_all, refuse_join, refuse_sync
 
 
@@ -44,12 +45,15 @@ class Rebalancer(GroupMachine):
         *,
         initial_delay_ms: int,
         size_max: int,
+        room: Room,
         on_save: Callable[[int], None],
         may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
-        """A group of at most `size_max` members."""
+        """A group of at most `size_max` members, which keep in `room` what they say of themselves."""
         self.group = group
-        self.rounds = RebalanceRounds(group, initial_delay_ms=initial_delay_ms, on_save=on_save, may_expire=may_expire)
+        self.rounds = RebalanceRounds(
+            group, initial_delay_ms=initial_delay_ms, room=room, on_save=on_save, may_expire=may_expire
+        )
         """The group's rounds and sessions; the owner of the group reports saves to it and closes it."""
         self._loop = asyncio.get_running_loop()
         self._size_max = size_max
@@ -66,7 +70,8 @@ class Rebalancer(GroupMachine):
         if request.member_id == "":
             return self._join_new(request)
         if request.member_id in group.pending and request.instance_id is None:
-            group.pending.pop(request.member_id).cancel()
+            self.rounds.room.check_newcomer(octets(request.member_id, None, request))
+            self.rounds.end_pending(request.member_id)
             return self._add(request, request.member_id)
         return self._rejoin(request)
 
@@ -88,6 +93,7 @@ class Rebalancer(GroupMachine):
     def _add(self, request: JoinRequest, member_id: str) -> asyncio.Future[Joined]:
         group = self.group
         self._check_size()
+        self.rounds.room.take(member_id, octets(member_id, request.instance_id, request))
         member = Member(
             member_id=member_id,
             instance_id=request.instance_id,
@@ -118,6 +124,7 @@ class Rebalancer(GroupMachine):
         # Repeat the previous answer, which may have been lost. But a rejoining leader has seen a change and needs a round.
         if is_same and (group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and is_follower)):
             return done_join(self._loop, self.rounds.joined(member))
+        self.rounds.room.take(member.member_id, octets(member.member_id, member.instance_id, request))
         _update(member, request)
         return self._await_round(member)
 
@@ -127,6 +134,7 @@ class Rebalancer(GroupMachine):
         assert request.instance_id is not None
         old_id, old_leader = group.static[request.instance_id], group.leader
         member = group.members[old_id]
+        self.rounds.room.take(old_id, octets(member_id, request.instance_id, request))
         refuse_all(member, Problem.FENCED_INSTANCE)
         self.rounds.rename(member, member_id)
         _update(member, request)
@@ -181,6 +189,9 @@ class Rebalancer(GroupMachine):
         for given, present in zip(protocol, (group.protocol_type, group.protocol_name), strict=True):
             if given is not None and given != present:
                 raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL)
+        if group.state is GroupState.COMPLETING and group.leader == ref.member_id:
+            # Before the sync counts: the round must not wait for a leader whose assignment does not fit.
+            self.rounds.room.take(ASSIGNMENTS, sum(map(len, assignments.values())))
         self.rounds.record_sync(member)
         if group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)

@@ -13,8 +13,9 @@ Source: Apache Kafka, GroupCoordinator (classic protocol); KIP-134 (initial dela
 import asyncio
 from collections.abc import Callable, Iterable
 
-from bearlake.streams.groups.model import Group, GroupState, Joined, Member
+from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Member
 from bearlake.streams.groups.problems import Problem
+from bearlake.streams.groups.room import ASSIGNMENTS, Room, octets_of
 from bearlake.streams.groups.waiting import finish_join, finish_sync, refuse_all, refuse_join, refuse_sync
 from bearlake.telemetry import metrics
 
@@ -34,6 +35,7 @@ class RebalanceRounds:
         group: Group,
         *,
         initial_delay_ms: int,
+        room: Room,
         on_save: Callable[[int], None],
         may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -42,6 +44,7 @@ class RebalanceRounds:
         `may_expire` says whether this server may expire members: not while it does not know whether its own registration is live.
         """
         self.group = group
+        self.room = room
         self._may_expire = may_expire
         self._initial_delay_ms = initial_delay_ms
         self._on_save = on_save
@@ -62,6 +65,8 @@ class RebalanceRounds:
         """Join answers, by member id, of static members whose new id is being saved."""
         for member in group.members.values():
             self.expect(member)
+            room.restore(member.member_id, octets(member.member_id, member.instance_id, member))
+        room.restore(ASSIGNMENTS, sum(len(member.assignment) for member in group.members.values()))
 
     def close(self, problem: Problem) -> None:
         """Stop all timers and refuse all waiting members."""
@@ -74,6 +79,7 @@ class RebalanceRounds:
             if member.timer is not None:
                 member.timer.cancel()
             refuse_all(member, problem)
+        self.room.close()
         group.state = GroupState.DEAD
 
     # -- joining phase -------------------------------------------------------------------------------------------
@@ -317,11 +323,17 @@ class RebalanceRounds:
 
     def expect_pending(self, member_id: str, timeout_ms: int) -> None:
         """Start a timer for an id sent with MEMBER_ID_REQUIRED: the client must join with the id in time."""
+        self.room.take(member_id, octets_of([member_id]))
         self.group.pending[member_id] = self._loop.call_later(timeout_ms / 1000, self.forget_pending, member_id)
+
+    def end_pending(self, member_id: str) -> None:
+        """The client joins with its id."""
+        self.group.pending.pop(member_id).cancel()
+        self.room.leave(member_id)
 
     def forget_pending(self, member_id: str) -> None:
         """Stop waiting for a client to join with this id."""
-        self.group.pending.pop(member_id).cancel()
+        self.end_pending(member_id)
         self.complete_if_all_joined()
 
     def remove(self, member: Member) -> None:
@@ -336,6 +348,9 @@ class RebalanceRounds:
         """Remove the member without a rebalance."""
         group = self.group
         del group.members[member.member_id]
+        self.room.leave(member.member_id)
+        if not group.members:
+            self.room.leave(ASSIGNMENTS)
         if member.instance_id is not None:
             group.static.pop(member.instance_id, None)
         if member.timer is not None:
@@ -356,7 +371,14 @@ class RebalanceRounds:
         self._unsynced.discard(old_id)
         self._replaced.pop(old_id, None)
         member.member_id = member_id
+        self.room.rename(old_id, member_id)
         group.members[member_id] = member
         group.static[member.instance_id] = member_id
         if group.leader == old_id:
             group.leader = member_id
+
+
+def octets(member_id: str, instance_id: str | None, words: JoinRequest | Member) -> int:
+    """Return the size (bytes) of what a member says of itself."""
+    names = octets_of([member_id, instance_id, words.client_id, words.client_host])
+    return names + sum(octets_of([name]) + len(metadata) for name, metadata in words.protocols)

@@ -8,6 +8,7 @@ Source: KIP-848 (online migration); Apache Kafka, GroupMetadataManager.
 
 import asyncio
 import uuid
+from dataclasses import replace
 
 from bearlake.errors import Corrupt
 from bearlake.metadata.model import PartitionKey
@@ -119,13 +120,21 @@ class ClassicMembers:
             if request.member_id:
                 return self.find(request.sender(group.name))
             member = group.members[group.static[request.instance_id]]
-            self._engine.rename(member, f"{request.instance_id}-{uuid.uuid4()}")
+            member_id = f"{request.instance_id}-{uuid.uuid4()}"
+            self._engine.rename(member, replace(_described(member, request, topics), member_id=member_id))
             return member
         known = group.members.get(request.member_id)
         if known is not None:
             return known
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
-        member = ConsumerMember(member_id=member_id, instance_id=request.instance_id, topics=tuple(sorted(set(topics))))
+        member = ConsumerMember(
+            member_id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topics=tuple(sorted(set(topics))),
+            classic=_classic(request),
+        )
         self._engine.add(member)
         return member
 
@@ -141,10 +150,11 @@ class ClassicMembers:
 
     def _update(self, member: ConsumerMember, request: JoinRequest, topics: list[str]) -> bool:
         """Take over what the member says; returns whether it subscribes to other topics than before."""
+        self._engine.make_room(_described(member, request, topics))
         member.client_id, member.client_host = request.client_id, request.client_host
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.assignor = None
-        member.classic = ClassicMember(session_timeout_ms=request.session_timeout_ms, protocols=request.protocols)
+        member.classic = _classic(request)
         self._engine.touch(member)
         return self._engine.subscribe(member, topics, "", frozenset())
 
@@ -170,3 +180,19 @@ class ClassicMembers:
             key not in member.assigned and self._group.owners.get(key, member.member_id) != member.member_id
             for key in target
         )
+
+
+def _described(member: ConsumerMember, request: JoinRequest, topics: list[str]) -> ConsumerMember:
+    """Return a copy of the member that says of itself what it joins with."""
+    return replace(
+        member,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topics=tuple(dict.fromkeys(topics)),
+        pattern="",
+        classic=_classic(request),
+    )
+
+
+def _classic(request: JoinRequest) -> ClassicMember:
+    return ClassicMember(session_timeout_ms=request.session_timeout_ms, protocols=request.protocols)

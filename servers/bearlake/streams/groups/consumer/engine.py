@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.groups.consumer import assignors
 from bearlake.streams.groups.consumer.deadlines import Deadlines
-from bearlake.streams.groups.consumer.model import ConsumerGroup, ConsumerMember, MemberState
+from bearlake.streams.groups.consumer.model import ConsumerGroup, ConsumerMember, MemberState, octets
 from bearlake.streams.groups.consumer.reconciling import reconcile
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.consumer.subscriptions import Subscriptions, Topics
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.room import Room
 from bearlake.streams.groups.saving import Saving
 from bearlake.telemetry import metrics
 
@@ -25,6 +26,7 @@ class Engine(Saving):
         group: ConsumerGroup,
         *,
         topics: Topics,
+        room: Room,
         settings: Callable[[], ConsumerGroupSettings],
         on_save: Callable[[int], None],
         may_expire: Callable[[], bool],
@@ -34,6 +36,7 @@ class Engine(Saving):
         timeout has passed, and removes it."""
         super().__init__(on_save)
         self.group = group
+        self.room = room
         self._settings = settings
         self._on_expired = on_expired
         self.subscriptions = Subscriptions(group, topics)
@@ -44,6 +47,7 @@ class Engine(Saving):
         self._is_due = False
         """A member or a subscription has changed, and the group's epoch has not yet."""
         for member in group.members.values():
+            room.restore(member.member_id, octets(member))
             self.renew(member)
             if member.state is MemberState.UNREVOKED:
                 self.rebalances.set(member.member_id, member.rebalance_timeout_ms)
@@ -58,15 +62,21 @@ class Engine(Saving):
         self.is_closed = True
         self.sessions.close()
         self.rebalances.close()
+        self.room.close()
         self.refuse_all(problem)
 
     # -- members and subscriptions -------------------------------------------------------------------------------
 
     def add(self, member: ConsumerMember) -> None:
-        """Add a new member; the group gets a new epoch when the member advances."""
+        """Add a new member, which has all its fields; the group gets a new epoch when the member advances. Raises `GroupRefusal`."""
+        self.make_room(member)
         self.group.add(member)
         self.subscriptions.add(member)
         self._is_due = True
+
+    def make_room(self, member: ConsumerMember) -> None:
+        """Count what a member will say of itself; `member` is a copy that says so. Raises `GroupRefusal`."""
+        self.room.take(member.member_id, octets(member))
 
     def subscribe(self, member: ConsumerMember, topics: Collection[str], pattern: str, matches: frozenset[str]) -> bool:
         """Change the member's subscription; returns whether it now subscribes to other topics.
@@ -86,11 +96,16 @@ class Engine(Saving):
         self._is_due = True
         return True
 
-    def rename(self, member: ConsumerMember, member_id: str) -> None:
-        """Give a static member a new id; it starts anew in epoch 0 with what it had."""
-        group = self.group
+    def rename(self, member: ConsumerMember, described: ConsumerMember) -> None:
+        """Give a static member a new id; it starts anew in epoch 0 with what it had.
+
+        `described` is a copy with the new id that says what the member is about to say. Raises `GroupRefusal`, and changes nothing then.
+        """
+        group, member_id = self.group, described.member_id
         target = group.target.get(member.member_id, frozenset())
+        self.room.check(member.member_id, octets(described))
         self.forget(member)
+        self.room.restore(member_id, octets(described))
         member.member_id, member.epoch, member.previous_epoch = member_id, 0, 0
         group.add(member)
         group.target[member_id] = target
@@ -109,6 +124,7 @@ class Engine(Saving):
         self.rebalances.cancel(member.member_id)
         self.subscriptions.remove(member)
         self.group.remove(member)
+        self.room.leave(member.member_id)
         self.touch()
 
     def check_size(self) -> None:

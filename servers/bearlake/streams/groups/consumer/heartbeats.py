@@ -5,6 +5,7 @@ Source: KIP-848, KIP-345 and KIP-1082; Apache Kafka, GroupMetadataManager (order
 
 import asyncio
 import uuid
+from dataclasses import replace
 
 from bearlake.streams.groups.consumer.engine import Engine
 from bearlake.streams.groups.consumer.model import (
@@ -82,6 +83,9 @@ class Heartbeats:
         member = ConsumerMember(
             member_id=member_id,
             instance_id=asked.instance_id,
+            rack_id=asked.rack_id,
+            client_id=asked.client_id,
+            client_host=asked.client_host,
             topics=tuple(sorted(set(asked.topics or ()))),
             pattern=asked.pattern or "",
             matches=asked.matches or frozenset(),
@@ -99,7 +103,11 @@ class Heartbeats:
                 f"Static member {member_id} with instance id {asked.instance_id} cannot join the group because the instance id is owned"
                 f" by {member.member_id} member.",
             )
-        self._engine.rename(member, member_id)
+        if self._group.members.get(member_id, member) is not member:
+            raise GroupRefusal(
+                Problem.INVALID_REQUEST, f"Member id {member_id} belongs to another member of the group."
+            )
+        self._engine.rename(member, replace(self._described(member, asked), member_id=member_id))
         return member
 
     def _known(self, asked: Heartbeat) -> ConsumerMember:
@@ -121,14 +129,7 @@ class Heartbeats:
 
     def _update(self, member: ConsumerMember, asked: Heartbeat) -> bool:
         """Take over what the member says; returns whether it subscribes to other topics than before."""
-        said = (
-            asked.client_id,
-            asked.client_host,
-            member.rack_id if asked.rack_id is None else asked.rack_id,
-            member.assignor if asked.assignor is None else asked.assignor,
-            member.rebalance_timeout_ms if asked.rebalance_timeout_ms is None else asked.rebalance_timeout_ms,
-            None,
-        )
+        said = _said(member, asked)
         before = (
             member.client_id,
             member.client_host,
@@ -137,12 +138,6 @@ class Heartbeats:
             member.rebalance_timeout_ms,
             member.classic,
         )
-        if said != before:
-            member.client_id, member.client_host, member.rack_id, member.assignor, member.rebalance_timeout_ms, _ = said
-            if member.classic is not None:
-                member.classic = None
-                self._engine.rebalances.cancel(member.member_id)
-            self._engine.touch(member)
         pattern = member.pattern if asked.pattern is None else asked.pattern
         matches = member.matches if asked.matches is None else asked.matches
         if pattern == member.pattern and asked.matched_version < self._engine.subscriptions.since:
@@ -151,7 +146,40 @@ class Heartbeats:
         if not pattern:
             matches = frozenset()
         topics = member.topics if asked.topics is None else asked.topics
+        if said != before or topics is not member.topics or pattern != member.pattern:
+            self._engine.make_room(self._described(member, asked))
+        if said != before:
+            member.client_id, member.client_host, member.rack_id, member.assignor, member.rebalance_timeout_ms, _ = said
+            if member.classic is not None:
+                member.classic = None
+                self._engine.rebalances.cancel(member.member_id)
+            self._engine.touch(member)
         return self._engine.subscribe(member, topics, pattern, matches)
+
+    def _described(self, member: ConsumerMember, asked: Heartbeat) -> ConsumerMember:
+        """Return a copy of the member that says of itself what it asks with."""
+        client_id, client_host, rack_id, *_ = _said(member, asked)
+        return replace(
+            member,
+            client_id=client_id,
+            client_host=client_host,
+            rack_id=rack_id,
+            topics=member.topics if asked.topics is None else tuple(dict.fromkeys(asked.topics)),
+            pattern=member.pattern if asked.pattern is None else asked.pattern,
+            classic=None,
+        )
+
+
+def _said(member: ConsumerMember, asked: Heartbeat) -> tuple[str, str, str | None, str | None, int, None]:
+    """Return client id and host, rack, assignor and rebalance timeout of the member, and that it uses the consumer protocol."""
+    return (
+        asked.client_id,
+        asked.client_host,
+        member.rack_id if asked.rack_id is None else asked.rack_id,
+        member.assignor if asked.assignor is None else asked.assignor,
+        member.rebalance_timeout_ms if asked.rebalance_timeout_ms is None else asked.rebalance_timeout_ms,
+        None,
+    )
 
 
 def check_assignor(asked: Heartbeat, settings: ConsumerGroupSettings) -> None:

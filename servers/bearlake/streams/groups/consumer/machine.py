@@ -20,6 +20,7 @@ from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.room import Room
 
 
 class ConsumerMachine(EngineMachine[ConsumerGroup]):
@@ -30,6 +31,7 @@ class ConsumerMachine(EngineMachine[ConsumerGroup]):
         group: ConsumerGroup,
         *,
         topics: Topics,
+        room: Room,
         settings: Callable[[], ConsumerGroupSettings],
         on_save: Callable[[int], None],
         on_downgrade: Callable[[], None] = lambda: None,
@@ -41,6 +43,7 @@ class ConsumerMachine(EngineMachine[ConsumerGroup]):
         self.engine = Engine(
             group,
             topics=topics,
+            room=room,
             settings=settings,
             on_save=on_save,
             may_expire=may_expire,

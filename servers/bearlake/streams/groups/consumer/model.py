@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.groups.model import GroupKind, GroupState, Protocols
+from bearlake.streams.groups.room import octets_of
 
 LEAVES = -1
 """Member epoch of a heartbeat with which a member leaves."""
@@ -130,6 +131,15 @@ class ConsumerMember:
     def is_reconciled(self, epoch: int) -> bool:
         """Whether the member has reached the target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
+
+
+def octets(member: ConsumerMember) -> int:
+    """Return the size (bytes) of what the member says of itself. Members share the topics that a pattern matches, so these do not count."""
+    names = octets_of(
+        [member.member_id, member.instance_id, member.rack_id, member.client_id, member.client_host, member.pattern]
+    )
+    protocols = () if member.classic is None else member.classic.protocols
+    return names + octets_of(member.topics) + sum(octets_of([name]) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,6 +5,7 @@ Source: Apache Kafka 4.3, GroupMetadataManager (order of checks, texts of errors
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from typing_extensions import override
 
@@ -14,6 +15,7 @@ from bearlake.streams.groups.consumer.model import LEAVES, ConsumerMember, Heart
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.room import Room
 from bearlake.streams.groups.share import snapshot
 from bearlake.streams.groups.share.engine import ShareEngine, engine_settings
 from bearlake.streams.groups.share.model import ShareGroup
@@ -28,6 +30,7 @@ class ShareMachine(EngineMachine[ShareGroup]):
         group: ShareGroup,
         *,
         topics: Topics,
+        room: Room,
         settings: Callable[[], ShareGroupSettings],
         on_save: Callable[[int], None],
         may_expire: Callable[[], bool] = lambda: True,
@@ -37,6 +40,7 @@ class ShareMachine(EngineMachine[ShareGroup]):
         self.engine = ShareEngine(
             group,
             topics=topics,
+            room=room,
             settings=lambda: engine_settings(settings()),
             on_save=on_save,
             may_expire=may_expire,
@@ -72,7 +76,13 @@ class ShareMachine(EngineMachine[ShareGroup]):
         known = self.group.members.get(asked.member_id)
         if asked.epoch == 0 and known is None:
             self.engine.check_size()
-            member = ConsumerMember(member_id=asked.member_id, topics=tuple(sorted(set(asked.topics or ()))))
+            member = ConsumerMember(
+                member_id=asked.member_id,
+                rack_id=asked.rack_id,
+                client_id=asked.client_id,
+                client_host=asked.client_host,
+                topics=tuple(sorted(set(asked.topics or ()))),
+            )
             self.engine.add(member)
             return member
         member = self._known(asked.member_id)
@@ -95,11 +105,17 @@ class ShareMachine(EngineMachine[ShareGroup]):
     def _update(self, member: ConsumerMember, asked: Heartbeat) -> None:
         rack_id = member.rack_id if asked.rack_id is None else asked.rack_id
         said = asked.client_id, asked.client_host, rack_id
+        topics = member.topics if asked.topics is None else tuple(dict.fromkeys(asked.topics))
+        if asked.topics is not None or said != (member.client_id, member.client_host, member.rack_id):
+            client_id, client_host, _ = said
+            self.engine.make_room(
+                replace(member, client_id=client_id, client_host=client_host, rack_id=rack_id, topics=topics)
+            )
         if said != (member.client_id, member.client_host, member.rack_id):
             member.client_id, member.client_host, member.rack_id = said
             self.engine.touch(member)
         if asked.topics is not None:
-            self.engine.subscribe(member, asked.topics, "", frozenset())
+            self.engine.subscribe(member, topics, "", frozenset())
 
     # -- the group -----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from bearlake.streams.groups.consumer.deadlines import Deadlines
 from bearlake.streams.groups.consumer.model import MemberState, Topic
 from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.room import TOPOLOGY, Room
 from bearlake.streams.groups.saving import Saving
 from bearlake.streams.groups.tasks import snapshot
 from bearlake.streams.groups.tasks.assigning import Assigning
@@ -53,6 +54,7 @@ class StreamsEngine(Saving):
         group: StreamsGroup,
         *,
         topics: Topics,
+        room: Room,
         settings: Callable[[], StreamsGroupSettings],
         on_save: Callable[[int], None],
         may_expire: Callable[[], bool],
@@ -60,6 +62,7 @@ class StreamsEngine(Saving):
         """`settings` returns those of this group now. `on_save`: see `Saving`; `may_expire`: see `RebalanceRounds`."""
         super().__init__(on_save)
         self.group = group
+        self.room = room
         self._topics = topics
         self._settings = settings
         self.sessions = Deadlines(self._expired, may_expire)
@@ -76,7 +79,10 @@ class StreamsEngine(Saving):
         """Callers in a block of `prepared`."""
         self._is_due = False
         """Something has changed, and the group's epoch has not yet."""
+        if group.topology is not None:
+            room.restore(TOPOLOGY, group.topology.octets())
         for member in group.members.values():
+            room.restore(member.member_id, member.octets())
             self.renew(member)
             if member.state is MemberState.UNREVOKED:
                 self.rebalances.set(member.member_id, member.rebalance_timeout_ms)
@@ -98,6 +104,7 @@ class StreamsEngine(Saving):
         self.rebalances.close()
         self._end_delay()
         self._assigning.close()
+        self.room.close()
         self.refuse_all(problem)
 
     def touch(self, member: StreamsMember | None = None) -> None:
@@ -127,6 +134,7 @@ class StreamsEngine(Saving):
         self.sessions.cancel(member.member_id)
         self.rebalances.cancel(member.member_id)
         self.group.remove(member)
+        self.room.leave(member.member_id)
         if member.endpoint is not None:
             self.group.endpoint_epoch += 1
         if not self.group.members:

@@ -5,6 +5,7 @@ Source: Apache Kafka 4.3, GroupMetadataManager (order of checks, texts of errors
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from typing_extensions import override
 
@@ -14,6 +15,7 @@ from bearlake.streams.groups.consumer.subscriptions import Topics
 from bearlake.streams.groups.machines import GroupMachine
 from bearlake.streams.groups.model import Group, Joined, JoinRequest, MemberRef, Summary, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.room import TOPOLOGY, Room
 from bearlake.streams.groups.tasks import snapshot, view
 from bearlake.streams.groups.tasks.configuring import Status, StatusCode
 from bearlake.streams.groups.tasks.endpoints import endpoints_of
@@ -32,13 +34,16 @@ class StreamsMachine(GroupMachine):
         group: StreamsGroup,
         *,
         topics: Topics,
+        room: Room,
         settings: Callable[[], StreamsGroupSettings],
         on_save: Callable[[int], None],
         may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
         """See `StreamsEngine`."""
         self.group = group
-        self.engine = StreamsEngine(group, topics=topics, settings=settings, on_save=on_save, may_expire=may_expire)
+        self.engine = StreamsEngine(
+            group, topics=topics, room=room, settings=settings, on_save=on_save, may_expire=may_expire
+        )
 
     # -- members -------------------------------------------------------------------------------------------------
 
@@ -52,12 +57,14 @@ class StreamsMachine(GroupMachine):
             return self._leave(asked)
         engine, group = self.engine, self.group
         known = self._find(asked)
+        described = _described(StreamsMember(member_id=asked.member_id) if known is None else known, asked)
+        topology = asked.topology if group.topology is None else None
+        engine.room.check(asked.member_id, described.octets() + (0 if topology is None else topology.octets()))
         self._take_topology(asked)
         engine.refresh()
         self._check_tasks(asked)
-        member = StreamsMember(member_id=asked.member_id) if known is None else known
-        endpoint = member.endpoint
-        self._update(member, asked, is_new=known is None)
+        endpoint = None if known is None else known.endpoint
+        member = self._update(known, described)
         before = member.tasks()
         delayed = engine.advance(member, asked.owned)
         engine.renew(member)
@@ -117,6 +124,7 @@ class StreamsMachine(GroupMachine):
         if topology is None or topology == group.topology:
             return
         if group.topology is None:
+            self.engine.room.restore(TOPOLOGY, topology.octets())
             group.topology = topology
             self.engine.touch()
         elif topology.epoch >= group.topology.epoch:
@@ -139,25 +147,16 @@ class StreamsMachine(GroupMachine):
                     f" Number of tasks for this subtopology: {count}",
                 )
 
-    def _update(self, member: StreamsMember, asked: StreamsHeartbeat, *, is_new: bool) -> None:
-        before = member.description()
-        member.client_id, member.client_host = asked.client_id, asked.client_host
-        if asked.rack_id is not None:
-            member.rack_id = asked.rack_id
-        if asked.rebalance_timeout_ms is not None:
-            member.rebalance_timeout_ms = asked.rebalance_timeout_ms
-        if asked.topology is not None:
-            member.topology_epoch = asked.topology.epoch
-        if asked.process_id is not None:
-            member.process_id = asked.process_id
-        if asked.endpoint is not None:
-            member.endpoint = asked.endpoint
-        if asked.tags is not None:
-            member.tags = asked.tags
-        if is_new:
-            self.engine.add(member)
-        elif member.description() != before:
-            self.engine.changed(member)
+    def _update(self, known: StreamsMember | None, described: StreamsMember) -> StreamsMember:
+        """Take over what the member says of itself; returns the member."""
+        self.engine.room.restore(described.member_id, described.octets())
+        if known is None:
+            self.engine.add(described)
+            return described
+        if known.description() != described.description():
+            known.describe_as(described)
+            self.engine.changed(known)
+        return known
 
     def _statuses(self, member: StreamsMember, delayed: Status | None) -> list[Status]:
         group = self.group
@@ -273,6 +272,23 @@ class StreamsMachine(GroupMachine):
     def _check_alive(self) -> None:
         if self.engine.is_closed:  # released since the look-up
             raise GroupRefusal(Problem.NOT_COORDINATOR)
+
+
+def _described(member: StreamsMember, asked: StreamsHeartbeat) -> StreamsMember:
+    """Return a copy of the member that says of itself what it asks with."""
+    return replace(
+        member,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        rack_id=member.rack_id if asked.rack_id is None else asked.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms
+        if asked.rebalance_timeout_ms is None
+        else asked.rebalance_timeout_ms,
+        topology_epoch=member.topology_epoch if asked.topology is None else asked.topology.epoch,
+        process_id=member.process_id if asked.process_id is None else asked.process_id,
+        endpoint=member.endpoint if asked.endpoint is None else asked.endpoint,
+        tags=member.tags if asked.tags is None else asked.tags,
+    )
 
 
 def _has_missed(asked: StreamsHeartbeat, member: StreamsMember) -> bool:

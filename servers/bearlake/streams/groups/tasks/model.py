@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from bearlake.streams.groups.consumer.model import MemberState, Topic
 from bearlake.streams.groups.model import GroupKind, GroupState
+from bearlake.streams.groups.room import octets_of
 from bearlake.streams.groups.tasks.configuring import Configured, Status
 from bearlake.streams.groups.tasks.topology import InternalTopic, Topology
 
@@ -122,6 +123,18 @@ class StreamsMember:
             self.endpoint,
             self.tags,
         )
+
+    def describe_as(self, other: "StreamsMember") -> None:
+        """Take over what the other one has told."""
+        self.rack_id, self.client_id, self.client_host = other.rack_id, other.client_id, other.client_host
+        self.rebalance_timeout_ms, self.topology_epoch = other.rebalance_timeout_ms, other.topology_epoch
+        self.process_id, self.endpoint, self.tags = other.process_id, other.endpoint, other.tags
+
+    def octets(self) -> int:
+        """Return the size (bytes) of what the member has told about itself."""
+        host = "" if self.endpoint is None else self.endpoint.host
+        names = [self.member_id, self.rack_id, self.client_id, self.client_host, self.process_id, host]
+        return octets_of(names) + octets_of(self.tags.keys()) + octets_of(self.tags.values())
 
     def tasks(self) -> Tasks:
         """Return the tasks that the member may have."""

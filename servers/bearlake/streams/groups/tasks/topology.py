@@ -8,6 +8,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from bearlake.streams.groups.room import octets_of
+
 
 class InternalTopic(NamedTuple):
     """A repartition topic or a changelog, which the group creates."""
@@ -69,6 +71,10 @@ class Topology:
             for item in self.subtopologies
         )
 
+    def octets(self) -> int:
+        """Return the size (bytes) of all names and configs."""
+        return sum(octets_of(_texts(item)) for item in self.subtopologies)
+
     def required(self) -> set[str]:
         """Return the names of all topics that must exist."""
         names: set[str] = set()
@@ -86,6 +92,19 @@ class Topology:
     def names(self) -> set[str]:
         """Return the names of all topics that the topology reads or writes."""
         return self.required().union(*(subtopology.repartition_sinks for subtopology in self.subtopologies))
+
+
+def _texts(item: Subtopology) -> Iterator[str]:
+    yield item.subtopology_id
+    yield from item.sources
+    yield from item.repartition_sinks
+    for topic in (*item.repartition_sources, *item.changelogs):
+        yield topic.name
+        for key, value in topic.configs:
+            yield key
+            yield value
+    for names in item.copartitioned:
+        yield from names
 
 
 def pack(topology: Topology) -> Mapping[str, object]:
