@@ -21,11 +21,11 @@ class GroupSettings:
     """Members of one group."""
     group_bytes_max: int = 67_108_864
     """Size (bytes) of what all members of one group say of themselves: ids, subscriptions, metadata of protocols, and in a classic group
-    the assignments. A member that would exceed it gets GROUP_MAX_SIZE_REACHED. Kafka's limit is a record of 1 MiB. Each save of a
-    group writes it."""
+    the assignments. A member that would exceed it gets GROUP_MAX_SIZE_REACHED, a new member at three quarters of it. Kafka's limit is a
+    record of 1 MiB. Each save of a group writes it."""
     bytes_max: int = 268_435_456
-    """Size (bytes) of what the members of all groups say that one server coordinates. Members beyond it get COORDINATOR_NOT_AVAILABLE until
-    others leave."""
+    """Size (bytes) of what the members of all groups say that one server coordinates. A group that would take more than all groups leave
+    free gets COORDINATOR_NOT_AVAILABLE for the member."""
     revision_count_max: int = 10_000
     """Members and partitions per group whose last request is remembered, so that late forwarded requests about them are refused. Beyond the
     limit, forwarded requests need another round trip more often."""
