@@ -131,7 +131,8 @@ def test_what_cannot_be_had_is_said_and_is_no_failure(tmp_path: Path, codes: str
 def test_a_signal_ends_all_that_was_begun(tmp_path: Path, number: signal.Signals, does: str) -> None:
     command, environ = prepared(tmp_path, HANGS, STUBBORN=does)
     calls = Path(environ["CALLS"])
-    command = ["env", "--default-signal", *command]  # Bash cannot trap what was ignored before it, such as HUP after `nohup`
+    # Bash cannot trap what was ignored before it, such as HUP after `nohup`.
+    command = ["env", "--default-signal", *command]
     with (tmp_path / "output").open("w") as output:
         script = subprocess.Popen(command, env=environ, stdout=output, stderr=output, start_new_session=True)
     until(lambda: calls.exists() and calls.read_text().count("\n") == HANGING, WAIT_S, "all have started")
