@@ -4,6 +4,8 @@ import json
 import struct
 from collections.abc import Callable, Sequence
 
+from bench.micro.typed_values import number, text
+
 from bench import registry
 
 LINE = {
@@ -39,21 +41,6 @@ Fields = list[bytes]
 def register(url: str, subject: str) -> int:
     """Register the schema; return its id."""
     return registry.register(url, subject, "AVRO", json.dumps(SCHEMA))
-
-
-def number(value: int) -> bytes:
-    """Encode an int or long."""
-    bits, out = (value << 1 ^ value >> 63) & (1 << 64) - 1, bytearray()
-    while bits > 0x7F:
-        out.append(bits & 0x7F | 0x80)
-        bits >>= 7
-    out.append(bits)
-    return bytes(out)
-
-
-def text(value: bytes) -> bytes:
-    """Encode a string or bytes."""
-    return number(len(value)) + value
 
 
 def decimal(value: int) -> bytes:

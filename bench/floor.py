@@ -19,7 +19,6 @@ a goal below the floor cannot be reached. What a column means: README.md.
 
 import argparse
 import contextlib
-import json
 import shutil
 import signal
 import sys
@@ -94,11 +93,7 @@ def main() -> None:
         print(f"floor: {error}", file=sys.stderr)
         sys.exit(2)
     text = text_of(machine, effort, results)
-    print("\n" + text)
-    if options.markdown:
-        options.markdown.write_text(text)
-    if options.json:
-        options.json.write_text(json.dumps(report.as_json(machine, str(effort), results), indent=1) + "\n")
+    report.publish(text, report.as_json(machine, str(effort), results), options)
     sys.exit(1 if any(result.failures for result in results) else 0)
 
 

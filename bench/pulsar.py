@@ -12,7 +12,6 @@ Both servers stay up; each run has its own topic, which is deleted afterwards. R
 import argparse
 import contextlib
 import itertools
-import json
 import shutil
 import signal
 import sys
@@ -108,12 +107,8 @@ def main() -> None:
     text = report.text(machine, str(effort), results, has_verdict=has_verdict, peer=PEER)
     if moved:
         text += "\n" + pulsar_moves.text(moved, has_verdict=has_verdict)
-    print("\n" + text)
-    if options.markdown:
-        options.markdown.write_text(text)
-    if options.json:
-        found = report.as_json(machine, str(effort), results, peer=PEER) | {"moves": pulsar_moves.as_json(moved)}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    found = report.as_json(machine, str(effort), results, peer=PEER) | {"moves": pulsar_moves.as_json(moved)}
+    report.publish(text, found, options)
     failures = [result.failures for result in results] + [result.failures for result in moved]
     sys.exit(1 if any(failures) else 0)
 

@@ -1,5 +1,7 @@
 """The result as a table for people and as JSON for programs."""
 
+import argparse
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
@@ -54,6 +56,15 @@ def text(
     if failures:
         parts.append("Failed:\n\n" + "\n".join(failures))
     return "\n\n".join(parts) + "\n"
+
+
+def publish(text: str, found: Mapping[str, object], options: argparse.Namespace) -> None:
+    """Print the tables, and write the files that `--markdown` and `--json` name; `found` is what the latter has."""
+    print("\n" + text)
+    if options.markdown:
+        options.markdown.write_text(text)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def as_json(

@@ -12,7 +12,6 @@ Both servers stay up during a case; their data is deleted between runs. README.m
 import argparse
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -95,11 +94,7 @@ def main() -> None:
         print(f"bench: {error}", file=sys.stderr)
         sys.exit(2)
     text = report.text(machine, str(effort), results, has_verdict=not options.quick)
-    print("\n" + text)
-    if options.markdown:
-        options.markdown.write_text(text)
-    if options.json:
-        options.json.write_text(json.dumps(report.as_json(machine, str(effort), results), indent=1) + "\n")
+    report.publish(text, report.as_json(machine, str(effort), results), options)
     sys.exit(1 if any(result.failures for result in results) else 0)
 
 
