@@ -14,7 +14,7 @@ from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Synced
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.groups.room import Room, ServerRoom
+from bearlake.streams.groups.room import Room, ServerRoom, octets_of
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.share.machine import ShareMachine
 from bearlake.streams.groups.share.model import ShareGroup
@@ -236,6 +236,7 @@ async def test_a_streams_group_refuses_tags_that_do_not_fit_and_takes_no_topolog
 
 
 def test_a_room_counts_bytes_not_characters_and_gives_all_of_them_back():
+    assert octets_of(["b", None, "\u00e9"]) == 3
     server = ServerRoom(100)
     first, other = Room(server, 80), Room(server, 80)
 
