@@ -91,7 +91,7 @@ final class BearlakeCluster implements ClusterInstance {
   /** Waits until the servers that run know each other, and no others. */
   @Override
   public void waitForReadyBrokers() throws InterruptedException {
-    RunningServers.waitUntil(() -> servers.nodes().size() == aliveBrokers().size(), "the servers do not know each other");
+    servers.awaitAcquaintance();
   }
 
   @Override

@@ -3,9 +3,16 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.File;
 import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 
 /** One `bearlake serve kafka`. A server that is started again keeps its name, and so its node id, and its ports. */
@@ -15,6 +22,7 @@ final class BearlakeServer {
   private static final int POLL_INTERVAL_MS = 50;
   private static final String ANY_PORT = "0";
   private static final ObjectMapper JSON = new ObjectMapper();
+  private static final HttpClient HTTP = HttpClient.newHttpClient();
 
   private final Path file;
   private final Path ready;
@@ -79,6 +87,28 @@ final class BearlakeServer {
   /** The address for the harness. */
   String harness() {
     return addresses.get("kafka:" + ServerSettings.HARNESS_LISTENER).asText();
+  }
+
+  /**
+   * The addresses, for the test's clients, of the servers to which this server sends its clients: those that it knows and that do not
+   * drain.
+   *
+   * @throws IllegalStateException the server does not answer; the message names its log
+   */
+  Set<String> known() throws InterruptedException {
+    URI servers = URI.create(addresses.get("admin").asText() + "/v1/servers");
+    HttpRequest request = HttpRequest.newBuilder(servers).timeout(Duration.ofSeconds(RunningServers.TIMEOUT_S)).build();
+    try {
+      Set<String> known = new HashSet<>();
+      for (JsonNode server : JSON.readTree(HTTP.send(request, BodyHandlers.ofString()).body()).path("servers")) {
+        if (!server.get("is_draining").asBoolean()) {
+          known.add(server.get("endpoints").get("kafka").asText());
+        }
+      }
+      return known;
+    } catch (IOException error) {
+      throw new IllegalStateException("the server does not say which servers it knows, see " + log, error);
+    }
   }
 
   boolean isRunning() {

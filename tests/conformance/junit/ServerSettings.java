@@ -164,7 +164,7 @@ final class ServerSettings {
   }
 
   /** Puts a value into a tree, at a path of names with dots between them. */
-  private static void put(Map<String, Object> tree, String path, Object value) {
+  static void put(Map<String, Object> tree, String path, Object value) {
     String[] names = path.split("\\.");
     Map<String, Object> branch = tree;
     for (String name : Arrays.copyOf(names, names.length - 1)) {
