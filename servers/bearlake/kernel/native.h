@@ -16,7 +16,7 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
     NAME(start) NAME(end) NAME(size) NAME(changed) NAME(tail) NAME(producers) NAME(stream) NAME(is_open) NAME(packed) NAME(width) \
     NAME(_find_room) NAME(_is_socket_empty) NAME(_pace) NAME(_proceed) NAME(_release_consumed) NAME(append) NAME(began) NAME(caller) \
     NAME(generation) NAME(holders) NAME(is_extra) NAME(is_logged_in) NAME(is_waiting) NAME(left) NAME(number) \
-    NAME(position) NAME(requests) NAME(value) NAME(view) NAME(waiting_bytes)
+    NAME(position) NAME(request) NAME(requests) NAME(value) NAME(view) NAME(waiting_bytes)
 
 #define NAME_OF_ATTRIBUTE(name) NAME_##name,
 enum { ATTRIBUTES(NAME_OF_ATTRIBUTE) NAME_COUNT };

@@ -27,44 +27,45 @@ class ReliefLine:
         """`used` returns the used part of the write path's budget: 1.0 is all of it."""
         self._loop = asyncio.get_running_loop()
         self._used = used
-        self._waiting: dict[Callable[[], None], None] = {}
+        self.waiting: dict[Callable[[], None], None] = {}
+        """Callers in line, in order of arrival. To be changed here only."""
         self._is_moving = False
         self._is_calling = False
         """Whether a caller whose turn has come runs now."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     @property
     def is_closed(self) -> bool:
         """Whether a caller must wait: the budget is used up, or others wait already. The latter is nothing to one whose turn has come."""
-        return self._used() > 1 or (bool(self._waiting) and not self._is_calling)
+        return self._used() > 1 or (bool(self.waiting) and not self._is_calling)
 
     def join(self, resume: Callable[[], None]) -> None:
         """Call `resume` once, in turn. A callback that waits already keeps its place."""
-        self._waiting.setdefault(resume)
+        self.waiting.setdefault(resume)
         self.relieve()
 
     def leave(self, resume: Callable[[], None]) -> None:
         """Give up a place; no effect without one."""
-        self._waiting.pop(resume, None)
+        self.waiting.pop(resume, None)
 
     def relieve(self) -> None:
         """Let the line move if less than half of the budget is used. Call this whenever less is used."""
-        if self._waiting and not self._is_moving and self._used() < 0.5:
+        if self.waiting and not self._is_moving and self._used() < 0.5:
             self._is_moving = True
             self._loop.call_soon(self._move)
 
     def _move(self) -> None:
         for _ in range(RESUMED_AT_ONCE):
-            if not self._waiting or self._used() > 1:
+            if not self.waiting or self._used() > 1:
                 break
-            resume = next(iter(self._waiting))
-            del self._waiting[resume]
+            resume = next(iter(self.waiting))
+            del self.waiting[resume]
             self._is_calling = True
             contained(log, "resume after relief", resume)
             self._is_calling = False
-        if self._waiting and self._used() <= 1:
+        if self.waiting and self._used() <= 1:
             self._loop.call_soon(self._move)
         else:
             self._is_moving = False

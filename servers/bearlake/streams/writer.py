@@ -138,12 +138,20 @@ class Writer:
 
     def buffer_with_room(self) -> kernel.WriteBuffer | None:
         """As `open_buffer`, but None also if the budget is used up, or others wait for it."""
-        return None if len(self.relief) or self._used() > 1 else self.open_buffer()
+        batches = self._open.batches  # asked at every read of a socket: no calls
+        if (
+            self.relief.waiting
+            or self._closed_bytes + batches.size > self.reservations.left_bytes
+            or self._closed_count + batches.count > self._settings.batch_count_max
+        ):
+            return None
+        return self.open_buffer()
 
     def added(self, call: Call) -> None:
         """Answer `call`, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
         self._calls.add(call)
-        self._kick_soon()
+        if not self._is_kicked:
+            self._kick_soon()
 
     def close_buffer(self) -> None:
         """Open another buffer; the former one waits for an upload slot."""
@@ -182,7 +190,7 @@ class Writer:
         return self._closed_count + self._open.batches.count
 
     def _used(self) -> float:
-        batches = self._open.batches  # asked at every read of a socket
+        batches = self._open.batches
         size = (self._closed_bytes + batches.size) / self.reservations.left_bytes
         count = (self._closed_count + batches.count) / self._settings.batch_count_max
         return max(count, size)

@@ -38,13 +38,22 @@ class Stall(NamedTuple):
     """The loop's stack while it was held, innermost function last; empty if the loop was free again before the thread looked."""
 
 
-class _Doing:
-    request = "none"
+class Doing:
+    """What the event loop does."""
+
+    __slots__ = ("request",)
+
+    def __init__(self) -> None:
+        self.request = "none"
+        """The kind of the request that began last: one of a bounded number of texts."""
+
+
+DOING = Doing()
 
 
 def begin(request: str) -> None:
     """Note that the event loop begins a request of this kind. `request` is one of a bounded number of texts."""
-    _Doing.request = request
+    DOING.request = request
 
 
 class Watchdog:
@@ -98,7 +107,7 @@ class Watchdog:
                 except RuntimeError:
                     return  # the loop is closed
             elif now - self._asked_at >= self._limit_s and not self._stack:
-                self._request = _Doing.request
+                self._request = DOING.request
                 self._stack = _stack_of(self._watched)
 
     # -- in the event loop ---------------------------------------------------------------------------------------
@@ -107,7 +116,7 @@ class Watchdog:
         held_s = time.clock_gettime(self._clock) - self._asked_at
         self._held(held_s)
         if held_s >= self._limit_s:
-            self._stalled(Stall(held_s, self._request or _Doing.request, self._stack))
+            self._stalled(Stall(held_s, self._request or DOING.request, self._stack))
         self._stack = self._request = ""
         self._is_asked = False
 

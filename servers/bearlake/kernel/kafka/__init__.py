@@ -66,8 +66,8 @@ class TurnWorld(NamedTuple):
     """The clock of the event loop (s)."""
     budget: Any
     """`left`: bytes of compressed records that may be checked in this turn; `spend(count)` takes from them."""
-    begin: Callable[[str], None]
-    """Called with `what` before requests are taken."""
+    doing: Any
+    """Its `request` becomes `what` before requests are taken."""
     what: str
     received: Any
     """A counter with the bytes that have arrived as `value`."""

@@ -19,7 +19,7 @@ typedef struct {
 
 #define WORLD_LAYOUT(FIELD) \
     FIELD(GENERATION, generation) FIELD(BUFFER_WITH_ROOM, buffer_with_room) FIELD(ADDED, added) FIELD(CALLS, calls) \
-    FIELD(OUTCOME, outcome) FIELD(NOW_MS, now_ms) FIELD(TIME, time) FIELD(BUDGET, budget) FIELD(BEGIN, begin) FIELD(WHAT, what) \
+    FIELD(OUTCOME, outcome) FIELD(NOW_MS, now_ms) FIELD(TIME, time) FIELD(BUDGET, budget) FIELD(DOING, doing) FIELD(WHAT, what) \
     FIELD(RECEIVED, received) FIELD(REQUESTS, requests) FIELD(REQUEST_COUNT_MAX, request_count_max) \
     FIELD(READY_BYTES_MAX, ready_bytes_max) FIELD(WAITING_BYTES_MAX, waiting_bytes_max) FIELD(READ_BYTES, read_bytes) \
     FIELD(ROOM_BYTES_MIN, room_bytes_min) FIELD(SLAB_BYTES_MIN, slab_bytes_min) FIELD(SLAB_BYTES_MAX, slab_bytes_max)

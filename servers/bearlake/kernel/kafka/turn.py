@@ -166,7 +166,7 @@ class ProduceTurn:
     def _take_into(self, buffer: Any, binding: Bound) -> int:
         """Take bound requests into the open buffer; returns what `ProduceBinding.take` knows of the next request."""
         slab, world = self._slab, self._world
-        world.begin(world.what)
+        world.doing.request = world.what
         calls = world.calls(world.outcome)
         self._low, need, checked_bytes = binding.requests.take(
             buffer, calls, slab.view, slab, self._low, self._high, world.request_count_max - self._request_count,

@@ -97,13 +97,12 @@ static int take_calls(const Turn *turn, PyObject *requests, PyObject *buffer, Py
 static int take_into(const Turn *turn, PyObject *binding, PyObject *buffer, int64_t *need)
 {
     IntakeEnd end;
-    PyObject *begun = PyObject_CallOneArg(known(turn, WORLD_BEGIN), known(turn, WORLD_WHAT));
-    PyObject *requests = begun == NULL ? NULL : PyObject_GetAttr(binding, turn->names[NAME_requests]);
+    const int begun = PyObject_SetAttr(known(turn, WORLD_DOING), turn->names[NAME_request], known(turn, WORLD_WHAT));
+    PyObject *requests = begun < 0 ? NULL : PyObject_GetAttr(binding, turn->names[NAME_requests]);
     PyObject *calls = requests == NULL ? NULL : PyObject_CallOneArg(known(turn, WORLD_CALLS), known(turn, WORLD_OUTCOME));
     int outcome = calls == NULL ? -1 : take_calls(turn, requests, buffer, calls, &end);
     if (outcome == 0 && ((ProduceResults *)calls)->request_count > 0)
         outcome = queue_calls(turn, binding, calls);
-    Py_XDECREF(begun);
     Py_XDECREF(requests);
     Py_XDECREF(calls);
     *need = outcome < 0 ? 0 : end.is_full ? -1 : end.need;

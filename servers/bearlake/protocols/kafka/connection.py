@@ -49,6 +49,7 @@ _SIZE = struct.Struct(">i")
 _API_AND_VERSION = struct.Struct(">hh")
 QUIET_MS = 5_000
 """Time (ms) without a request after which a connection returns its receive buffer."""
+_FETCH = int(ApiKey.FETCH)  # looked at for every answer
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
 
 
@@ -129,7 +130,7 @@ class Connection(TurnConnection):
         self._is_finishing = True
         self._others.drain()
         self._pace()
-        is_busy = any(slot.is_ready or slot.api not in WAITING for slot in self._slots)
+        is_busy = any(slot.chunks is not None or slot.api not in WAITING for slot in self._slots)
         if not is_busy and self.produce_tail is None and self._transport is not None:
             self._transport.close()
 
@@ -321,17 +322,19 @@ class Connection(TurnConnection):
 
     def answer(self, place: Place, chunks: Sequence[codec.Buffer]) -> None:
         """Complete a place; without chunks its requests get no response. Responses leave in order, in one write per loop iteration."""
-        place.chunks = chunks
-        place.is_ready = True
+        size = 0
         for chunk in chunks:
-            self._ready_bytes += len(chunk)
+            size += len(chunk)
+        place.chunks = chunks
+        place.size = size
+        self._ready_bytes += size
         self._apis[place.api].seconds.observe(time.perf_counter() - place.started, place.count)
-        is_next = bool(self._slots) and self._slots[0].is_ready
+        is_next = bool(self._slots) and self._slots[0].chunks is not None
         if self._ready_bytes > UNREAD_BYTES_MIN and (self._is_write_paused or not is_next):
             self._record_unread(self.unread_bytes)
         if is_next and not self._is_pumping:
             self._is_pumping = True
-            self._loop.call_soon(self._pump)
+            self.context.send_rounds.add(self._loop, self._pump)
 
     def _pump(self) -> None:
         """Send all completed responses. Raises nothing: a bug closes this connection, whose client would wait for its answers forever."""
@@ -347,17 +350,16 @@ class Connection(TurnConnection):
         if transport is None or transport.is_closing():
             return
         slots = self._slots
-        while slots and slots[0].is_ready and not self._is_write_paused:
+        while slots and slots[0].chunks is not None and not self._is_write_paused:
             ready: list[codec.Buffer] = []
             size = 0
-            while slots and slots[0].is_ready and size < _WRITE_BYTES:
+            while slots and size < _WRITE_BYTES and (chunks := slots[0].chunks) is not None:
                 place = slots.popleft()
                 self._request_count -= place.count
-                if place.api == ApiKey.FETCH:
+                if place.api == _FETCH:
                     self._fetches.sent()
-                ready += place.chunks
-                for chunk in place.chunks:
-                    size += len(chunk)
+                ready += chunks
+                size += place.size
             self._ready_bytes -= size
             self._write(transport, ready, size)
         if self._is_ending and not slots:

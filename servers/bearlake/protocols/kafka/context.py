@@ -13,6 +13,7 @@ from typing import Any
 from bearlake import kernel
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.rendered import Renderings
+from bearlake.protocols.kafka.rounds import SendRounds
 from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.protocols.kafka.share_sessions import ShareSessions
@@ -62,6 +63,8 @@ class KafkaContext:
         """Decodes large requests and encodes large responses, so that the event loop is not blocked."""
         self.slow_readers = SlowReaders(2 * settings.unsent_bytes_max)
         """The connections whose clients do not read their responses."""
+        self.send_rounds = SendRounds()
+        """The connections that have answers to send."""
         self.turn_world: kernel.TurnWorld | None = None
         """What the turns of all connections share; the first one makes it."""
 

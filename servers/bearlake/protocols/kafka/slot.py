@@ -13,9 +13,10 @@ from bearlake.protocols.kafka import codec
 class Place(Protocol):
     """What a connection knows of a place in its order: a `Slot`, or Produce requests that were taken together."""
 
-    is_ready: bool
-    """Whether `chunks` has the responses."""
-    chunks: Sequence[codec.Buffer]
+    chunks: Sequence[codec.Buffer] | None
+    """The responses, once they are known; empty if the requests get none."""
+    size: int
+    """Bytes of the responses."""
 
     @property
     def api(self) -> int:
@@ -33,13 +34,13 @@ class Place(Protocol):
 class Slot:
     """The place of one response, or of the responses to `count` consecutive requests of one API."""
 
-    __slots__ = ("api", "chunks", "count", "is_ready", "owed_ms", "started")
+    __slots__ = ("api", "chunks", "count", "owed_ms", "size", "started")
 
     def __init__(self, api: int, count: int = 1) -> None:
         self.api = api
         self.count = count
         self.started = time.perf_counter()
-        self.is_ready = False
         self.owed_ms: Callable[[], int] | None = None
         """Asked for the response: how long (ms) the client should wait (KIP-219). None: it need not."""
-        self.chunks: Sequence[codec.Buffer] = ()
+        self.chunks: Sequence[codec.Buffer] | None = None
+        self.size = 0

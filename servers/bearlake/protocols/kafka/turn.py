@@ -27,7 +27,7 @@ from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.receiving import READ_BYTES, ROOM_BYTES_MIN, Receiver
 from bearlake.serving.slabs import SIZES, SMALL_BYTES
 from bearlake.streams.append import UNAVAILABLE
-from bearlake.telemetry.watchdog import begin
+from bearlake.telemetry.watchdog import DOING
 
 
 class TurnConnection(kernel.ProduceTurn, PacedConnection):
@@ -63,7 +63,7 @@ class TurnConnection(kernel.ProduceTurn, PacedConnection):
         is_pumping, self._is_pumping = self._is_pumping, True
         self._process()
         self._is_pumping = is_pumping
-        if not is_pumping and self._slots and self._slots[0].is_ready:
+        if not is_pumping and self._slots and self._slots[0].chunks is not None:
             self._pump()
 
     def bind(self, binding: Binding) -> None:
@@ -110,7 +110,7 @@ def _world(context: KafkaContext, register: Register[Any], produce: Served) -> k
         now_ms=streams.clock.now_ms,
         time=register.loop.time,
         budget=streams.checks.budget,
-        begin=begin,
+        doing=DOING,
         what=produce.what,
         received=register.meters.received_bytes,
         requests=produce.requests,

@@ -293,7 +293,7 @@ async def test_bound_requests_are_named_as_what_holds_the_event_loop(kafka):
     watchdog.begin("kafka METADATA")
     assert (await client.produce("t", GOOD)).base_offset == 2
 
-    assert watchdog._Doing.request == "kafka PRODUCE"  # noqa: SLF001 - what a stall would be reported with
+    assert watchdog.DOING.request == "kafka PRODUCE"  # what a stall would be reported with
 
 
 async def test_large_frames_grow_their_receive_buffer(kafka):

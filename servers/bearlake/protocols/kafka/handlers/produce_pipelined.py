@@ -62,22 +62,21 @@ class ProduceCalls(kernel.ProduceResults, Call):
     Every batch is appended unchanged.
     """
 
-    __slots__ = ("caller", "chunks", "connection", "count", "is_ready", "started")
+    __slots__ = ("caller", "chunks", "connection", "size", "started")
     api = ApiKey.PRODUCE
+    count = kernel.ProduceResults.request_count
     connection: Requester
     caller: Caller
-    chunks: Sequence[codec.Buffer]
-    is_ready: bool
-    count: int
+    chunks: Sequence[codec.Buffer] | None
+    size: int
     started: float
 
     def began(self, connection: Requester, caller: Caller) -> None:
         """Called once, when the requests were taken: a constructor in Python would cost as much as the rest of this object."""
         self.connection = connection
         self.caller = caller
-        self.chunks = ()
-        self.is_ready = False
-        self.count = self.request_count
+        self.chunks = None
+        self.size = 0
         self.started = time.perf_counter()
 
     @override

@@ -1,0 +1,27 @@
+"""Rounds of the connections that have answers to send: one callback of the event loop runs all of them.
+
+A WAL flush answers many connections in one turn of the event loop. A callback for each would cost as much as its answer.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+
+class SendRounds:
+    """Collects what the next turn of the event loop runs. Use it from that loop's thread only."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] = []
+
+    def add(self, loop: asyncio.AbstractEventLoop, send: Callable[[], None]) -> None:
+        """Call `send` in the next turn, after what was added before. It raises nothing."""
+        if not self._waiting:
+            loop.call_soon(self._run)
+        self._waiting.append(send)
+
+    def _run(self) -> None:
+        sends, self._waiting = self._waiting, []
+        for send in sends:
+            send()
