@@ -17,6 +17,9 @@ from bearlake import kernel
 from bearlake.errors import Corrupt
 
 CRC: Final = Struct("<I")
+CRCS_NAME: Final = b"bearlake.crcs"
+"""Key-value metadata of the footer: the version of the CRCs. Without it, damage of the trailer would make them unknown (decision 346)."""
+CRCS_VERSION: Final = "1"
 _MAGIC = b"PAR1"
 _END = Struct("<I4s")
 """The footer's length and the magic."""
@@ -40,7 +43,7 @@ def needed(tail: memoryview, size: int) -> int:
     """Return how many of the last bytes of a file of `size` bytes are needed; if they are more than `tail` has, ask again with so many.
 
     Raises:
-        Corrupt: not the end of a Parquet file.
+        Corrupt: not the end of a Parquet file, or a number of CRCs that the footer cannot have.
     """
     length, magic = _END.unpack(tail[-_END.size :]) if len(tail) >= _END.size else (0, b"")
     if magic != _MAGIC or length + _END.size + len(_MAGIC) > size:
@@ -50,7 +53,12 @@ def needed(tail: memoryview, size: int) -> int:
     if with_trailer > len(tail):
         return with_trailer
     trailer = _trailer(tail, end)
-    return end if trailer is None else min(size, with_trailer + trailer[0] * CRC.size)
+    if trailer is None:
+        return end
+    crc_bytes = trailer[0] * CRC.size
+    if crc_bytes > length:  # a chunk takes more than 4 bytes of footer; do not read a whole file for a wrong number
+        raise Corrupt("it has more CRCs than column chunks")
+    return min(size, with_trailer + crc_bytes)
 
 
 def split(tail: memoryview) -> Tail:
