@@ -121,8 +121,9 @@ def test_times_that_are_no_numbers_are_refused() -> None:
 
 
 async def test_a_time_is_not_looked_up_in_columns_of_other_names() -> None:
-    content = bytearray(without_crcs(content_of("raw")))
-    at = content.index(OFFSET.encode(), len(content) - footer_bytes(content))  # in the schema
+    whole = without_crcs(content_of("raw"))
+    content = bytearray(whole)
+    at = whole.index(OFFSET.encode(), len(whole) - footer_bytes(whole))  # in the schema
     content[at + 1] ^= 1
     store, ref = MemoryObjectStore(), ObjectRef("file", len(content), ObjectKind.PARQUET)
     await store.put("file", [content])
