@@ -286,6 +286,7 @@ def measure(server: KilledServer, options: argparse.Namespace) -> tuple[list[Rea
             "largest start offset seen": float(max(starts, default=0)),
             "kills": float(kills),
             **_history(server, options),
+            "loads of live beside the readers": float(len(loads)),
             "load p50 ms": 1000 * statistics.median(loads),
             "load max ms": 1000 * max(loads),
             "objects under tail/": float(sum(1 for found in tail.rglob("*") if found.is_file())),

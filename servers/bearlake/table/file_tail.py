@@ -5,9 +5,9 @@
 
 Parquet's readers look at pages and footer only, by position, so nobody minds what lies between them. The trailer has the number of the
 CRCs, a CRC-32C of them and of everything behind the trailer, and a magic. A file without it is one of an earlier version or of another
-engine.
+engine, unless the footer says that there are CRCs.
 
-Source: Apache Parquet format, "File Format"; decision 337.
+Source: Apache Parquet format, "File Format"; decisions 337 and 346.
 """
 
 from struct import Struct
