@@ -84,7 +84,7 @@ def read(tail: memoryview, *, is_ours: bool = True) -> FileEnd:
     metadata = _parsed(tail)
     crcs = array("I", [crc for (crc,) in CRC.iter_unpack(content or b"")])
     if content is None:
-        if file_tail.CRCS_NAME in (metadata.metadata or {}):
+        if (metadata.metadata or {}).get(file_tail.CRCS_NAME) == b"%d" % _pages_end(metadata):
             raise Corrupt("data file: its CRCs are damaged")
     elif len(crcs) != metadata.num_row_groups * metadata.num_columns:
         raise Corrupt(f"data file: it has {len(crcs)} CRCs, not one for each column chunk")
@@ -105,6 +105,12 @@ def chunks(metadata: pq.FileMetaData, group: int) -> Iterator[ByteRange]:
         column = row_group.column(at)
         start = start_of(column)
         yield ByteRange(start, start + column.total_compressed_size)
+
+
+def _pages_end(metadata: pq.FileMetaData) -> int:
+    """Return where the last page ends. A file that an engine wrote with the metadata of one of ours has other pages."""
+    groups = range(metadata.num_row_groups)
+    return max((chunk.end for group in groups for chunk in chunks(metadata, group)), default=len(file_tail.MAGIC))
 
 
 def start_of(column: pq.ColumnChunkMetaData) -> int:

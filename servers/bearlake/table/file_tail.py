@@ -18,9 +18,8 @@ from bearlake.errors import Corrupt
 
 CRC: Final = Struct("<I")
 CRCS_NAME: Final = b"bearlake.crcs"
-"""Key-value metadata of the footer: the version of the CRCs. Without it, damage of the trailer would make them unknown (decision 346)."""
-CRCS_VERSION: Final = "1"
-_MAGIC = b"PAR1"
+"""Key-value metadata of the footer: where the CRCs begin. Without it, damage of the trailer would make them unknown (decision 346)."""
+MAGIC: Final = b"PAR1"
 _END = Struct("<I4s")
 """The footer's length and the magic."""
 _CRCS_MAGIC = b"BLCRCS01"
@@ -46,7 +45,7 @@ def needed(tail: memoryview, size: int) -> int:
         Corrupt: not the end of a Parquet file, or a number of CRCs that the footer cannot have.
     """
     length, magic = _END.unpack(tail[-_END.size :]) if len(tail) >= _END.size else (0, b"")
-    if magic != _MAGIC or length + _END.size + len(_MAGIC) > size:
+    if magic != MAGIC or length + _END.size + len(MAGIC) > size:
         raise Corrupt("it does not end like a Parquet file")
     end = int(length) + _END.size
     with_trailer = min(size, end + _TRAILER.size)
