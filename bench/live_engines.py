@@ -128,7 +128,7 @@ def main() -> None:
         try:
             answer = ask(json.loads(line))
         except Exception as error:  # noqa: BLE001 - the asker counts it
-            answer = repr(error)[:2000]
+            answer = f"{type(error).__name__}: {error}"[:2000]
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ from bench import processes, report
 HERE = Path(__file__).resolve().parent
 STREAM = "reads"
 RANGE_MAX = 200
+FAILURES_SHOWN = 12
 
 
 class KilledServer(LakeServer):
@@ -240,8 +242,10 @@ def main() -> None:
     print(report.table(["engine", "question", "reads", "p50 s", "max s"], rows))
     print(report.table(["figure", "value"], [[name, report.short(value)] for name, value in figures.items()]))
     for reader in readers:
-        for text in [*reader.violations[:5], *reader.failed[:3]]:
+        for text in reader.violations[:5]:
             print(f"{reader.name}: {text}", file=sys.stderr)
+        for text, count in Counter(reader.failed).most_common(FAILURES_SHOWN):
+            print(f"{reader.name}, {count} times: {text}", file=sys.stderr)
     is_replayed = figures["records of a Kafka replay"] >= figures["records acknowledged"]
     has_failed = figures["records failed"] or figures["of them, not those of the producer"]
     is_wrong = has_failed or not is_replayed or any(reader.violations or not reader.read_s for reader in readers)
@@ -282,6 +286,7 @@ def measure(server: KilledServer, options: argparse.Namespace) -> tuple[list[Rea
             "largest start offset seen": float(max(starts, default=0)),
             "kills": float(kills),
             **_history(server, options),
+            "loads of live beside the readers": float(len(loads)),
             "load p50 ms": 1000 * statistics.median(loads),
             "load max ms": 1000 * max(loads),
             "objects under tail/": float(sum(1 for found in tail.rglob("*") if found.is_file())),

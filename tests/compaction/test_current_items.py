@@ -18,14 +18,16 @@ from bearlake.compaction.encoding import decode_item, decode_item_result, encode
 from bearlake.compaction.settings import CompactionSettings, CurrentSettings, MergeSettings, WorkerSettings
 from bearlake.compaction.task import run
 from bearlake.compaction.workbench import TaskLimits, Workbench
-from bearlake.errors import Invalid
+from bearlake.errors import Corrupt, Invalid
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.current_rules import CurrentRules, Envelope
 from bearlake.table.current_columns import CurrentColumns
 from bearlake.table.current_model import CurrentFile, CurrentState, CurrentView, SourceFile
 from bearlake.table.schema import ARROW_SCHEMA
 from fixtures.current_lake import Key, Row, newest_of
+from fixtures.file_ends import with_impossible_position
 from fixtures.tables import a_stream
+from fixtures.typed_values import ValueFile
 
 EPOCH = datetime(2026, 11, 1, tzinfo=UTC)
 KEYS = [b"", b"\0", b"a", b"aa", b"\xff", b"k0", b"k1", b"k" * 300]
@@ -285,3 +287,18 @@ def test_a_round_that_does_not_reach_the_end_keeps_the_time_of_the_last_one_that
         assert (table.state.at_ms, table.state.is_whole) == (2, False)
 
     asyncio.run(check())
+
+
+async def test_a_round_refuses_a_file_with_a_page_before_its_beginning() -> None:
+    table = Table(bucket_count=1)
+    file = ValueFile(None, [[[b"value"]]])
+    content = with_impossible_position(b"".join(file.finished.parts))
+    await table.store.put("earlier.parquet", [content])
+    source = SourceFile(
+        key="earlier.parquet", size=len(content), partition_min=0, partition_max=0, offset_min=0, offset_max=0
+    )
+    table.sources.append(source)
+    table.ends[0] = 1
+
+    with pytest.raises(Corrupt, match="unexpected content"):
+        await table.update(config_of())

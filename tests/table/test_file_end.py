@@ -26,6 +26,7 @@ from bearlake.table.rows import read_rows
 from bearlake.table.sparse import SparseFile
 from bearlake.table.value_plan import ValuePlan
 from fixtures.avro_cases import number, record, text
+from fixtures.file_ends import footer_bytes, without_crcs
 from fixtures.typed_values import ValueFile, framed, plan_of, served, writer_schema
 
 SCHEMAS = {7: writer_schema(record("long", "string", "double"))}
@@ -49,18 +50,6 @@ def file_of(plan: ValuePlan | None) -> ValueFile:
 
 def content_of(file: ValueFile) -> bytes:
     return b"".join(file.finished.parts)
-
-
-def footer_bytes(content: bytes) -> int:
-    return int.from_bytes(content[-8:-4], "little") + 8
-
-
-def without_crcs(content: bytes) -> bytes:
-    """The file as earlier versions wrote it."""
-    tail = file_tail.split(memoryview(content))
-    assert tail.crcs is not None
-    end = footer_bytes(content)
-    return content[: len(content) - end - 16 - len(tail.crcs)] + content[-end:]
 
 
 def changed(content: bytes, rng: random.Random, first: int = 0) -> bytes:

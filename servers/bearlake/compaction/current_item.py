@@ -17,7 +17,7 @@ from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.model import CurrentWork, ItemResult, WorkItem, WrittenFile
 from bearlake.compaction.output import Upload
 from bearlake.compaction.workbench import Workbench
-from bearlake.errors import Corrupt, OutOfRange
+from bearlake.errors import Corrupt, Invalid, OutOfRange
 from bearlake.metadata.compaction import SwapObject
 from bearlake.metadata.model import ObjectKind, ObjectRef
 from bearlake.objects import ByteRange, ObjectStore
@@ -136,8 +136,8 @@ class _Reader:
     async def _read(self, reference: ObjectRef, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
         try:
             return await self._store.read(reference.key, ranges)
-        except OutOfRange as error:
-            raise Corrupt(f"data file {reference.key} is shorter than its committed size") from error
+        except (OutOfRange, Invalid) as error:  # shorter than its committed size, or a footer with impossible positions
+            raise Corrupt(f"data file {reference.key} has unexpected content: {error}") from error
 
     async def _decoded(self, reference: ObjectRef, step: Callable[[], T]) -> T:
         try:

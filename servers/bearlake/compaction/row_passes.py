@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import bearlake.table.rows as table_rows
 from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.workbench import Workbench
-from bearlake.errors import Corrupt, OutOfRange
+from bearlake.errors import Corrupt, Invalid, OutOfRange
 from bearlake.metadata.model import ObjectRef
 from bearlake.objects import ByteRange, ObjectStore
 from bearlake.table.footer import Footer
@@ -115,8 +115,8 @@ async def load(group: Group, ranges: Sequence[ByteRange], store: ObjectStore) ->
     """Read byte ranges of the row group's file. Raises `Corrupt`, `NotFound`, `Unavailable`."""
     try:
         return SparseFile(group.object.size, ranges, await store.read(group.object.key, ranges))
-    except OutOfRange as error:
-        raise Corrupt(f"data file {group.object.key} is shorter than its committed size") from error
+    except (OutOfRange, Invalid) as error:  # shorter than its committed size, or a footer with impossible positions
+        raise Corrupt(f"data file {group.object.key} has unexpected content: {error}") from error
 
 
 async def _parts_of(at: int, group: Group, null_bytes: int, store: ObjectStore, workbench: Workbench) -> list[Part]:

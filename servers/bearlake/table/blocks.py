@@ -154,6 +154,13 @@ def first_at(file: SparseFile, footer: Footer, group: int, rows: Rows, timestamp
     """
     footer.check(file, group)
     table = _read(file, footer, group, TIME_COLUMNS)
+    try:
+        return _first_row(table, rows, timestamp)
+    except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
+
+
+def _first_row(table: pa.Table, rows: Rows, timestamp: int | None) -> tuple[int, int] | None:
     offsets, times = table[OFFSET], table[TIMESTAMP].cast(pa.int64())
     in_range = pc.and_(pc.equal(table[PARTITION_ID], rows.partition), pc.greater_equal(offsets, rows.start))
     in_range = pc.and_(in_range, pc.less(offsets, rows.end))

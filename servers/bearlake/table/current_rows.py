@@ -129,15 +129,20 @@ def parse_file(tail: memoryview) -> RowFile:
     """Parse the footer; `tail` has the last bytes of the file, as many as are `file_end.needed`. Raises `Corrupt`."""
     metadata, crcs = file_end.read(tail, is_ours=False)
     try:
-        schema = metadata.schema.to_arrow_schema()
+        fields = {id_: field for field in metadata.schema.to_arrow_schema() if (id_ := _id(field)) is not None}
         text = (metadata.metadata or {}).get(FOOTER_NAME)
     except UNREADABLE as error:
         raise Corrupt(f"footer of a data file: {error}") from error
-    names = {id_: field.name for field in schema if (id_ := _id(field)) is not None}
-    missing = [name for name in (PARTITION_ID, OFFSET, TIMESTAMP) if FIELD_IDS[name] not in names]
+    missing = [name for name in (PARTITION_ID, OFFSET, TIMESTAMP) if FIELD_IDS[name] not in fields]
     if missing:
         raise Corrupt(f"data file: it has no columns {', '.join(missing)}")
-    return RowFile(metadata=metadata, crcs=crcs, names=names, typed=None if text is None else decode_footer(text))
+    if not all(pa.types.is_integer(fields[FIELD_IDS[name]].type) for name in (PARTITION_ID, OFFSET)):
+        raise Corrupt(f"data file: {PARTITION_ID} and {OFFSET} must be integers")
+    typed = None if text is None else decode_footer(text)
+    if typed is not None:
+        typed.check_groups(metadata.num_row_groups)
+    names = {id_: field.name for id_, field in fields.items()}
+    return RowFile(metadata=metadata, crcs=crcs, names=names, typed=typed)
 
 
 def read_places(file: SparseFile, footer: RowFile, group: int) -> Places:
@@ -148,10 +153,13 @@ def read_places(file: SparseFile, footer: RowFile, group: int) -> Places:
         Conflict: another engine has rewritten rows whose keys are left out.
     """
     rows = _read(file, footer, group, footer.place_columns(group))
-    keys = _keys(rows, footer, group)
     own = [footer.names[FIELD_IDS[name]] for name in (PARTITION_ID, OFFSET, TIMESTAMP)]
-    partitions, offsets, timestamps = (rows[name] for name in own)
-    return pa.table([keys, partitions, offsets, timestamps.cast(pa.int64())], schema=PLACES)
+    try:
+        keys = _keys(rows, footer, group)
+        partitions, offsets, timestamps = (rows[name] for name in own)
+        return pa.table([keys, partitions, offsets, timestamps.cast(pa.int64())], schema=PLACES)
+    except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
 
 
 def read_rows(file: SparseFile, footer: RowFile, group: int, columns: CurrentColumns) -> pa.Table:

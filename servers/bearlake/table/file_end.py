@@ -23,8 +23,8 @@ from bearlake.table.compact_protocol import BINARY, Cursor, Malformed
 from bearlake.table.file_tail import CRC
 from bearlake.table.sparse import SparseFile
 
-UNREADABLE = (pa.ArrowException, OSError, ValueError)
-"""Errors of pyarrow for damaged files; `ValueError` for names that are not UTF-8."""
+UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError)
+"""Errors of pyarrow for damaged files; `ValueError` for names that are not UTF-8, `LookupError` for columns that are not there."""
 
 # Fields of the structs of `parquet.thrift`
 _SCHEMA, _ROW_GROUPS, _ENCRYPTION = 2, 4, 8
@@ -76,15 +76,19 @@ def read(tail: memoryview, *, is_ours: bool = True) -> FileEnd:
     """Parse the end of a data file; `tail` has the bytes that are `file_tail.needed`. `is_ours`: no other engine can have written it.
 
     Raises:
-        Corrupt: the footer is damaged.
+        Corrupt: the footer is damaged, or the CRCs of which it speaks are.
     """
     footer, content = file_tail.split(tail)
-    crcs: array[int] = array("I")
     if content is None or not is_ours:
         check(footer)
-    if content is not None:
-        crcs.extend(crc for (crc,) in CRC.iter_unpack(content))
-    return FileEnd(_parsed(tail), crcs)
+    metadata = _parsed(tail)
+    crcs = array("I", [crc for (crc,) in CRC.iter_unpack(content or b"")])
+    if content is None:
+        if (metadata.metadata or {}).get(file_tail.CRCS_NAME) == b"%d" % _pages_end(metadata):
+            raise Corrupt("data file: its CRCs are damaged")
+    elif len(crcs) != metadata.num_row_groups * metadata.num_columns:
+        raise Corrupt(f"data file: it has {len(crcs)} CRCs, not one for each column chunk")
+    return FileEnd(metadata, crcs)
 
 
 def read_foreign(tail: memoryview) -> pq.FileMetaData:
@@ -101,6 +105,12 @@ def chunks(metadata: pq.FileMetaData, group: int) -> Iterator[ByteRange]:
         column = row_group.column(at)
         start = start_of(column)
         yield ByteRange(start, start + column.total_compressed_size)
+
+
+def _pages_end(metadata: pq.FileMetaData) -> int:
+    """Return where the last page ends. A file that an engine wrote with the metadata of one of ours has other pages."""
+    groups = range(metadata.num_row_groups)
+    return max((chunk.end for group in groups for chunk in chunks(metadata, group)), default=len(file_tail.MAGIC))
 
 
 def start_of(column: pq.ColumnChunkMetaData) -> int:
@@ -142,6 +152,8 @@ def _check_file(cursor: Cursor) -> None:
                 raise Malformed("it has two schemas")
             leaves = _leaves([_element(cursor) for _ in cursor.structs(kind)])
         elif number == _ROW_GROUPS:
+            if not leaves:
+                raise Malformed("its row groups come before their schema")
             for _ in cursor.structs(kind):
                 _check_row_group(cursor, leaves)
         elif number == _ENCRYPTION:

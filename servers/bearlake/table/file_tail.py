@@ -5,9 +5,9 @@
 
 Parquet's readers look at pages and footer only, by position, so nobody minds what lies between them. The trailer has the number of the
 CRCs, a CRC-32C of them and of everything behind the trailer, and a magic. A file without it is one of an earlier version or of another
-engine.
+engine, unless the footer says that there are CRCs.
 
-Source: Apache Parquet format, "File Format"; decision 337.
+Source: Apache Parquet format, "File Format"; decisions 337 and 347.
 """
 
 from struct import Struct
@@ -17,7 +17,9 @@ from bearlake import kernel
 from bearlake.errors import Corrupt
 
 CRC: Final = Struct("<I")
-_MAGIC = b"PAR1"
+CRCS_NAME: Final = b"bearlake.crcs"
+"""Key-value metadata of the footer: where the CRCs begin. Without it, damage of the trailer would make them unknown (decision 347)."""
+MAGIC: Final = b"PAR1"
 _END = Struct("<I4s")
 """The footer's length and the magic."""
 _CRCS_MAGIC = b"BLCRCS01"
@@ -40,17 +42,22 @@ def needed(tail: memoryview, size: int) -> int:
     """Return how many of the last bytes of a file of `size` bytes are needed; if they are more than `tail` has, ask again with so many.
 
     Raises:
-        Corrupt: not the end of a Parquet file.
+        Corrupt: not the end of a Parquet file, or a number of CRCs that the footer cannot have.
     """
     length, magic = _END.unpack(tail[-_END.size :]) if len(tail) >= _END.size else (0, b"")
-    if magic != _MAGIC or length + _END.size + len(_MAGIC) > size:
+    if magic != MAGIC or length + _END.size + len(MAGIC) > size:
         raise Corrupt("it does not end like a Parquet file")
     end = int(length) + _END.size
     with_trailer = min(size, end + _TRAILER.size)
     if with_trailer > len(tail):
         return with_trailer
     trailer = _trailer(tail, end)
-    return end if trailer is None else min(size, with_trailer + trailer[0] * CRC.size)
+    if trailer is None:
+        return end
+    crc_bytes = trailer[0] * CRC.size
+    if crc_bytes > length:  # a chunk takes more than 4 bytes of footer; do not read a whole file for a wrong number
+        raise Corrupt("it has more CRCs than column chunks")
+    return min(size, with_trailer + crc_bytes)
 
 
 def split(tail: memoryview) -> Tail:

@@ -186,11 +186,7 @@ def parse(tail: memoryview) -> Footer:
         raise Corrupt("data file: it has typed columns, but its footer does not describe them")
     typed = None if text is None else decode_footer(text)
     if typed is not None:
-        counts = {len(typed.sizes), len(typed.crcs)}
-        if typed.columns.book.key is not None:
-            counts |= {len(typed.key_crcs), len(typed.key_bytes)}
-        if counts != {len(groups)}:
-            raise Corrupt("data file: its footer describes other row groups than it has")
+        typed.check_groups(len(groups))
         groups = [
             group._replace(size_bytes=max(group.size_bytes, size))
             for group, size in zip(groups, typed.sizes, strict=True)

@@ -247,5 +247,5 @@ def _read(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) 
     try:
         source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer.metadata, pre_buffer=False)
         return source.read_row_group(group, columns=list(columns), use_threads=False)
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error

@@ -51,6 +51,14 @@ class TypedFooter:
         """Return whether the row group has all its keys."""
         return not self.key_crcs or self.key_crcs[group] is None
 
+    def check_groups(self, count: int) -> None:
+        """Raise `Corrupt` unless the file's `count` row groups are those that are described."""
+        counts = {len(self.sizes), len(self.crcs)}
+        if self.columns.book.key is not None:
+            counts |= {len(self.key_crcs), len(self.key_bytes)}
+        if counts != {count}:
+            raise Corrupt("data file: its footer describes other row groups than it has")
+
     @property
     def typed_columns(self) -> list[str]:
         """The typed columns of values and keys."""
@@ -113,7 +121,7 @@ def decode_footer(text: bytes) -> TypedFooter:
             key_crcs=_decode_crcs(fields["key_crcs"]) if is_keyed else (),
             key_bytes=[int(size) for size in fields["key_bytes"]] if is_keyed else (),
         )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise Corrupt(f"data file: its typed columns: {error!r}") from error
 
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from bearlake import kernel
 from bearlake.table import file_end
+from bearlake.table.file_tail import CRCS_NAME
 from bearlake.table.leaves import delta_paths, dictionary_paths, leaves
 from bearlake.table.model import DataFile
 from bearlake.table.schema import (
@@ -105,8 +106,7 @@ class OutputFile:
 
     def finish(self, metadata: Mapping[str, str]) -> FinishedFile:
         """Write the footer, with `metadata` as key-value metadata. The file cannot be used afterwards."""
-        if metadata:
-            self._writer.add_key_value_metadata(dict(metadata))
+        self._writer.add_key_value_metadata({**metadata, CRCS_NAME.decode(): str(self._sink.size)})
         page_count = len(self._sink.parts)
         self._writer.close()
         self._output.close()

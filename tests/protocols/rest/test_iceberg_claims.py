@@ -143,6 +143,7 @@ async def test_a_footer_that_would_end_the_process_is_refused(scene: Scene) -> N
     ("limits", "why"),
     [
         ({"footer_bytes_max": 100}, "footer_bytes_max"),
+        ({"footers_bytes_max": 100}, "footers_bytes_max"),
         ({"file_count_max": 0}, "file_count_max"),
         ({"manifest_bytes_max": 100}, "manifest_bytes_max"),
     ],

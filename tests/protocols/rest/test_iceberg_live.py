@@ -1,4 +1,4 @@
-"""The warehouse `live` with PyIceberg and DuckDB as engines: the last acknowledged record, rights, and what is refused."""
+"""The warehouse `live` with PyIceberg and Spark as engines: the last acknowledged record, rights, and what is refused."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -48,12 +48,14 @@ class Footers:
         self._bridge = bridge
         self._settings = settings
         self._seen: set[str] = set()
+        self._footer_bytes = 0
 
     def read(self, files: Sequence[DataFile]) -> Iterable[tuple[DataFile, Contents]]:
         """Yield what the files contain, without those that this object has read before; deletes have no bounds.
 
         Raises:
-            Refused: too many files; one that is absent, no Parquet file, or of another size; one whose footer is too large or damaged.
+            Refused: too many files, or bytes of footers; a file that is absent, no Parquet file, or of another size; one whose footer is
+                too large or damaged.
             Unavailable: the object store did not answer in time.
         """
         new = [file for file in files if file.file_path not in self._seen]
@@ -93,6 +95,12 @@ class Footers:
                 raise forbidden(f"the file {path} does not end like a Parquet file")
             if length > self._settings.footer_bytes_max:
                 raise forbidden(f"the footer of {path} has {length} bytes (catalog.warehouse.footer_bytes_max)")
+            self._footer_bytes += length
+            if self._footer_bytes > self._settings.footers_bytes_max:
+                raise forbidden(
+                    f"the footers of the commit's files have more than {self._settings.footers_bytes_max} bytes"
+                    " (catalog.warehouse.footers_bytes_max)"
+                )
             if length + _END.size > size - start:
                 (tail,) = await store.read(key, [ByteRange(size - length - _END.size, size)])
         except NotFound as error:

@@ -18,6 +18,9 @@ class WarehouseSettings:
     """Files that one commit may add to a stream's table; the server reads the footer of each. Commits with more are refused."""
     footer_bytes_max: int = 8 * 1024 * 1024
     """Largest footer of such a file; files with larger footers are refused. Up to 8 footers are in memory for each commit."""
+    footers_bytes_max: int = 64 * 1024 * 1024
+    """Bytes of the footers of all files of one commit. 64 MiB take 8 to 15 s of CPU time, in which no other commit is checked. A row group
+    takes about 120 bytes for each column. Commits with more are refused."""
     manifest_bytes_max: int = 64 * 1024 * 1024
     """Bytes of the manifest lists, and of the manifests by which snapshots differ from their parents, that the server reads to check one
     commit to a stream's table. Commits with more are refused, as for the other limits of manifests."""
