@@ -9,6 +9,7 @@ import platform
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,10 +120,18 @@ def machine() -> dict[str, str]:
         "cpu": models[0] if models else platform.machine(),
         "memory": f"{memory / 2**30:.0f} GiB",
         "kernel": platform.release(),
-        "python": platform.python_version(),
+        "python": f"{platform.python_version()}, {python_build()}",
         "java": java.splitlines()[0] if java else "none",
         "load average": " ".join(f"{value:.2f}" for value in os.getloadavg()),
     }
+
+
+def python_build() -> str:
+    """Whether this Python was built with profile-guided optimization (PGO), in the words of `tools/python-build`."""
+    program = Path(__file__).resolve().parents[1] / "tools" / "python-build"
+    return subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, check=False, timeout=60
+    ).stdout.strip()
 
 
 def _stat(pid: int) -> list[str]:

@@ -3,4 +3,11 @@
 The data plane. `servers/DESIGN.md` is the map: glossary, invariants I1-I7, and the way of one record through the files.
 """
 
+import sys
+
 __version__ = "0.1.0"
+
+if sys.version_info < (3, 11, 3):
+    from bearlake.asyncio_repairs import repair_timeouts
+
+    repair_timeouts()

@@ -167,6 +167,9 @@ def tls_context(settings: BoundSettings, what: str) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # By default, Python 3.13 ends a chain at any authority of the file, so a revoked intermediate authority would be accepted, and refuses
+    # authorities without a key usage. Clients are verified alike on all Pythons.
+    context.verify_flags &= ~(ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags.VERIFY_X509_STRICT)
     try:
         context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
         if settings.tls_client_ca_file:

@@ -23,7 +23,7 @@ def ended_with_client(request: web.Request) -> Iterator[None]:
     if not isinstance(protocol, GatedHandler) or task is None:
         yield
         return
-    is_lost = False
+    is_lost, old_request_count = False, task.cancelling()
 
     def lose() -> None:
         nonlocal is_lost
@@ -35,7 +35,7 @@ def ended_with_client(request: web.Request) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        if is_lost and task.uncancel() == 0:
+        if is_lost and task.uncancel() <= old_request_count:
             raise ConnectionResetError("the client has gone") from None
         raise
     finally:
