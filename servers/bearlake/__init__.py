@@ -7,7 +7,9 @@ import sys
 
 __version__ = "0.1.0"
 
-if sys.version_info < (3, 11, 3):
-    from bearlake.asyncio_repairs import repair_timeouts
+if sys.version_info < (3, 13):
+    from bearlake.asyncio_repairs import repair_task_groups, repair_timeouts
 
-    repair_timeouts()
+    repair_task_groups()
+    if sys.version_info < (3, 11, 3):
+        repair_timeouts()

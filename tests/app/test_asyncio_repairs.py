@@ -13,7 +13,7 @@ async def _fail() -> None:
 
 
 async def _fail_in_a_group() -> None:
-    """Fail while the group waits for its end: before Python 3.13, a request to cancel the task remains."""
+    """Fail while the group waits for its end: unrepaired, a Python before 3.13 keeps a request to cancel the task."""
     group = asyncio.TaskGroup()
     with pytest.raises(ExceptionGroup):
         async with group:
@@ -26,6 +26,33 @@ async def test_a_timeout_after_a_failed_task_group_raises_timeout_error() -> Non
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await asyncio.Event().wait()
+
+
+async def test_a_timeout_around_a_failed_task_group_raises_timeout_error() -> None:
+    async def work() -> None:
+        async with asyncio.timeout(None) as limit:
+            await _fail_in_a_group()
+            limit.reschedule(0)
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await work()
+
+
+async def test_a_failed_task_group_keeps_the_request_of_others() -> None:
+    counts = list[int]()
+
+    async def work() -> None:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        await _fail_in_a_group()
+        counts.append(task.cancelling())
+
+    task = asyncio.create_task(work())
+    await asyncio.wait([task])
+
+    assert counts == [1]
 
 
 async def test_a_timeout_in_the_clean_up_of_a_cancelled_task_raises_timeout_error() -> None:

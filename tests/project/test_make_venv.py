@@ -80,6 +80,14 @@ def test_make_venv_takes_an_incomplete_python_rather_than_none(tmp_path: Path) -
     assert f"({tmp_path}/a/python3, with PGO)" in made(tmp_path, "a")
 
 
+def test_make_venv_makes_an_activated_environment_again(tmp_path: Path) -> None:
+    add(tmp_path / "a" / "python3.11", "3.11", NO_SIGN)
+    (tmp_path / "venv").mkdir()
+    add(tmp_path / "venv" / "bin" / "python3.11", "3.11", "with PGO")
+
+    assert f"({tmp_path}/a/python3.11, {NO_SIGN})" in made(tmp_path, "venv/bin", "a")
+
+
 def test_make_venv_takes_the_python_that_is_named(tmp_path: Path) -> None:
     add(tmp_path / "a" / "python3.11", "3.11", NO_SIGN)
     add(tmp_path / "b" / "python3.13", "3.13", "with PGO")

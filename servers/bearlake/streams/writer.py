@@ -139,13 +139,9 @@ class Writer:
     def buffer_with_room(self) -> kernel.WriteBuffer | None:
         """As `open_buffer`, but None also if the budget is used up, or others wait for it."""
         batches = self._open.batches  # asked at every read of a socket: no calls
-        if (
-            self.relief.waiting
-            or self._closed_bytes + batches.size > self.reservations.left_bytes
-            or self._closed_count + batches.count > self._settings.batch_count_max
-        ):
-            return None
-        return self.open_buffer()
+        size, count = self._closed_bytes + batches.size, self._closed_count + batches.count
+        is_over = size > self.reservations.left_bytes or count > self._settings.batch_count_max
+        return None if is_over or self.relief.waiting else self.open_buffer()
 
     def added(self, call: Call) -> None:
         """Answer `call`, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
@@ -190,10 +186,8 @@ class Writer:
         return self._closed_count + self._open.batches.count
 
     def _used(self) -> float:
-        batches = self._open.batches
-        size = (self._closed_bytes + batches.size) / self.reservations.left_bytes
-        count = (self._closed_count + batches.count) / self._settings.batch_count_max
-        return max(count, size)
+        used_bytes = self.pending_bytes / self.reservations.left_bytes
+        return max(used_bytes, self.pending_count / self._settings.batch_count_max)
 
     async def drain(self) -> None:
         """Flush the open buffer and wait until nothing is in flight, including batches that arrive meanwhile."""
@@ -224,8 +218,7 @@ class Writer:
         self._is_kicked = False
         if self._is_closed:  # I3: the writes before these batches were cancelled
             return
-        settings = self._settings
-        while len(self._in_flight) < settings.puts_in_flight_max:
+        while len(self._in_flight) < self._settings.puts_in_flight_max:
             if self._full:
                 self._flush(self._full.popleft(), "full")
                 if self._full or self._open.batches.size:

@@ -23,3 +23,25 @@ async def test_what_is_added_while_a_round_sends_waits_for_the_next_turn() -> No
     assert told == []
     await asyncio.sleep(0)
     assert told == ["later"]
+
+
+async def test_an_error_in_a_round_stops_only_its_connection() -> None:
+    loop, rounds, told = asyncio.get_running_loop(), SendRounds(), list[object]()
+    loop.set_exception_handler(lambda _, context: told.append(type(context["exception"])))
+
+    def fail() -> None:
+        raise asyncio.CancelledError
+
+    for send in (
+        partial(told.append, "first"),
+        fail,
+        partial(told.append, "third"),
+        fail,
+        partial(told.append, "fifth"),
+    ):
+        rounds.add(loop, send)
+    for _ in range(2):
+        await asyncio.sleep(0)
+    loop.set_exception_handler(None)
+
+    assert told == ["first", asyncio.CancelledError, "third", asyncio.CancelledError, "fifth"]

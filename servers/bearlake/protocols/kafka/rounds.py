@@ -16,12 +16,16 @@ class SendRounds:
         self._waiting: list[Callable[[], None]] = []
 
     def add(self, loop: asyncio.AbstractEventLoop, send: Callable[[], None]) -> None:
-        """Call `send` in the next turn, after what was added before. It raises nothing."""
+        """Call `send` in the next turn, after what was added before. If it raises, the event loop reports that, and the others send."""
         if not self._waiting:
-            loop.call_soon(self._run)
+            loop.call_soon(self._run, loop)
         self._waiting.append(send)
 
-    def _run(self) -> None:
-        sends, self._waiting = self._waiting, []
-        for send in sends:
-            send()
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting, self._waiting = iter(self._waiting), []
+        try:
+            for send in waiting:
+                send()
+        finally:
+            for send in waiting:  # after an error that the connection did not contain, such as `CancelledError`
+                loop.call_soon(send)
