@@ -27,6 +27,9 @@ class Clock:
         """A timer that the test runs itself."""
         return asyncio.TimerHandle(self.now + delay_s, callback, (), self)  # type: ignore[arg-type]  # a loop's clock
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """The next turn: no test has one."""
+
     def get_debug(self) -> bool:
         return False
 

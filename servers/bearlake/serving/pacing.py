@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 from bearlake.serving.addresses import address_of
+from bearlake.serving.first_pause import pause_again
 from bearlake.serving.hangups import has_hung_up, limit_unread_time
 from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
@@ -121,12 +122,9 @@ class PacedConnection(Receiver, ABC):
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         """Tasks that are cancelled when the connection closes."""
-        self._last_active = self._loop.time()
-        """When the last frame was taken, or reading resumed (s, the loop's clock)."""
-        self._frame_since = 0.0
-        """When the incomplete frame began to arrive (s, the loop's clock); 0 if there is none."""
-        self._is_processing = False
-        """Set by a protocol whose frames may call `_resume` while `_process` runs."""
+        self._last_active = self._loop.time()  # when the last frame was taken, or reading resumed (s, the loop's clock)
+        self._frame_since = 0.0  # when the incomplete frame began to arrive (s, the loop's clock); 0 if there is none
+        self._is_processing = False  # set by a protocol whose frames may call `_resume` while `_process` runs
         self._waits_for_budget = False
         self.quota_wait: asyncio.TimerHandle | None = None
         """Ends the time for which this connection is not read because of a quota; None: it may be read."""
@@ -317,7 +315,12 @@ class PacedConnection(Receiver, ABC):
                     present.cancel()
                 self.quota_wait = self._loop.call_later(wait_s, self.end_quota_wait)
                 self._pace()
+                self._loop.call_soon(self._keep_paused)  # the connection may be new
         return self.quota_wait is not None
+
+    def _keep_paused(self) -> None:
+        if self._is_reading_paused and self._transport is not None:
+            pause_again(self._transport)
 
     def end_quota_wait(self) -> None:
         """End the wait for a quota, and take frames again. Called when the wait is over, and when the turn has come in a line."""

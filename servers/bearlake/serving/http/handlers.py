@@ -13,6 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from bearlake.serving.addresses import AddressCounts, address_of
+from bearlake.serving.first_pause import pause_again
 from bearlake.serving.hangups import has_hung_up, limit_unread_time
 from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.principal import host_of
@@ -74,7 +75,7 @@ class ConnectionGate:
 class GatedHandler(RequestHandler):
     """aiohttp's handler of one connection, behind a gate."""
 
-    __slots__ = ("_address", "_connected_s", "_deadline", "_gate", "_when_lost")
+    __slots__ = ("_address", "_connected_s", "_deadline", "_gate", "_held", "_when_lost")
 
     def __init__(self, gate: ConnectionGate, manager: web.Server, **options: Any) -> None:  # Any: aiohttp's options
         """`options`: as of `RequestHandler`."""
@@ -83,6 +84,7 @@ class GatedHandler(RequestHandler):
         self._address: str | None = None
         self._connected_s = self._loop.time()
         self._deadline: asyncio.TimerHandle | None = None
+        self._held: bytes | None = None  # what has arrived before the connection is read; None: it is read
         self._when_lost: Callable[[], object] | None = None
 
     def tell_when_lost(self, call: Callable[[], object] | None) -> bool:
@@ -127,7 +129,8 @@ class GatedHandler(RequestHandler):
             return
         wait_s = self._gate.wait_s(address)
         if wait_s > 0:
-            transport.pause_reading()  # type: ignore[attr-defined]  # the same
+            self._held = b""
+            self._loop.call_soon(self._pause)
             self._deadline = self._loop.call_later(wait_s, self._resume)
         else:
             self._expect_request()
@@ -182,9 +185,24 @@ class GatedHandler(RequestHandler):
             self._deadline.cancel()
             self._deadline = None
 
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        if self._held is None:
+            super().data_received(data)
+        else:
+            self._held += data
+            self._pause()
+
+    def _pause(self) -> None:
+        if self._held is not None and self.transport is not None:
+            pause_again(self.transport)
+
     def _resume(self) -> None:
+        held, self._held = self._held, None
         if self.transport is not None:
             self.transport.resume_reading()
+            if held:
+                super().data_received(held)
         self._expect_request()
 
     def _expect_request(self) -> None:

@@ -403,6 +403,8 @@ async def test_connections_of_an_address_are_served_at_the_rate_of_its_quota(lim
     await first.ask(m.ApiVersionsRequest(), 0)
     second.send(m.ApiVersionsRequest(), 0)
     await until(lambda: any(connection.waits_for_quota for connection in limited.node.server.connections))
+    (waiting,) = (connection for connection in limited.node.server.connections if connection.waits_for_quota)
+    await until(lambda: not waiting._transport.is_reading())  # noqa: SLF001 - no client sees whether its socket is read
 
     await limited.pass_time(1)
     assert (await second.receive()).error_code == 0
