@@ -11,7 +11,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from bearlake.app.stop import Stop, Stopped
 from bearlake.compaction.holds import Holds, refuse_replaced
@@ -23,6 +22,7 @@ from bearlake.objects.open import open_store
 from bearlake.settings.document import MetadataSettings, Settings
 from bearlake.settings.show import without_password
 from bearlake.telemetry.object_calls import ObjectCalls
+from bearlake.urls import split_store_url
 
 log = logging.getLogger(__name__)
 
@@ -122,14 +122,14 @@ async def open_stores(
     store = open_store(store_url, settings.object_store, recorder=ObjectCalls())
     closing.push_async_callback(store.close)
     backend = backend_settings(settings.metadata)
-    if startup is None or urlsplit(metadata_url).scheme not in POSTGRESQL:
+    if startup is None or split_store_url(metadata_url).scheme not in POSTGRESQL:
         metadata = await open_metadata(metadata_url, backend)
     else:
         metadata = await startup.until_there(
             "the metadata store", metadata_url, lambda: open_metadata(metadata_url, backend)
         )
     closing.push_async_callback(metadata.close)
-    if startup is not None and urlsplit(store_url).scheme not in ("file", "memory"):
+    if startup is not None and split_store_url(store_url).scheme not in ("file", "memory"):
         await startup.until_there("the object store", store_url, lambda: _probe(store))
     if startup is not None:
         await startup.until_there("the object store", store_url, lambda: _refuse_replaced(metadata, store))
@@ -162,4 +162,4 @@ async def _probe(store: ObjectStore) -> None:
 
 def backend_settings(metadata: MetadataSettings) -> object:
     """Return the settings of the backend that the URL names."""
-    return metadata.postgresql if urlsplit(metadata.url).scheme in POSTGRESQL else metadata.sqlite
+    return metadata.postgresql if split_store_url(metadata.url).scheme in POSTGRESQL else metadata.sqlite

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
-from urllib.parse import urlsplit
 
 from bearlake.clock import SystemClock
 from bearlake.errors import Invalid
@@ -23,11 +22,12 @@ from bearlake.metadata.sqlite import backup as sqlite_backup
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import open_sqlite
 from bearlake.metadata.store_copy import Progress, StoreCopy
+from bearlake.urls import split_store_url
 
 
 def kind_of(url: str) -> str:
     """Return the kind of the store that the URL names: `sqlite` or `postgresql`. Raises `Invalid` for all others."""
-    scheme = urlsplit(url).scheme
+    scheme = split_store_url(url).scheme
     if scheme in POSTGRESQL:
         return "postgresql"
     if scheme == "sqlite":

@@ -9,7 +9,7 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import Invalid, Unavailable
@@ -18,6 +18,7 @@ from bearlake.metadata.inspection import Inspection
 from bearlake.metadata.sqlite.inspection import inspect_sqlite
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import open_sqlite
+from bearlake.urls import split_store_url
 
 POSTGRESQL = ("postgresql", "postgres")
 
@@ -39,7 +40,7 @@ async def open_metadata(
         Unsupported: a newer program has used this store.
         Unavailable: the store cannot be reached or opened.
     """
-    parts = urlsplit(url)
+    parts = split_store_url(url)
     if parts.scheme in POSTGRESQL:
         return await _open_postgresql(url, settings)
     if settings is not None and not isinstance(settings, SqliteSettings):
@@ -54,7 +55,7 @@ async def open_metadata(
 
 async def inspect_metadata(url: str, settings: object | None = None) -> Inspection:
     """Inspect the store without changing it or its layout. `settings` as of `open_metadata`; raises as that."""
-    scheme = urlsplit(url).scheme
+    scheme = split_store_url(url).scheme
     if scheme in POSTGRESQL:
         return await _inspect_postgresql(url, settings)
     if scheme != "sqlite":
@@ -70,7 +71,7 @@ def sqlite_path(url: str) -> Path:
         Invalid: the URL has no absolute path.
         Unavailable: the folder does not exist.
     """
-    parts = urlsplit(url)
+    parts = split_store_url(url)
     path = Path(unquote(parts.path))
     if parts.netloc or not path.is_absolute() or path == Path("/"):
         raise Invalid("a SQLite store is named by an absolute path: sqlite:///path/to/file.db")

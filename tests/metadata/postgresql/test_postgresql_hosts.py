@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -17,6 +16,7 @@ from bearlake.metadata.model import StreamSpec
 from bearlake.metadata.postgresql import connection
 from bearlake.metadata.postgresql.connection import Connections, hosts_of
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.urls import split_store_url
 from fixtures.postgresql_metadata import Opening
 from fixtures.postgresql_pair import Pair
 from fixtures.postgresql_proxy import Proxy
@@ -48,7 +48,7 @@ async def silent() -> AsyncIterator[str]:
 
 def with_hosts(url: str, *hosts: str) -> str:
     """The URL with these hosts; the empty one is its own."""
-    parts = urlsplit(url)
+    parts = split_store_url(url)
     own = f"{parts.hostname}:{parts.port}"
     return parts._replace(netloc=f"{parts.username}@{','.join(host or own for host in hosts)}").geturl()
 
@@ -61,7 +61,7 @@ async def test_a_host_that_does_not_answer_leaves_time_for_the_next(
 
     async def with_part(self: Connections, url: str, *, timeout: float, **options: object) -> connection.Connection:
         """Only the part of the silent host is short."""
-        part = 0.1 if urlsplit(url).port == urlsplit(f"//{host}").port else timeout
+        part = 0.1 if split_store_url(url).port == split_store_url(f"//{host}").port else timeout
         return await connect_to(self, url, timeout=part, **options)
 
     monkeypatch.setattr(Connections, "_connect_to", with_part)
@@ -73,7 +73,7 @@ async def test_a_host_that_does_not_answer_leaves_time_for_the_next(
 
 
 async def test_a_standby_is_no_reason_to_stay_away_from_the_primary(pair: Pair, opened: Opening) -> None:
-    standby = urlsplit(pair.standby.url(pair.database))
+    standby = split_store_url(pair.standby.url(pair.database))
     metadata = await opened(with_hosts(pair.url, f"127.0.0.1:{standby.port}", ""), SETTINGS)
 
     assert await metadata.now_ms() > 0
@@ -81,18 +81,18 @@ async def test_a_standby_is_no_reason_to_stay_away_from_the_primary(pair: Pair, 
 
 async def test_the_host_that_was_reached_last_is_tried_first(postgresql_url: str) -> None:
     proxy = Proxy(postgresql_url)
-    first = urlsplit(await proxy.start())
+    first = split_store_url(await proxy.start())
     made = Connections()
     tried: list[int | None] = []
     connect_to = made._connect_to
 
     async def noted(url: str, **options: object) -> connection.Connection:
-        tried.append(urlsplit(url).port)
+        tried.append(split_store_url(url).port)
         return await connect_to(url, **options)
 
     made._connect_to = noted  # type: ignore[method-assign]
     url = with_hosts(postgresql_url, f"127.0.0.1:{first.port}", "")
-    ports = [first.port, urlsplit(postgresql_url).port]
+    ports = [first.port, split_store_url(postgresql_url).port]
     try:
         (await made.connect(url)).terminate()
         assert tried == ports[:1]
@@ -106,7 +106,7 @@ async def test_the_host_that_was_reached_last_is_tried_first(postgresql_url: str
 
 
 async def test_without_a_primary_the_last_host_says_why(pair: Pair, opened: Opening) -> None:
-    standby = f"127.0.0.1:{urlsplit(pair.standby.url(pair.database)).port}"
+    standby = f"127.0.0.1:{split_store_url(pair.standby.url(pair.database)).port}"
     with pytest.raises(Unavailable, match="leads to a standby"):
         await opened(with_hosts(pair.url, "127.0.0.1:1", standby), SETTINGS)
 
@@ -162,7 +162,7 @@ class Hosts(Connections):
 
     @override
     async def _connect_to(self, url: str, **options: Any) -> Any:
-        host = urlsplit(url).hostname or ""
+        host = split_store_url(url).hostname or ""
         self.tried.append((host, round(options["timeout"], 3), round(asyncio.get_running_loop().time(), 3)))
         await asyncio.sleep(abs(self._seconds[host]))
         if self._seconds[host] < 0:
@@ -232,9 +232,9 @@ async def test_a_host_that_connects_and_then_says_nothing_has_its_part_only() ->
     ],
 )
 def test_hosts_are_those_of_the_address(url: str, hosts: list[str]) -> None:
-    parts = urlsplit(url)
+    parts = split_store_url(url)
 
-    assert [urlsplit(found) for found in hosts_of(url)] == [parts._replace(netloc=host) for host in hosts]
+    assert [split_store_url(found) for found in hosts_of(url)] == [parts._replace(netloc=host) for host in hosts]
 
 
 def test_a_list_in_a_variable_is_left_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from bearlake.app.doctor.latencies import latency_finding, measured
 from bearlake.metadata.inspection import Finding, ok, skipped, warning
 from bearlake.objects.open import open_store
 from bearlake.settings.document import Settings
+from bearlake.urls import split_store_url
 
 CALL_COUNT = 3
 CALL_MS_MAX = 500.0
@@ -20,7 +21,7 @@ async def examine(settings: Settings, timeout_s: float) -> Sequence[Finding]:
     if not url:
         advice = "set tables.catalog_url (all compaction workers and `bearlake sql` need it)"
         return [warning("URL", "not set: there are no tables", advice)]
-    parts = urlsplit(url)
+    parts = split_store_url(url)
     if parts.scheme == "sqlite" and not await asyncio.to_thread(Path(unquote(parts.path)).is_file):
         return [ok("file", "not there yet: the first compaction worker makes it")]
     try:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from bearlake.app.doctor import catalog, deployment, machine, metadata_store, objects
 from bearlake.app.doctor.clocks import Clocks
@@ -18,6 +17,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.inspection import Finding, failure
 from bearlake.settings.document import Settings
 from bearlake.settings.show import without_password
+from bearlake.urls import split_store_url
 
 CLOSE_S = 5.0
 
@@ -91,7 +91,7 @@ _ADVICE: Mapping[str, str] = {
 
 def advice_for(error: BearlakeError, url: str) -> str:
     """Return what may help after an error of the store at this URL."""
-    if isinstance(error, Unavailable) and urlsplit(url).scheme in ("sqlite", "file"):
+    if isinstance(error, Unavailable) and split_store_url(url).scheme in ("sqlite", "file"):
         return _ADVICE["Local"]
     kinds = (kind.__name__ for kind in type(error).__mro__)
     return next((_ADVICE[kind] for kind in kinds if kind in _ADVICE), "correct the setting")

@@ -8,11 +8,12 @@ import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from bearlake import __version__, kernel
 from bearlake.metadata.inspection import Finding, failure, ok, warning
 from bearlake.settings.document import Settings
+from bearlake.urls import split_store_url
 
 FREE_BYTES_MIN = 1024**3
 FREE_BYTES_ENOUGH = 20 * 1024**3
@@ -48,7 +49,7 @@ def local_folders(settings: Settings) -> Sequence[Path]:
         (settings.object_store.url, False),
         (settings.tables.catalog_url, True),
     ):
-        parts = urlsplit(url)
+        parts = split_store_url(url)
         if parts.scheme in ("sqlite", "file"):
             path = Path(unquote(parts.path))
             found.append(path.parent if is_file else path)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from urllib.parse import urlsplit
 
 from bearlake.app.doctor.clocks import Clocks, now_ms
 from bearlake.app.doctor.latencies import latency_finding, measured
@@ -12,6 +11,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.inspection import Finding, skipped
 from bearlake.metadata.open import POSTGRESQL, inspect_metadata, open_metadata
 from bearlake.settings.document import Settings
+from bearlake.urls import split_store_url
 
 COMMIT_COUNT = 7
 COMMIT_MS_MAX = 50.0
@@ -33,7 +33,7 @@ async def examine(
     metadata = await open_metadata(url, backend)
     closing.push_async_callback(metadata.close)
     opened.append(metadata)
-    if urlsplit(url).scheme in POSTGRESQL:
+    if split_store_url(url).scheme in POSTGRESQL:
         start = now_ms()
         their_ms = await metadata.now_ms()
         clocks.add("metadata store", their_ms, start, now_ms())

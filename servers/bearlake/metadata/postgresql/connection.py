@@ -24,9 +24,10 @@ import logging
 import os
 import weakref
 from typing import Any
-from urllib.parse import urlsplit
 
 import asyncpg
+
+from bearlake.urls import split_store_url
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ _NEXT_HOST = (
 
 def hosts_of(url: str) -> list[str]:
     """Return a URL for each host of a URL. A list in a parameter or a variable stays as it is: the driver knows what belongs together."""
-    parts = urlsplit(url)
+    parts = split_store_url(url)
     login, at, hosts = parts.netloc.rpartition("@")
     if "host=" in parts.query or "port=" in parts.query or "," in os.environ.get("PGPORT", ""):
         return [url]
@@ -124,7 +125,7 @@ class Connections:
                     self._host = (place + 1) % len(hosts)
                 raise
             except _NEXT_HOST as error:
-                fields = {"host": urlsplit(hosts[place]).netloc.rpartition("@")[2], "error": repr(error)}
+                fields = {"host": split_store_url(hosts[place]).netloc.rpartition("@")[2], "error": repr(error)}
                 log.debug("a host of the database leads to no primary", extra=fields)
                 if step == len(hosts) - 1:
                     raise

@@ -31,6 +31,7 @@ from bearlake.metadata.postgresql.connection import Connection, Connections
 from bearlake.metadata.postgresql.pool import Pool
 from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.urls import split_store_url
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,9 @@ def split_url(url: str, schema: str) -> tuple[str, str]:
         Invalid: not a PostgreSQL URL. The message does not include the URL, since it may hold a password.
     """
     try:
-        parts = urlsplit(url)
+        parts = split_store_url(url)
+        for host in parts.netloc.rpartition("@")[2].split(","):
+            urlsplit(f"//{host}")  # checks the brackets of an IPv6 address
         query = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         raise Invalid(MALFORMED) from None
