@@ -17,7 +17,7 @@ from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.model import CurrentWork, ItemResult, WorkItem, WrittenFile
 from bearlake.compaction.output import Upload
 from bearlake.compaction.workbench import Workbench
-from bearlake.errors import Corrupt, Invalid, OutOfRange
+from bearlake.errors import Corrupt
 from bearlake.metadata.compaction import SwapObject
 from bearlake.metadata.model import ObjectKind, ObjectRef
 from bearlake.objects import ByteRange, ObjectStore
@@ -27,6 +27,7 @@ from bearlake.table.current_rows import RowFile
 from bearlake.table.current_state import Places
 from bearlake.table.current_writer import CurrentFileWriter
 from bearlake.table.file_tail import needed
+from bearlake.table.reader import read_ranges
 from bearlake.table.sparse import SparseFile
 from bearlake.table.writer import Rows
 
@@ -105,10 +106,10 @@ class _Reader:
     async def footer(self, reference: ObjectRef) -> RowFile:
         """Read a file's footer. Raises `Corrupt`, `NotFound`, `Unavailable`."""
         start = max(0, reference.size - _TAIL_BYTES)
-        (tail,) = await self._read(reference, [ByteRange(start, reference.size)])
+        (tail,) = await read_ranges(self._store, reference, [ByteRange(start, reference.size)])
         try:
             while (count := needed(tail, reference.size)) > len(tail):
-                (tail,) = await self._read(reference, [ByteRange(reference.size - count, reference.size)])
+                (tail,) = await read_ranges(self._store, reference, [ByteRange(reference.size - count, reference.size)])
         except Corrupt as error:
             raise Corrupt(f"data file {reference.key}: {error}") from error
         return await self._decoded(reference, partial(current_rows.parse_file, tail))
@@ -131,13 +132,7 @@ class _Reader:
         return await self._decoded(group.object, read)
 
     async def _load(self, group: _Group, ranges: Sequence[ByteRange]) -> SparseFile:
-        return SparseFile(group.object.size, ranges, await self._read(group.object, ranges))
-
-    async def _read(self, reference: ObjectRef, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        try:
-            return await self._store.read(reference.key, ranges)
-        except (OutOfRange, Invalid) as error:  # shorter than its committed size, or a footer with impossible positions
-            raise Corrupt(f"data file {reference.key} has unexpected content: {error}") from error
+        return SparseFile(group.object.size, ranges, await read_ranges(self._store, group.object, ranges))
 
     async def _decoded(self, reference: ObjectRef, step: Callable[[], T]) -> T:
         try:

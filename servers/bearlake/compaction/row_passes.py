@@ -13,10 +13,11 @@ from typing import NamedTuple, TypeAlias
 import bearlake.table.rows as table_rows
 from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.workbench import Workbench
-from bearlake.errors import Corrupt, Invalid, OutOfRange
+from bearlake.errors import Corrupt
 from bearlake.metadata.model import ObjectRef
 from bearlake.objects import ByteRange, ObjectStore
 from bearlake.table.footer import Footer
+from bearlake.table.reader import read_ranges
 from bearlake.table.rows import Key
 from bearlake.table.sparse import SparseFile
 from bearlake.table.value_plan import FileColumns
@@ -113,10 +114,7 @@ async def read_pass(
 
 async def load(group: Group, ranges: Sequence[ByteRange], store: ObjectStore) -> SparseFile:
     """Read byte ranges of the row group's file. Raises `Corrupt`, `NotFound`, `Unavailable`."""
-    try:
-        return SparseFile(group.object.size, ranges, await store.read(group.object.key, ranges))
-    except (OutOfRange, Invalid) as error:  # shorter than its committed size, or a footer with impossible positions
-        raise Corrupt(f"data file {group.object.key} has unexpected content: {error}") from error
+    return SparseFile(group.object.size, ranges, await read_ranges(store, group.object, ranges))
 
 
 async def _parts_of(at: int, group: Group, null_bytes: int, store: ObjectStore, workbench: Workbench) -> list[Part]:

@@ -38,6 +38,14 @@ class DataFileSettings:
     network; larger: less CPU."""
 
 
+async def read_ranges(store: ObjectStore, ref: ObjectRef, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+    """Read byte ranges of a data file, as its footer names them. Raises `Corrupt`, `NotFound`, `Unavailable`."""
+    try:
+        return await store.read(ref.key, ranges)
+    except (OutOfRange, Invalid) as error:  # about byte ranges; must not be mistaken for errors about offsets
+        raise Corrupt(f"data file {ref.key} has unexpected content: {error}") from error
+
+
 class DataFileReader:
     """Reads data files of an object store. Use from the event loop's thread only."""
 
@@ -56,10 +64,10 @@ class DataFileReader:
             Unsupported: pyarrow is not installed.
         """
         start = max(0, ref.size - self._settings.footer_bytes)
-        (tail,) = await self._read(ref, [ByteRange(start, ref.size)])
+        (tail,) = await read_ranges(self._store, ref, [ByteRange(start, ref.size)])
         try:
             while (count := needed(tail, ref.size)) > len(tail):
-                (tail,) = await self._read(ref, [ByteRange(ref.size - count, ref.size)])
+                (tail,) = await read_ranges(self._store, ref, [ByteRange(ref.size - count, ref.size)])
         except Corrupt as error:
             raise Corrupt(f"data file {ref.key}: {error}") from error
         return await self._run(ref, _parse_footer, tail)
@@ -67,7 +75,7 @@ class DataFileReader:
     async def block(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":
         """Read a row group as record batches. Raises as `footer` does."""
         ranges = [footer.range_of_values(group)]
-        parts = await self._read(ref, ranges)
+        parts = await read_ranges(self._store, ref, ranges)
         return await self._run(
             ref, _decode, ref.size, ranges, parts, footer, group, self._settings.compressed_bytes_min
         )
@@ -80,7 +88,7 @@ class DataFileReader:
         Returns None if there is no such row. Reads only the required columns. Raises as `footer` does.
         """
         ranges = footer.time_ranges(group)
-        parts = await self._read(ref, ranges)
+        parts = await read_ranges(self._store, ref, ranges)
         return await self._run(ref, _first_at, ref.size, ranges, parts, footer, group, rows, timestamp)
 
     async def close(self) -> None:
@@ -88,12 +96,6 @@ class DataFileReader:
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False, cancel_futures=True)
-
-    async def _read(self, ref: ObjectRef, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        try:
-            return await self._store.read(ref.key, ranges)
-        except (OutOfRange, Invalid) as error:  # about byte ranges; must not be mistaken for errors about offsets
-            raise Corrupt(f"data file {ref.key} has unexpected content: {error}") from error
 
     async def _run(self, ref: ObjectRef, step: Callable[..., T], *arguments: object) -> T:
         try:
