@@ -20,8 +20,8 @@ from bearlake.table.schema import FIELD_IDS, KEY, METADATA_KEY, OFFSET, PARTITIO
 from bearlake.table.sparse import SparseFile
 from bearlake.table.typed_footer import FOOTER_NAME, decode_footer
 from fixtures.avro_cases import number, record
-from fixtures.file_ends import TRAILER_BYTES, footer_bytes, with_crcs, without_crcs
-from fixtures.typed_values import ValueFile, framed, plan_of, served, writer_schema
+from fixtures.file_ends import TRAILER_BYTES, footer_bytes, read, with_crcs, without_crcs
+from fixtures.typed_values import ValueFile, framed, plan_of, writer_schema
 
 PLAN = plan_of({7: writer_schema(record("long"))})
 VALUES = [[[framed(7, number(at)) for at in range(40)]], [[framed(7, number(at)) for at in range(40, 80)]]]
@@ -38,12 +38,6 @@ def file_of(mode: str) -> ValueFile:
 
 def content_of(mode: str) -> bytes:
     return b"".join(file_of(mode).finished.parts)
-
-
-async def read(content: bytes) -> bytes:
-    store = MemoryObjectStore()
-    await store.put("file", [content])
-    return await served(store, ObjectRef("file", len(content), ObjectKind.PARQUET))
 
 
 @pytest.mark.parametrize("mode", PLANS)

@@ -26,8 +26,8 @@ from bearlake.table.rows import read_rows
 from bearlake.table.sparse import SparseFile
 from bearlake.table.value_plan import ValuePlan
 from fixtures.avro_cases import number, record, text
-from fixtures.file_ends import footer_bytes, without_crcs
-from fixtures.typed_values import ValueFile, framed, plan_of, served, writer_schema
+from fixtures.file_ends import footer_bytes, read, without_crcs
+from fixtures.typed_values import ValueFile, framed, plan_of, writer_schema
 
 SCHEMAS = {7: writer_schema(record("long", "string", "double"))}
 PLANS = {"raw": None, "keep": plan_of(SCHEMAS, elides=False), "elide": plan_of(SCHEMAS)}
@@ -58,12 +58,6 @@ def changed(content: bytes, rng: random.Random, first: int = 0) -> bytes:
     bit = rng.randrange(8 * first, 8 * len(out))
     out[bit >> 3] ^= 1 << (bit & 7)
     return bytes(out)
-
-
-async def read(content: bytes) -> bytes:
-    store = MemoryObjectStore()
-    await store.put("file", [content])
-    return await served(store, ObjectRef("file", len(content), ObjectKind.PARQUET))
 
 
 @pytest.mark.parametrize("mode", PLANS)
