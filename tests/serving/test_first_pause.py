@@ -19,7 +19,6 @@ class Paused(asyncio.Protocol):
         self.read = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "pause_reading")
         self.transport = transport
         transport.pause_reading()
         asyncio.get_running_loop().call_soon(pause_again, transport)

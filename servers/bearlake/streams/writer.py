@@ -146,8 +146,7 @@ class Writer:
     def added(self, call: Call) -> None:
         """Answer `call`, whose batches are in the open buffer, when their outcomes are known, or after the deadline."""
         self._calls.add(call)
-        if not self._is_kicked:
-            self._kick_soon()
+        self._kick_soon()
 
     def close_buffer(self) -> None:
         """Open another buffer; the former one waits for an upload slot."""

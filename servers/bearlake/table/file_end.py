@@ -84,7 +84,8 @@ def read(tail: memoryview, *, is_ours: bool = True) -> FileEnd:
     metadata = _parsed(tail)
     crcs = array("I", [crc for (crc,) in CRC.iter_unpack(content or b"")])
     if content is None:
-        if (metadata.metadata or {}).get(file_tail.CRCS_NAME) == b"%d" % _pages_end(metadata):
+        claimed = (metadata.metadata or {}).get(file_tail.CRCS_NAME)
+        if claimed is not None and claimed == b"%d" % _pages_end(metadata):
             raise Corrupt("data file: its CRCs are damaged")
     elif len(crcs) != metadata.num_row_groups * metadata.num_columns:
         raise Corrupt(f"data file: it has {len(crcs)} CRCs, not one for each column chunk")
