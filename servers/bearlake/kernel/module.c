@@ -78,7 +78,7 @@ static int module_exec(PyObject *module)
         || (state->corrupt = import_name("bearlake.errors", "Corrupt")) == NULL
         || (state->unsupported = import_name("bearlake.errors", "Unsupported")) == NULL
         || (state->too_large = import_name("bearlake.errors", "TooLarge")) == NULL
-        || (state->decompress_zstd = import_name("bearlake.kernel.batch.compressed", "decompress_zstd")) == NULL
+        || (state->decompress_zstd = import_name("bearlake.kernel.batch.zstd", "decompress")) == NULL
         || (state->column_memory_type = make_column_memory_type(module)) == NULL
         || (state->column_builder_type = make_column_builder_type(module)) == NULL
         || (state->results_type = make_results_type(module)) == NULL

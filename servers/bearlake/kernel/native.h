@@ -29,7 +29,7 @@ typedef struct {
     PyObject *corrupt;            /* bearlake.errors.Corrupt */
     PyObject *unsupported;        /* bearlake.errors.Unsupported */
     PyObject *too_large;          /* bearlake.errors.TooLarge */
-    PyObject *decompress_zstd;    /* bearlake.kernel.batch.compressed.decompress_zstd */
+    PyObject *decompress_zstd;    /* bearlake.kernel.batch.zstd.decompress */
     PyObject *columns_type;       /* bearlake.kernel.columns.Columns */
     PyObject *encoded_batch_type; /* bearlake.kernel.columns.EncodedBatch */
     PyObject *decode_statuses;    /* the members of bearlake.kernel.columns.DecodeStatus, in order */

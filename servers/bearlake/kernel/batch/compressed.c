@@ -45,21 +45,35 @@ void scratches_free(KernelState *state)
     state->scratch_count = 0;
 }
 
-/* Decompresses by cramjam: as lz4_decode, but runs Python code, which raises nothing here. */
-static int64_t decode_zstd(KernelState *state, const uint8_t *section, int64_t size, uint8_t *out, int64_t room)
+/* The content of a zstd section by `zstd.decompress`, which runs Python code; NULL, without an exception, if it is not known. */
+static PyObject *open_zstd(KernelState *state, const uint8_t *section, int64_t size, int64_t room)
 {
-    int64_t written = -1;
     PyObject *from = PyMemoryView_FromMemory((char *)section, (Py_ssize_t)size, PyBUF_READ);
-    PyObject *to = from ? PyMemoryView_FromMemory((char *)out, (Py_ssize_t)room, PyBUF_WRITE) : NULL;
-    PyObject *result = to ? PyObject_CallFunctionObjArgs(state->decompress_zstd, from, to, NULL) : NULL;
-    if (result == NULL || to_int64(result, &written) < 0) {
-        PyErr_Clear();
-        written = -1;
-    }
-    Py_XDECREF(result);
-    Py_XDECREF(to);
+    PyObject *most = PyLong_FromLongLong(room);
+    PyObject *content = from && most ? PyObject_CallFunctionObjArgs(state->decompress_zstd, from, most, NULL) : NULL;
+    Py_XDECREF(most);
     Py_XDECREF(from);
-    return written <= room ? written : -1;
+    if (content == NULL)
+        PyErr_Clear();
+    return content;
+}
+
+static int64_t check_zstd(KernelState *state, const uint8_t *section, int64_t size, int64_t room, int64_t record_count)
+{
+    Py_buffer view;
+    int64_t found = -1;
+    PyObject *content = open_zstd(state, section, size, room);
+    if (content == NULL || content == Py_None || PyObject_GetBuffer(content, &view, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear();
+        Py_XDECREF(content);
+        return -1;
+    }
+    const uint8_t *records = view.buf;
+    if (view.len <= room && first_bad_record((Cursor){records, records + view.len}, record_count) < 0)
+        found = view.len;
+    PyBuffer_Release(&view);
+    Py_DECREF(content);
+    return found;
 }
 
 static int64_t decode_lz4(const uint8_t *section, int64_t size, uint8_t *out, int64_t room)
@@ -89,12 +103,13 @@ int64_t check_section(KernelState *state, const Header *header, const uint8_t *b
     if (codec == CODEC_NONE)
         return section_bytes <= size_max && first_bad_record((Cursor){section, batch + size}, header->record_count) < 0 ? section_bytes
                                                                                                                        : -1;
+    const int64_t room = size_max < SECTION_BYTES_MAX ? size_max : SECTION_BYTES_MAX;
+    if (codec == CODEC_ZSTD)
+        return check_zstd(state, section, section_bytes, room, header->record_count);
     Scratch *scratch = take_scratch(state);
     if (scratch == NULL)
         return -1;
-    const int64_t room = size_max < SECTION_BYTES_MAX ? size_max : SECTION_BYTES_MAX;
-    int64_t found = codec == CODEC_LZ4 ? decode_lz4(section, section_bytes, scratch->bytes, room)
-                                       : decode_zstd(state, section, section_bytes, scratch->bytes, room);
+    int64_t found = decode_lz4(section, section_bytes, scratch->bytes, room);
     if (found >= 0 && first_bad_record((Cursor){scratch->bytes, scratch->bytes + found}, header->record_count) >= 0)
         found = -1;
     give_back(state, scratch);

@@ -1,12 +1,10 @@
 """Check the records of a whole batch, compressed or not, with memory of a bounded size."""
 
-from collections.abc import Callable
 from struct import Struct
-from typing import Any
 
 import cramjam
 
-from bearlake.kernel.batch import HEADER_BYTES
+from bearlake.kernel.batch import HEADER_BYTES, zstd
 from bearlake.kernel.batch.lz4 import is_plain
 from bearlake.kernel.batch.records import check_records
 from bearlake.kernel.buffers import Buffer, view_of
@@ -19,12 +17,7 @@ _ATTRIBUTES = Struct(">h")
 _COUNT = Struct(">i")
 _LENGTH_AT, _LENGTH_END, _ATTRIBUTES_AT, _COUNT_AT = 8, 12, 21, 57
 _CODEC_MASK = 0x07
-_FAULTS = (cramjam.DecompressionError, OSError)
-
-# cramjam has no stubs for its codec modules: (input, output) -> bytes written
-decompress_zstd: Callable[[Any, Any], int] = cramjam.zstd.decompress_into
-_LZ4 = 3
-_INTO: dict[int, Callable[[Any, Any], int]] = {_LZ4: cramjam.lz4.decompress_into, 4: decompress_zstd}
+_LZ4, _ZSTD = 3, 4
 
 
 def check_batch(batch: Buffer, size_max: int, /) -> int:
@@ -32,7 +25,7 @@ def check_batch(batch: Buffer, size_max: int, /) -> int:
 
     Returns -1 if that is not so or not known: then the caller finds out by `check_records` of the decompressed section. It is never
     known of gzip, snappy, LZ4 in another form than `lz4.is_plain`, and compressed sections above `SECTION_BYTES_MAX`. The native kernel
-    decodes LZ4 itself; both kernels decode zstd by cramjam.
+    decodes LZ4 itself; both kernels decode zstd by `zstd.decompress`.
     The header's checksum is not checked.
     """
     view = view_of(batch)
@@ -45,7 +38,7 @@ def check_batch(batch: Buffer, size_max: int, /) -> int:
         opened = _open(section, attributes & _CODEC_MASK, min(size_max, SECTION_BYTES_MAX))
         if opened is None:
             return -1
-        section = opened
+        section = view_of(opened)
     if record_count < 0 or len(section) > size_max or check_records(section, record_count) >= 0:
         return -1
     return len(section)
@@ -54,15 +47,18 @@ def check_batch(batch: Buffer, size_max: int, /) -> int:
 def is_checkable(attributes: int) -> bool:
     """Whether `check_batch` knows the codec of a batch with these attributes."""
     codec = attributes & _CODEC_MASK
-    return codec == 0 or codec in _INTO
+    return codec in (0, _LZ4, _ZSTD)
 
 
-def _open(section: memoryview, codec: int, room: int) -> memoryview | None:
-    into = _INTO.get(codec)
-    if into is None or room < 0 or (codec == _LZ4 and not is_plain(section)):
+def _open(section: memoryview, codec: int, room: int) -> Buffer | None:
+    if room < 0:
+        return None
+    if codec == _ZSTD:
+        return zstd.decompress(section, room)
+    if codec != _LZ4 or not is_plain(section):
         return None
     target = memoryview(bytearray(room))
     try:
-        return target[: into(section, target)]
-    except _FAULTS:
+        return target[: cramjam.lz4.decompress_into(section, target)]
+    except (cramjam.DecompressionError, OSError):
         return None
