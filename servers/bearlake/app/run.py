@@ -76,7 +76,9 @@ def _run(start: Callable[[ExitStack], Started]) -> Exit:
             tune_allocator(loaded.settings.memory)
             tune_collector(loaded.settings.memory)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(work)
+                code = runner.run(work)
+            log.info("stopped", extra={"exit_code": int(code)})
+            return code
     except TaskDied:
         return Exit.FAILED  # logged where it died
     except Fenced as error:
