@@ -77,6 +77,16 @@ def test_the_server_stops_without_output_while_a_consumer_waits(tmp_path: Path) 
         assert warnings == []
 
 
+def test_a_server_of_a_cluster_logs_when_it_serves_and_when_it_has_stopped(tmp_path: Path) -> None:
+    stores = ("--metadata-url", f"sqlite://{tmp_path}/metadata.db", "--object-store-url", f"file://{tmp_path}/objects")
+    with started("serve", "kafka", *stores, ready_file=tmp_path / "ready.json") as server:
+        assert server.stop() == 0
+
+    lines = [json.loads(line) for line in server.said().splitlines()]
+    assert [line["message"] for line in lines] == ["serving", "stopping", "stopped"]
+    assert lines[-1]["exit_code"] == 0
+
+
 def test_a_data_folder_serves_one_deployment_at_a_time(tmp_path: Path) -> None:
     with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
         result = finished("up", "--data-dir", tmp_path / "data", *QUIET)

@@ -47,7 +47,7 @@ def serving(location: str = "") -> Iterator[tuple[str, list[str | None]]]:
 def test_a_redirect_does_not_take_the_token_elsewhere(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     monkeypatch.setenv("BEARLAKE_ADMIN_TOKEN", TOKEN)
     with serving() as (elsewhere, seen_elsewhere), serving(f"{elsewhere}/login") as (url, seen):
-        with pytest.raises(Unavailable, match="the server answered 302"):
+        with pytest.raises(Unavailable, match="answered 302"):
             AdminClient(url, None).call(method, "/v1/streams", {} if method == "POST" else None)
 
         assert seen == [f"Bearer {TOKEN}"]

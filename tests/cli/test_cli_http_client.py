@@ -140,7 +140,7 @@ def test_an_error_without_a_reason_has_that_of_its_code(pieces: Sequence[bytes])
     error = error_of(pieces)
 
     assert isinstance(error, NotFound)
-    assert str(error) == "the server answered 404 Not Found"
+    assert str(error).endswith(" answered 404 Not Found (is it the schema registry? Set its address with --registry)")
 
 
 def test_a_reason_is_short_and_no_terminal_obeys_it() -> None:

@@ -352,6 +352,7 @@ async def test_problems_have_their_content_type(api: Api) -> None:
         assert (response.status, response.content_type) == (404, "application/problem+json")
     async with api.http.get("/no/such/path") as response:
         assert (response.status, response.content_type) == (404, "application/problem+json")
+        assert "there is no route /no/such/path" in (await response.json(content_type=None))["detail"]
 
 
 async def test_a_body_that_is_not_declared_as_json_is_refused(api: Api) -> None:

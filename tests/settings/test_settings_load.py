@@ -157,6 +157,7 @@ def test_an_empty_file_and_an_empty_section_are_accepted(tmp_path: Path) -> None
             "kafka.linger_ms: no such setting (file {path}); did you mean kafka.writer.linger_ms?",
         ),
         ("kafak: {port: 1}", "kafak: no such setting (file {path}); did you mean kafka?"),
+        ("kafka: {qqq: 1}", "kafka.qqq: no such setting (file {path})"),
         ("port: 1", "port: no such setting (file {path}); did you mean kafka.port?"),
         ("kafka: {port: many}", "kafka.port: expected a whole number from 0 to 65535, not 'many' (file {path})"),
         ("kafka: {port: 70000}", "kafka.port: expected a whole number from 0 to 65535, not 70000 (file {path})"),

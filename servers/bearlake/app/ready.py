@@ -14,6 +14,9 @@ import click
 from bearlake import __version__
 from bearlake.errors import Invalid
 from bearlake.serving.addresses import url_of
+from bearlake.serving.authentication.peer import login_rules
+from bearlake.serving.authentication.settings import AuthenticationSettings
+from bearlake.serving.listener import ListenerSettings
 from bearlake.settings.document import ListenersSettings
 
 NAMES = {
@@ -101,6 +104,23 @@ def hidden_program() -> Path | None:
     """Return the `bearlake` beside this interpreter if a shell does not find one by its name."""
     program = Path(sys.executable).parent / "bearlake"
     return program if shutil.which("bearlake") is None and program.exists() else None
+
+
+def tour_obstacle(kafka: ListenerSettings, authentication: AuthenticationSettings) -> str | None:
+    """Return why the tour, which has no login and no TLS, cannot use the Kafka listener; None if it can."""
+    if login_rules(kafka, authentication).is_required:
+        return "clients of the Kafka listener must log in"
+    return "the Kafka listener has TLS" if kafka.tls_certificate_file else None
+
+
+def next_with_logins(stores: str) -> str:
+    """Return what to do next where clients need a login or TLS. `stores`: the options by which commands find the stores."""
+    return f"""\
+Next: `bearlake user create NAME{stores}` makes a user, and `bearlake access allow` gives rights.
+docs/security.md shows clients with logins and TLS.
+
+Ctrl-C stops it.
+"""
 
 
 def try_next(content: Mapping[str, str], stores: str | None, program: Path | None = None) -> str:

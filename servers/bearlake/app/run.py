@@ -76,7 +76,9 @@ def _run(start: Callable[[ExitStack], Started]) -> Exit:
             tune_allocator(loaded.settings.memory)
             tune_collector(loaded.settings.memory)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(work)
+                code = runner.run(work)
+            log.info("stopped", extra={"exit_code": int(code)})
+            return code
     except TaskDied:
         return Exit.FAILED  # logged where it died
     except Fenced as error:
@@ -178,9 +180,17 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
 async def _tour(options: UpOptions, settings: Settings, endpoints: Mapping[str, str], stop: Stop) -> None:
     kafka, admin = endpoints["kafka"], url_of(endpoints["admin"])
     stores = settings if options.has_compactor else None
-    code = await run_tour(kafka, admin, stop, stores, settings.admin.tls_ca_file) if options.has_tour else 0
+    obstacle = ready.tour_obstacle(settings.listeners.kafka, settings.authentication)
+    code = 0
+    if options.has_tour and obstacle is not None:
+        click.echo(f"There is no tour: {obstacle}.\n")
+        code = Exit.FAILED
+    elif options.has_tour:
+        code = await run_tour(kafka, admin, stop, stores, settings.admin.tls_ca_file)
     if options.exits_after_tour:
         stop.request("end of the tour", Exit.OK if code == 0 else Exit.FAILED)
+    elif obstacle is not None:
+        click.echo(ready.next_with_logins(options.stores))
     elif not stop.is_requested:
         stores_of_tables = options.stores if options.has_compactor else None
         addresses = ready.addresses(endpoints, settings.listeners)

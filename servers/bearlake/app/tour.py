@@ -28,6 +28,8 @@ PARTITION_COUNT = 4
 RECORD_COUNT = 10_000
 PING_COUNT = 200
 TIMEOUT_S = 60.0
+COMPACTION_NOTICE_S = 30.0
+"""When the tour says that it waits for compaction."""
 COMPACTION_TIMEOUT_S = 300.0
 """The first compaction waits for the start of Spark, which takes a minute on a busy or slow machine."""
 
@@ -111,7 +113,7 @@ def _table(
     """Count the same records by SQL before and after compaction, and consume them from the files that it wrote."""
     say("\nThe same records as a table (compaction runs on Spark, which takes some seconds to start)\n")
     say(f"  sql       {_count(query, produced, is_live=True)}: every acknowledged record, at once")
-    seconds = _await_table(admin, produced)
+    seconds = await_table(admin, produced, say)
     say(f"  compact   all of them are in Parquet files {seconds:.1f} s after the last was acknowledged")
     say(f"  sql       {_count(query, produced, is_live=False)}, from Parquet alone")
     total_s = _consume(confluent, bootstrap, produced)
@@ -133,8 +135,13 @@ def _count(query: Query, produced: Produced, *, is_live: bool) -> str:
     return f"{row['records']:,} records counted by SQL, {row['offsets']:,} different offsets"
 
 
-def _await_table(admin: Admin, produced: Produced) -> float:
-    """Wait until compaction has passed the produced records; returns the seconds since the last acknowledgement."""
+def await_table(admin: Admin, produced: Produced, say: Callable[[str], None]) -> float:
+    """Wait until compaction has passed the produced records; returns the seconds since the last acknowledgement.
+
+    Raises:
+        TourFailed: compaction did not pass them within `COMPACTION_TIMEOUT_S`, or the server does not answer.
+    """
+    has_said = False
     while True:
         try:
             rows = json.loads(admin.get(f"/v1/streams/{STREAM}/partitions"))["partitions"]
@@ -144,6 +151,9 @@ def _await_table(admin: Admin, produced: Produced) -> float:
         passed_s = time.monotonic() - produced.last_s
         if all(found[partition] >= end for partition, end in produced.end.items()):
             return passed_s
+        if passed_s > COMPACTION_NOTICE_S and not has_said:
+            has_said = True
+            say(f"  compact   not yet; the tour waits for it, {COMPACTION_TIMEOUT_S:.0f} s at most")
         if passed_s > COMPACTION_TIMEOUT_S:
             raise TourFailed(f"the records are not in the table after {passed_s:.0f} s; compacted offsets: {found}")
         time.sleep(0.1)

@@ -6,7 +6,7 @@ from bearlake.cli.admin_client import AdminClient, admin_options
 from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.completion import stream_names
 from bearlake.cli.draining import drain
-from bearlake.cli.output import json_option, print_json, print_table, printable, say
+from bearlake.cli.output import counted, json_option, print_json, print_table, printable, say
 
 
 @click.group(cls=CommandGroup)
@@ -24,10 +24,11 @@ def backlog(limit: int, admin: AdminClient, as_json: bool) -> int:
     if as_json:
         print_json(found)
         return 0
-    say(
-        f"{found['size_bytes']:,} bytes, {found['record_count']:,} records of {found['stream_count']:,} streams wait;"
-        f" the oldest has waited for {found['age_ms'] / 1000:.1f} s"
-    )
+    if not found["record_count"]:
+        say("nothing waits")
+        return 0
+    waiting = f"{counted(found['record_count'], 'record')} of {counted(found['stream_count'], 'stream')}"
+    say(f"{waiting}, {counted(found['size_bytes'], 'byte')}; the oldest has waited for {found['age_ms'] / 1000:.1f} s")
     if found["streams"]:
         columns = {
             "stream": "STREAM",

@@ -18,11 +18,11 @@ from bearlake.cli.positions import Positions, Resolver, parse_positions
 from bearlake.cli.progress import Progress
 from bearlake.cli.record_format import DEFAULT, Record, formatter
 from bearlake.cli.schema_options import Registry, decoded, registry_options
-from bearlake.errors import Invalid, NotFound, Unavailable
+from bearlake.errors import Denied, Invalid, NotFound, Unavailable
 
 POLL_S = 0.2
 FETCH_COUNT = 1000
-METADATA_TIMEOUT_S = 5.0
+METADATA_TIMEOUTS_S = (0.25, 0.5, 1.0, 3.25)
 
 
 @click.command()
@@ -113,7 +113,7 @@ def consume(
         "enable.partition.eof": exit_at_end or positions.end_ms is not None,
         **as_client_settings(client_settings),
     }
-    outage = Outage(confluent.KafkaError._ALL_BROKERS_DOWN, bootstrap)
+    outage = Outage(confluent, bootstrap)
     try:
         consumer = confluent.Consumer(kafka_client.common(bootstrap, error_cb=outage, **settings))
     except confluent.KafkaException as error:
@@ -122,11 +122,11 @@ def consume(
     with ExitStack() as closing:
         closing.callback(consumer.close)
         decode = partial(decoded, closing.enter_context(registry.opened())) if has_schemas else list
-        ends = start(consumer, confluent, bootstrap, stream, positions, partitions, group)
-        reader = _Reader(consumer, confluent, max_messages, idle_ms, ends, passes, decode)
+        ends = start(consumer, confluent, outage, bootstrap, stream, positions, partitions, group)
+        reader = _Reader(consumer, confluent, max_messages, idle_ms, ends, passes, decode, has_group=group is not None)
         progress = Progress("consumed", is_quiet=is_terminal)
         for record in reader.records():
-            outage.is_on = False
+            outage.answered()
             sys.stdout.buffer.write(write(record))
             progress.show(reader.count)
         progress.end(reader.count)
@@ -149,6 +149,7 @@ def _check_group(exit_at_end: bool, has_partitions: bool, positions: Positions) 
 def start(
     consumer: Any,
     confluent: ModuleType,
+    outage: Outage,
     bootstrap: str,
     stream: str,
     positions: Positions,
@@ -157,13 +158,11 @@ def start(
 ) -> dict[int, int]:
     """Subscribe with a group, else take these partitions (empty: all). Returns where to stop, by partition.
 
-    Raises `NotFound`, `Unavailable`.
+    Raises `Denied`, `NotFound`, `Unavailable`.
     """
-    try:
-        found = consumer.list_topics(stream, timeout=METADATA_TIMEOUT_S).topics[stream]
-    except confluent.KafkaException as error:
-        hint = "(--bootstrap, BEARLAKE_BOOTSTRAP)"
-        raise Unavailable(f"no answer from {bootstrap}: {error.args[0].str()} {hint}") from error
+    found = _metadata(consumer, confluent, outage, stream)
+    if found.error is not None and found.error.code() == confluent.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise Denied(f"{stream}: {found.error.str()}")
     if not found.partitions:
         raise NotFound(f"no stream {stream!r} at {bootstrap}: `bearlake stream list` shows all streams")
     if group is not None:
@@ -180,6 +179,25 @@ def start(
     return ends
 
 
+def _metadata(consumer: Any, confluent: ModuleType, outage: Outage, stream: str) -> Any:
+    """Return the stream's metadata. Raises `Denied`, `Unavailable`.
+
+    Only a poll reports a refused login, so each try takes longer than the one before: the first is over before the client has used up
+    the limit of failed logins, and the last leaves time for a distant server.
+    """
+    for timeout_s in METADATA_TIMEOUTS_S:
+        try:
+            found = consumer.list_topics(stream, timeout=timeout_s).topics[stream]
+        except confluent.KafkaException as error:
+            failure = error
+            consumer.poll(0)
+            outage.check()
+        else:
+            outage.answered()
+            return found
+    raise Unavailable(outage.text) from failure
+
+
 class _Reader:
     """Polls a consumer until enough has come."""
 
@@ -192,14 +210,21 @@ class _Reader:
         ends: Mapping[int, int],
         passes: Filter | None,
         decode: Callable[[Sequence[Record]], Sequence[Record]] = list,
+        *,
+        has_group: bool = True,
     ) -> None:
-        """`ends`: the offset before which a partition ends, if it does. `passes`: which decoded records count; None: all."""
+        """`ends`: the offset before which a partition ends, if it does. `passes`: which decoded records count; None: all.
+
+        has_group: without one, it does not matter that the client may not use the group that the library asks for.
+        """
         self._decode = decode
         self._consumer = consumer
         self._ends = ends
         self._passes = passes
         self._eof = confluent.KafkaError._PARTITION_EOF
-        self._retried = (confluent.KafkaError._TRANSPORT, confluent.KafkaError._ALL_BROKERS_DOWN)
+        self._ignored = {confluent.KafkaError._TRANSPORT, confluent.KafkaError._ALL_BROKERS_DOWN}
+        self._denials = {confluent.KafkaError.TOPIC_AUTHORIZATION_FAILED}
+        (self._denials if has_group else self._ignored).add(confluent.KafkaError.GROUP_AUTHORIZATION_FAILED)
         self._count_max = count_max
         self._idle_s = None if idle_ms is None else idle_ms / 1000
         self._at_end: set[int] = set()
@@ -231,7 +256,9 @@ class _Reader:
             return self._is_before_end(message.partition(), message.offset())
         if error.code() == self._eof:
             self._at_end.add(message.partition())
-        elif error.code() not in self._retried:
+        elif error.code() in self._denials:
+            raise Denied(error.str())
+        elif error.code() not in self._ignored:
             raise Unavailable(error.str())
         return False
 

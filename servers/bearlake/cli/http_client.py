@@ -217,7 +217,7 @@ class HttpClient:
         try:
             reason = json.loads(self._content(error.fp))[self._api.error_field]
         except (ValueError, LookupError, TypeError, RecursionError, OSError, http.client.HTTPException):
-            reason = f"the server answered {error.code} {error.reason}"
+            reason = f"{self._url} answered {error.code} {error.reason} (is it {self._api.title}? Set its address with --{self._api.word})"
         return printable(str(reason)[:_REASON_LENGTH_MAX])
 
     def _no_answer(self, error: Exception) -> errors.Unavailable:

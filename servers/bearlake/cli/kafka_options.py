@@ -1,13 +1,19 @@
 """Options that `produce` and `consume` share, and how they report an outage."""
 
+import re
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeVar
 
 import click
 
 from bearlake.cli.output import say
+from bearlake.errors import Denied
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+UNREACHABLE = ("Connect to ", "Failed to resolve ")
+"""How librdkafka's reasons begin when there is no connection."""
 
 
 def bootstrap_option(command: F) -> F:
@@ -41,19 +47,58 @@ def as_client_settings(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 class Outage:
-    """An `error_cb` that reports on standard error that no server answers: once, and once more after records have flowed again."""
+    """An `error_cb` that reports on standard error that no server answers: once, and once more after records have flowed again.
 
-    def __init__(self, code: int, bootstrap: str) -> None:
-        """`code` is the client's error code for "all brokers are down"."""
-        self._code = code
+    A refused login ends the command (`check`), because the client would try the same password twenty times a second, until the limit of
+    failed logins locks this address out. Once the server has answered, the client's own attempts go on: a server that stops may refuse
+    a login, too.
+    """
+
+    def __init__(self, confluent: ModuleType, bootstrap: str) -> None:
+        self._down = confluent.KafkaError._ALL_BROKERS_DOWN
+        self._refused = confluent.KafkaError._AUTHENTICATION
         self._bootstrap = bootstrap
+        self._reason = ""
+        self._is_refused = False
+        self._has_answered = False
         self.is_on = False
 
     def __call__(self, error: Any) -> None:
         """Called by the client library, from inside a poll."""
-        if error.code() == self._code and not self.is_on:
+        if error.code() == self._down:
+            self._report()
+        elif not self._is_refused:
+            self._reason = _without_place(error.str())
+            self._is_refused = error.code() == self._refused and not self._has_answered
+
+    def answered(self) -> None:
+        """Note that the server answers."""
+        self.is_on = False
+        self._has_answered = True
+        self._reason = ""
+
+    def check(self) -> None:
+        """Raise `Denied` if the server refuses the login."""
+        if self._is_refused:
+            raise Denied(f"{self._bootstrap}: {self._reason}")
+
+    @property
+    def text(self) -> str:
+        """That there is no answer, with the client's reason, and a question if the server may have closed the connection on purpose."""
+        reason = f": {self._reason}" if self._reason else ""
+        is_closed = not (self._has_answered or self._reason.startswith(UNREACHABLE))
+        question = " (does it ask for a login or TLS? See -X security.protocol=…)" if is_closed else ""
+        return f"no answer from {self._bootstrap}{reason}{question}"
+
+    def _report(self) -> None:
+        if not self.is_on and not self._is_refused:
             self.is_on = True
             say(
-                f"bearlake: no answer from {self._bootstrap}; retrying (set its address with --bootstrap or BEARLAKE_BOOTSTRAP)",
+                f"bearlake: {self.text}; retrying (set its address with --bootstrap or BEARLAKE_BOOTSTRAP)",
                 is_error=True,
             )
+
+
+def _without_place(text: str) -> str:
+    """Return a message of librdkafka without the broker before it and the state after it."""
+    return re.sub(r"^\S+/(?:bootstrap|\d+): | \(after \d+ms in state .*\)$", "", text)

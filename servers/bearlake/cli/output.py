@@ -59,6 +59,11 @@ def say(text: object, *, is_error: bool = False, is_bold: bool = False) -> None:
     click.echo(click.style(shown, bold=True) if is_bold else shown, err=is_error)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return such as "1 file" or "2,000 files"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def print_table(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -> None:
     """Print rows under headings; `columns` maps keys of the rows to headings. Numbers are aligned right."""
     for index, text in enumerate(table_lines(rows, columns)):

@@ -1,6 +1,7 @@
 """`bearlake produce`: lines of standard input, or whole files, become records."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from bearlake.cli.record_source import Fixed, RecordSource, delimiter_of
 from bearlake.cli.schema_options import Registry, encoder, registry_options
 from bearlake.errors import Invalid
 
+POLL_S = 0.2
 QUEUE_BYTES_MAX_KIB = 64 * 1024
 
 
@@ -164,7 +166,7 @@ class _Sender:
         fraction: Callable[[], float | None],
     ) -> None:
         self._confluent = confluent
-        self.outage = Outage(confluent.KafkaError._ALL_BROKERS_DOWN, settings["bootstrap.servers"])
+        self.outage = Outage(confluent, settings["bootstrap.servers"])
         try:
             self._producer = confluent.Producer({**settings, "error_cb": self.outage})
         except confluent.KafkaException as error:
@@ -176,11 +178,13 @@ class _Sender:
         self.first_error = ""
 
     def send_all(self, records: Iterator[Record], timeout_s: float) -> None:
-        """Send everything and wait until each record's outcome is known."""
+        """Send everything and wait until each record's outcome is known. Raises `Denied` if the server refuses the login."""
         for record in records:
             self._send(record)
             self._progress.show(self.delivered_count, self._fraction())
-        left = self._producer.flush(timeout_s + 1)
+        deadline = time.monotonic() + timeout_s + 1
+        while (left := self._producer.flush(POLL_S)) and time.monotonic() < deadline:
+            self.outage.check()
         self.failed_count += left
         self._progress.end(self.delivered_count)
 
@@ -201,6 +205,7 @@ class _Sender:
                 return
             except BufferError:  # the client's queue is full: let it drain, so that memory stays bounded
                 self._producer.poll(0.1)
+                self.outage.check()
             except self._confluent.KafkaException as error:
                 self._fail(error.args[0])
                 return
@@ -208,7 +213,7 @@ class _Sender:
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is None:
             self.delivered_count += 1
-            self.outage.is_on = False
+            self.outage.answered()
         else:
             self._fail(error)
 

@@ -92,14 +92,14 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
 @click.command()
 @click.option("--data-dir", type=PATH, default=DATA_DIR, show_default=True, help="Folder for metadata and objects.")
 @server_options
-@console_port
-@grpc_port
-@catalog_port
-@rest_port
-@registry_port
-@pulsar_http_port
-@pulsar_port
 @kafka_port
+@pulsar_port
+@pulsar_http_port
+@registry_port
+@rest_port
+@catalog_port
+@grpc_port
+@console_port
 @click.option(
     "--kafka-processes",
     type=click.IntRange(1, 64),

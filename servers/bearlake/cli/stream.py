@@ -133,7 +133,9 @@ def _report(results: Sequence[Mapping[str, Any]], done: str, as_json: bool, fine
         return 1 if failed else 0
     for result in results:
         if result in failed:
-            say(f"bearlake: {result['name']}: {result['problem']['detail']}", is_error=True)
+            detail = result["problem"]["detail"]
+            place = "" if repr(result["name"]) in detail else f"{result['name']}: "
+            say(f"bearlake: {place}{detail}", is_error=True)
         elif result["status"] >= 300:
             say(f"{printable(result['name'])}: nothing to do ({result['problem']['title'].lower()})")
         else:

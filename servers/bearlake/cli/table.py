@@ -10,7 +10,7 @@ from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.completion import stream_names
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.lake_options import chosen, lake_options
-from bearlake.cli.output import json_option, print_json, print_table, printable, say
+from bearlake.cli.output import counted, json_option, print_json, print_table, printable, say
 
 BAR_WIDTH = 40
 SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
@@ -89,14 +89,14 @@ def _print_head(found: Mapping[str, Any]) -> None:
     say(f"{found['stream']}  table {found['table']}", is_bold=True)
     say(f"  {printable(found['location'])}")
     files, rows = found["file_count"], found["row_count"]
-    mean = f", {_size(found['size_bytes'] / files)} each on average" if files else ""
-    say(f"  {rows:,} rows in {files:,} files, {_size(found['size_bytes'])}{mean}")
+    mean = f", {_size(found['size_bytes'] / files)} each on average" if files > 1 else ""
+    say(f"  {counted(rows, 'row')} in {counted(files, 'file')}, {_size(found['size_bytes'])}{mean}")
     say(
-        f"  {found['lag']:,} records are not in the table yet; the oldest was committed {found['freshness_ms'] / 1000:.1f} s ago"
+        f"  not in the table yet: {counted(found['lag'], 'record')}, the oldest committed {found['freshness_ms'] / 1000:.1f} s ago"
         if found["lag"]
         else "  every committed record is in the table"
     )
-    say(f"  {len(found['snapshots']):,} snapshots, {found['manifest_count']:,} manifests")
+    say(f"  {counted(len(found['snapshots']), 'snapshot')}, {counted(found['manifest_count'], 'manifest')}")
     if found["current"] is not None:
         _print_current(found["current"])
     say("")
@@ -106,9 +106,8 @@ def _print_current(found: Mapping[str, Any]) -> None:
     if found["table"] is None:
         say("  the current table will be made by a compaction worker")
         return
-    keys = f"{found['row_count']:,} key{'' if found['row_count'] == 1 else 's'}"
-    size = f"{keys}, {_size(found['size_bytes'])}"
-    lag = f"{found['lag']:,} records of the table are not in it yet" if found["lag"] else "up to date with the table"
+    size = f"{counted(found['row_count'], 'key')}, {_size(found['size_bytes'])}"
+    lag = f"behind the table by {counted(found['lag'], 'record')}" if found["lag"] else "up to date with the table"
     say(f"  current table {found['table']}: {size}; {lag}")
 
 

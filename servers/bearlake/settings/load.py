@@ -126,13 +126,14 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Path, Given]
 
 
 def _unknown(path: Path, source: str, known: Mapping[Path, Setting]) -> str:
+    """Return the message about a setting that does not exist, with the nearest name: the whole one, or the end of one."""
     dotted = ".".join(path)
     names = [setting.name for setting in known.values()]
     sections = sorted({name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)})
-    near = difflib.get_close_matches(dotted, [*names, *sections], n=1)
-    if not near:
-        near = [name for name in names if name.rsplit(".", 1)[-1] == path[-1]][:1]
-    hint = f"; did you mean {near[0]}?" if near else ""
+    whole = {name: name for name in [*names, *sections] if not dotted.startswith(f"{name}.")}
+    ends = {".".join(name.split(".")[-len(path) :]): name for name in reversed(names)}
+    near = difflib.get_close_matches(dotted, ends | whole, n=1, cutoff=0.7)
+    hint = f"; did you mean {(ends | whole)[near[0]]}?" if near else ""
     return f"{dotted}: no such setting ({source}){hint}"
 
 

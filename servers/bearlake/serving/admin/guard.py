@@ -112,6 +112,9 @@ class AdminGuard(HttpGuard):
                 return problems.answer(problems.problem(503, "Timed out", str(error)))
             case InternalError():
                 return problems.answer(problems.problem(500, "Internal error", "the server's log has the details"))
+            case web.HTTPNotFound():
+                detail = f"there is no route {request.path[:200]}; docs/reference/http.md lists them"
+                return problems.answer(problems.problem(404, "Not found", detail))
             case web.HTTPException():
                 return problems.answer(problems.problem(error.status, error.reason, error.text or error.reason))
         return None

@@ -24,7 +24,7 @@ const SERVER_COLUMNS = [
   { title: "Zone", show: (row) => row.zone || "–" },
   { title: "State", show: (row) => html`<${Badge} tone=${row.is_draining ? "warn" : "good"}>${row.is_draining ? "draining" : "live"}<//>` },
   { title: "Heartbeat", isNumber: true, show: (row) => duration(row.heartbeat_age_ms) },
-  { title: "Listens on", isProse: true, show: (row) => Object.entries(row.endpoints).map(([name, at]) => `${name} ${at}`).join(" · ") },
+  { title: "Listens on", isProse: true, show: (row) => Object.entries(row.endpoints).map(([name, at]) => `${name}\u00a0${at}`).join(" · ") },
   { title: "Version", show: (row) => row.version },
 ];
 
