@@ -13,7 +13,7 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
 
 /* Names of attributes that the kernel reads from or sets in objects of others. */
 #define ATTRIBUTES(NAME) \
-    NAME(start) NAME(end) NAME(size) NAME(changed) NAME(tail) NAME(producers) NAME(stream) NAME(is_open) NAME(packed) NAME(width) \
+    NAME(start) NAME(end) NAME(size) NAME(changed) NAME(tail) NAME(producers) NAME(stream) NAME(is_open) NAME(packed) NAME(width) NAME(epoch) \
     NAME(_find_room) NAME(_is_socket_empty) NAME(_pace) NAME(_proceed) NAME(_release_consumed) NAME(append) NAME(began) NAME(caller) \
     NAME(generation) NAME(holders) NAME(is_extra) NAME(is_logged_in) NAME(is_waiting) NAME(left) NAME(number) \
     NAME(position) NAME(request) NAME(requests) NAME(value) NAME(view) NAME(waiting_bytes)
