@@ -15,6 +15,7 @@ from bearlake.metadata.partition_state import PartitionState, StreamState
 
 NOW_MS = 2**40
 RULE_FLAGS = 6
+NAMED = 4
 ONE = PartitionKey(1 << 20)
 
 BATCHES = st.lists(
@@ -30,7 +31,7 @@ BATCHES = st.lists(
         st.sampled_from([0, 5, 6, 7, 8, 9, 10, 2**31 - 1]),
         st.sampled_from([0, 0, 0, 1, 2, 4]),
         st.sampled_from([-1, -1, -1, -1, 0, 2**40]),
-        st.just(-1),
+        st.sampled_from([-1, 5, 9, 2**31 - 1]),
     ),
     max_size=12,
 )
@@ -43,7 +44,9 @@ def states(*, is_open: bool = True) -> dict[PartitionKey, PartitionState]:
     producers = {7: (0, 1, *remembered), 8: (1, 1, 2**31 - 1, 2**31 - 1, 7)}
     return {
         ONE: PartitionState(stream, start=3, end=100, size=1000, producers=producers),
-        PartitionKey(ONE + 1): PartitionState(stream, start=0, end=2**40, size=2**41),
+        PartitionKey(ONE + 1): PartitionState(
+            stream, start=0, end=2**40, size=2**41, producers={7: (1, 1, 5, 5, 7), 8: (0, 1, 5, 5, 7)}, epoch=1
+        ),
         PartitionKey(5 << 20): PartitionState(other, end=9),
     }
 
@@ -147,7 +150,7 @@ def test_the_next_batches_of_a_producer_are_accepted_until_one_is_not_next(kerne
     "batch",
     [
         BatchCommit(ONE, 0, 10, 1, 0, 9, 0, 0), BatchCommit(ONE, 0, 10, 1, 0, 7, 1, 10), BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 9),
-        BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 10, 2), BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 10, 4),
+        BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 10, 2), BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 10, 6),
         BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 10, 0, 100), BatchCommit(ONE, 0, 10, 1, 0, expected_offset=100),
     ],
 )  # fmt: skip
@@ -156,6 +159,41 @@ def test_a_batch_that_needs_all_the_rules_stops_the_assignment(kernel: ModuleTyp
 
     assert made.assign() == 1
     assert made.end == 101
+
+
+def test_batches_of_a_named_producer_are_accepted_in_order_with_any_step(kernel: ModuleType) -> None:
+    made = assignment(
+        kernel,
+        BatchCommit(ONE, 0, 10, 4, 0, 7, 0, 10, NAMED, after_sequence=9),
+        BatchCommit(ONE, 10, 10, 2, 0, 7, 0, 2**40, NAMED, after_sequence=10),
+        BatchCommit(ONE, 20, 10, 1, 0, 7, 0, 2**40, NAMED, after_sequence=10),
+    )
+
+    assert made.assign() == 2
+
+    assert made.known() == (0, NOW_MS, 2**40, 2**40, 104, 10, 10, 100, 5, 9, 2**40, 0, 4, 2**40 - 5, 0, 1, 2)
+    made.refuse(1, 104, 3)
+    assert made.assign() is None
+    assert list(ProducerBatchRows(made.sequences)) == [(ONE, 7, 0, 10, 4, 100, 4), (ONE, 7, 0, 2**40, 2, 104, 4)]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        BatchCommit(ONE, 0, 10, 1, 0, 9, 0, 10, NAMED),
+        BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 9, NAMED),
+        BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 11, NAMED, after_sequence=10),
+        BatchCommit(ONE, 0, 10, 1, 0, 7, 1, 10, NAMED),
+        BatchCommit(PartitionKey(ONE + 1), 0, 10, 1, 0, 8, 0, 10, NAMED),
+        BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 10, NAMED | 1),
+        BatchCommit(ONE, 0, 10, 1, 0, 7, 0, 10, NAMED, 100),
+    ],
+    ids=["unknown", "duplicate", "behind a missing one", "another epoch", "fenced", "another flag", "expected offset"],
+)
+def test_a_batch_of_a_named_producer_that_needs_all_the_rules_stops_the_assignment(
+    kernel: ModuleType, batch: BatchCommit
+) -> None:
+    assert assignment(kernel, batch).assign() == 0
 
 
 def test_sequences_wrap(kernel: ModuleType) -> None:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from bearlake.errors import BearlakeError
-from bearlake.kernel import fallback
+from bearlake.kernel import PartitionKey, SendBinding, fallback
 from bearlake.protocols.pulsar import framing
 from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue, SingleMessageMetadata
@@ -74,11 +74,41 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.parse_sends(SENDS, 0, len(SENDS), 9, 10, 10**6),
         lambda: native.parse_sends(SENDS, 0, len(SENDS) + 1, 9, 10**6, 10**6),
         lambda: native.parse_sends(7, 0, 0, 9, 10**6, 10**6),
+        lambda: native.next_sender(SENDS, 0, len(SENDS)),
+        lambda: native.next_sender(SENDS, 0, 9),
+        lambda: native.next_sender(SENDS, 9, 0),
+        lambda: taken(native),
+        lambda: taken(native, is_dropped=True),
+        lambda: taken(native, size_max=len(BATCH) + 9),
+        lambda: taken(native, size_max=9),
+        lambda: taken(native, binding=BINDING._replace(batch_bytes_max=9)),
+        lambda: taken(native, binding=BINDING._replace(stream_id=b"x")),
+        lambda: taken(native, binding=BINDING._replace(producer_id=9)),
+        lambda: taken(native, payload_bytes_max=10),
+        lambda: taken(native, end=len(SENDS) + 1),
+        lambda: taken(native, SENDS[: len(SENDS) // 2] + b"x" * 999),
+        lambda: taken(native, 7),
+        lambda: taken(native, partition="x"),
         lambda: native.encode_receipts(1, 2, 3, [(7, 8), (2**63, None)], [(0, 9, 0), (1, -1, 0)], 0),
         lambda: native.encode_receipts(1, 2, 3, [(7, 8)], [(7, -1, 0)], 0),
         lambda: native.encode_receipts(1, 2, 3, [(7,)], [(0, 9, 0)], 0),
         lambda: native.encode_receipts(1, 2, 3, [(7, 8)], [(0, 9)], 0),
     ]
+
+
+BINDING = SendBinding(0, PartitionKey(1 << 20), bytes(16), 10**6, 0, 2**62, 7, 0, -1, 0)
+
+
+def taken(native: ModuleType, frames: Any = SENDS, binding: SendBinding = BINDING, **changes: Any) -> None:
+    """Take SENDs, store them, and encode their receipts."""
+    buffer, call = native.WriteBuffer(changes.get("size_max", 10**6)), native.SendResults((8, -1, -1))
+    end = changes.get("end", len(SENDS))
+    native.take_sends(buffer, call, frames, 0, end, binding, 9, changes.get("payload_bytes_max", 10**6), 10**6, 0)
+    if buffer.count and "is_dropped" not in changes:
+        buffer.join(0, 0)
+        buffer.resolve([(0, 5, 0)] * buffer.count)
+    call.receipts(1, 2, changes.get("partition", 3))
+    native.take_sends(buffer, call, frames, 0, end, binding, 9, 10**6, 10**6, 0)  # raises ValueError
 
 
 def repeat(call: Callable[[], Any], count: int) -> None:
@@ -114,6 +144,9 @@ def test_buffers_of_entries_are_released(native: ModuleType) -> None:
         lambda: native.decode_entry(buffer, buffer, 0, 10**6),
         lambda: native.decode_entry(buffer, 7, 0, 10**6),
         lambda: native.entry_routing(buffer, buffer),
+        lambda: native.next_sender(buffer, 0, 9),
+        lambda: taken(native, buffer, end=9),
+        lambda: taken(native, buffer, end=10**6),
     ):
         repeat(call, 3)
 

@@ -37,10 +37,10 @@ BATCHES = st.lists(
         st.integers(-1, 3),
         st.sampled_from([-1, 2, 4, 5, 6]),
         st.sampled_from([0, 0, 1]),
-        st.sampled_from([0, 1, 2, 3, 4, 5, 6, 2**31 - 1]),
-        st.sampled_from([0, 0, 0, BATCH_CONTROL, BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP]),
+        st.sampled_from([0, 1, 2, 3, 4, 5, 6, 2**31 - 1, 2**40]),
+        st.sampled_from([0, 0, BATCH_CONTROL, BATCH_NAMED, BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP]),
         st.sampled_from([-1, -1, -1, 10, 11, 2**62]),
-        st.sampled_from([-1, 1]),
+        st.sampled_from([-1, 1, 3, 4, 2**40]),
     ),
     max_size=15,
 )
@@ -55,7 +55,9 @@ class States(dict[PartitionKey, PartitionState]):
         super().__init__(
             {
                 OPEN: PartitionState(stream, start=1, end=10, size=100, producers=dict(producers)),
-                PartitionKey(OPEN + 1): PartitionState(stream),
+                PartitionKey(OPEN + 1): PartitionState(
+                    stream, epoch=1, producers={4: (1, 1, 2, 2, 7), 5: (0, 1, 3, 3, 9)}
+                ),
                 CLOSED: PartitionState(StreamState(1, is_terminated=True), end=10, producers=dict(producers)),
             }
         )

@@ -51,7 +51,7 @@ from bearlake.kernel.log import (
     ProduceOutcome,
 )
 from bearlake.kernel.log.rows import CommitRows, Rows
-from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
+from bearlake.kernel.pulsar import DeliveryLike, SendBinding, SendEntry, SendIds
 from bearlake.kernel.typed import (
     CHECKED_KINDS,
     DECIMAL_DIGITS_MAX,
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         ProduceResults,
         ProduceTurn,
         Results,
+        SendResults,
         WriteBuffer,
         admit_plain,
         batches,
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
         find_run,
         find_timestamp,
         inspect,
+        next_sender,
         parse_fetch,
         parse_produce,
         parse_sends,
@@ -113,6 +115,7 @@ if TYPE_CHECKING:
         rebase,
         seek,
         take_produces,
+        take_sends,
     )
 else:
     _wish = os.environ.get("BEARLAKE_KERNEL", "try")
@@ -135,6 +138,7 @@ else:
     ProduceResults = _implementation.ProduceResults
     ProduceTurn = _implementation.ProduceTurn
     Results = _implementation.Results
+    SendResults = _implementation.SendResults
     WriteBuffer = _implementation.WriteBuffer
     admit_plain = _implementation.admit_plain
     batches = _implementation.batches
@@ -161,6 +165,7 @@ else:
     find_run = _implementation.find_run
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
+    next_sender = _implementation.next_sender
     parse_fetch = _implementation.parse_fetch
     parse_produce = _implementation.parse_produce
     parse_sends = _implementation.parse_sends
@@ -168,6 +173,7 @@ else:
     rebase = _implementation.rebase
     seek = _implementation.seek
     take_produces = _implementation.take_produces
+    take_sends = _implementation.take_sends
 
 __all__ = [
     "BATCH_CONTROL",
@@ -215,8 +221,10 @@ __all__ = [
     "RecordFields",
     "Results",
     "Rows",
+    "SendBinding",
     "SendEntry",
     "SendIds",
+    "SendResults",
     "SliceLike",
     "TurnWorld",
     "TypedKind",
@@ -253,6 +261,7 @@ __all__ = [
     "find_timestamp",
     "inspect",
     "is_plain_lz4",
+    "next_sender",
     "parse_fetch",
     "parse_produce",
     "parse_sends",
@@ -260,4 +269,5 @@ __all__ = [
     "rebase",
     "seek",
     "take_produces",
+    "take_sends",
 ]

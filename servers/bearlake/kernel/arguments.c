@@ -19,6 +19,12 @@ int to_int64(PyObject *number, int64_t *out)
     return 0;
 }
 
+int to_uint64(PyObject *number, uint64_t *out)
+{
+    *out = PyLong_AsUnsignedLongLong(number);
+    return *out == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
+}
+
 int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_out, Py_ssize_t *end_out)
 {
     int64_t from, to = size;

@@ -26,9 +26,11 @@ from bearlake.kernel.log.offsets import OffsetAssignment
 from bearlake.kernel.log.results import Results
 from bearlake.kernel.pulsar.decode import decode_entry
 from bearlake.kernel.pulsar.encode import encode_entry
+from bearlake.kernel.pulsar.intake import take_sends
 from bearlake.kernel.pulsar.messages import encode_messages
 from bearlake.kernel.pulsar.routing import entry_routing
-from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
+from bearlake.kernel.pulsar.send_results import SendResults
+from bearlake.kernel.pulsar.sends import encode_receipts, next_sender, parse_sends
 from bearlake.kernel.typed.avro_decode import decode_avro
 from bearlake.kernel.typed.avro_encode import encode_avro
 from bearlake.kernel.typed.json_values import decode_json
@@ -43,6 +45,7 @@ __all__ = [
     "ProduceResults",
     "ProduceTurn",
     "Results",
+    "SendResults",
     "WriteBuffer",
     "admit_plain",
     "batches",
@@ -69,6 +72,7 @@ __all__ = [
     "find_run",
     "find_timestamp",
     "inspect",
+    "next_sender",
     "parse_fetch",
     "parse_produce",
     "parse_sends",
@@ -76,4 +80,5 @@ __all__ = [
     "rebase",
     "seek",
     "take_produces",
+    "take_sends",
 ]

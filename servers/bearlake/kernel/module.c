@@ -36,6 +36,7 @@ static PyMethodDef functions[] = {
     FUNCTION(find_run),
     FUNCTION(find_timestamp),
     FUNCTION(inspect),
+    FUNCTION(next_sender),
     FUNCTION(parse_fetch),
     FUNCTION(parse_produce),
     FUNCTION(parse_sends),
@@ -43,6 +44,7 @@ static PyMethodDef functions[] = {
     FUNCTION(rebase),
     FUNCTION(seek),
     FUNCTION(take_produces),
+    FUNCTION(take_sends),
     {NULL, NULL, 0, NULL},
 };
 
@@ -85,6 +87,7 @@ static int module_exec(PyObject *module)
         || (state->write_buffer_type = make_write_buffer_type(module)) == NULL
         || (state->produce_results_type = make_produce_results_type(module)) == NULL
         || (state->produce_binding_type = make_produce_binding_type(module)) == NULL
+        || (state->send_results_type = make_send_results_type(module)) == NULL
         || (state->turn_world_type = import_turn_world_type()) == NULL
         || (state->produce_turn_type = make_produce_turn_type(module)) == NULL
         || (state->rows_type = import_name("bearlake.kernel.log.rows", "Rows")) == NULL
@@ -96,6 +99,7 @@ static int module_exec(PyObject *module)
         || PyModule_AddObjectRef(module, "ProduceBinding", state->produce_binding_type) < 0
         || PyModule_AddObjectRef(module, "ProduceTurn", state->produce_turn_type) < 0
         || PyModule_AddObjectRef(module, "Results", state->results_type) < 0
+        || PyModule_AddObjectRef(module, "SendResults", state->send_results_type) < 0
         || PyModule_AddObjectRef(module, "WriteBuffer", state->write_buffer_type) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "ProduceResults", state->produce_results_type);
@@ -120,6 +124,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->write_buffer_type);
     Py_VISIT(state->produce_results_type);
     Py_VISIT(state->produce_binding_type);
+    Py_VISIT(state->send_results_type);
     Py_VISIT(state->turn_world_type);
     Py_VISIT(state->produce_turn_type);
     Py_VISIT(state->rows_type);
@@ -148,6 +153,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->write_buffer_type);
     Py_CLEAR(state->produce_results_type);
     Py_CLEAR(state->produce_binding_type);
+    Py_CLEAR(state->send_results_type);
     Py_CLEAR(state->turn_world_type);
     Py_CLEAR(state->produce_turn_type);
     Py_CLEAR(state->rows_type);

@@ -13,7 +13,7 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
 
 /* Names of attributes that the kernel reads from or sets in objects of others. */
 #define ATTRIBUTES(NAME) \
-    NAME(start) NAME(end) NAME(size) NAME(changed) NAME(tail) NAME(producers) NAME(stream) NAME(is_open) NAME(packed) NAME(width) \
+    NAME(start) NAME(end) NAME(size) NAME(changed) NAME(tail) NAME(producers) NAME(stream) NAME(is_open) NAME(packed) NAME(width) NAME(epoch) \
     NAME(_find_room) NAME(_is_socket_empty) NAME(_pace) NAME(_proceed) NAME(_release_consumed) NAME(append) NAME(began) NAME(caller) \
     NAME(generation) NAME(holders) NAME(is_extra) NAME(is_logged_in) NAME(is_waiting) NAME(left) NAME(number) \
     NAME(position) NAME(request) NAME(requests) NAME(value) NAME(view) NAME(waiting_bytes)
@@ -37,10 +37,11 @@ typedef struct {
     PyObject *commit_type;        /* bearlake.kernel.log.BatchCommit */
     PyObject *column_memory_type; /* the buffers of taken columns */
     PyObject *column_builder_type;
-    PyObject *results_type;         /* Results, WriteBuffer, ProduceResults and ProduceBinding */
+    PyObject *results_type;         /* Results, WriteBuffer, ProduceResults, ProduceBinding and SendResults */
     PyObject *write_buffer_type;
     PyObject *produce_results_type;
     PyObject *produce_binding_type;
+    PyObject *send_results_type;
     PyObject *turn_world_type; /* bearlake.kernel.kafka.TurnWorld */
     PyObject *produce_turn_type;
     PyObject *rows_type;        /* bearlake.kernel.log.rows.Rows */
@@ -110,6 +111,7 @@ KernelState *state_of_subclass(PyTypeObject *type);
 /* arguments.c: each returns -1 with an exception set if the argument is wrong */
 int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most);
 int to_int64(PyObject *number, int64_t *out); /* beyond 64 bits: the nearest int64 */
+int to_uint64(PyObject *number, uint64_t *out);
 int check_tuple(PyObject *value, Py_ssize_t fields, const char *what);
 int check_list(PyObject *value, const char *what);
 int to_numbers(PyObject *tuple, int first, int last, int64_t *out); /* copies fields [first, last] to the same indices of `out` */

@@ -4,8 +4,8 @@ A pure function of the partitions' states, for SQLite. PostgreSQL has the same r
 batch are in `batch_decision.py`, those for producers in `producers.py`.
 
 Batches and results are packed rows (`kernel.Rows`). `kernel.OffsetAssignment` accepts the batches that need no rule, or only that of the
-next sequence, and stops at every other batch, which `decide_batch` decides. A producer's batch with one of `RULE_FLAGS` always stops it: a
-rule for another kind of batch adds a flag and changes `decide_batch`.
+next sequence, and stops at every other batch, which `decide_batch` decides. A producer's batch with one of `RULE_FLAGS` stops it, unless
+the only flag is `BATCH_NAMED`: a rule for another kind of batch adds a flag and changes `decide_batch`.
 """
 
 from collections.abc import Mapping, Sequence

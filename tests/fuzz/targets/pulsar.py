@@ -246,14 +246,33 @@ def _sized() -> Iterator[tuple[bytes, int]]:
 
 
 def sends(data: bytes) -> object:
-    """Parse SENDs in a receive buffer with both kernels, and encode their receipts."""
+    """Parse SENDs in a receive buffer with both kernels, and take them into a write buffer."""
     choices = Choices(data)
     count, limit = choices.byte() % 8, choices.of((LIMIT, LIMIT, 20))
     frames = choices.rest
     theirs = outcome(ERRORS, fallback.parse_sends, frames, 0, len(frames), count, limit, limit)
     ours = outcome(ERRORS, native.parse_sends, exact(frames), 0, len(frames), count, limit, limit)
     assert ours == theirs, f"native {ours!r:.300}, Python {theirs!r:.300}"
-    return len(theirs)
+    return len(theirs), _taken(frames, count, limit)
+
+
+def _taken(frames: bytes, count: int, limit: int) -> object:
+    """Take the same SENDs with both kernels, into a buffer that they may fill; returns their number."""
+    is_deduplicated = count % 2
+    binding = kernel.SendBinding(1, PartitionKey(7 << 20), bytes(16), LIMIT, 0, 1 << 62, 5, 0, -1, is_deduplicated)
+    told = []
+    for module, memory in ((native, exact(frames)), (fallback, frames)):
+        buffer, call = module.WriteBuffer(limit, 3), module.SendResults((8, -1, -1))
+        arguments = (buffer, call, memory, 0, len(frames), binding, count, limit, limit, 0)
+        found = outcome(ERRORS, module.take_sends, *arguments)
+        content: object = None
+        if buffer.count:
+            content = bytes(buffer.join(0, 0)), list(buffer.commits())
+            buffer.resolve([(at % 3, 2**40 + at, 0) for at in range(buffer.count)])
+        sender = module.next_sender(memory, 0, len(frames))
+        told.append((found, sender, len(call), content, outcome(ERRORS, call.receipts, 1, 2, count - 1)))
+    assert told[0] == told[1], f"native {told[0]!r:.300}, Python {told[1]!r:.300}"
+    return told[0][2]
 
 
 def _send_seeds() -> Iterator[bytes]:

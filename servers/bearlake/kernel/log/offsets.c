@@ -157,13 +157,14 @@ static int decide_one(KernelState *state, Assignment *self)
         return 0;
     if (batch[COMMIT_PRODUCER_ID] < 0)
         return accept_batch(self, visit, batch, NULL) < 0 ? -1 : 1;
-    if (batch[COMMIT_FLAGS] & self->rule_flags)
+    const bool is_named = batch[COMMIT_FLAGS] == BATCH_NAMED;
+    if (!is_named && (batch[COMMIT_FLAGS] & self->rule_flags))
         return 0;
     PyObject *known = visit_known(visit, batch[COMMIT_PRODUCER_ID]);
     if (known == NULL)
         return PyErr_Occurred() ? -1 : 0;
     Py_INCREF(known);
-    int outcome = producer_is_next(known, batch);
+    int outcome = is_named ? named_is_next(known, batch, visit->epoch) : producer_is_next(known, batch);
     if (outcome > 0) {
         PyObject *producer = producer_after(known, self->now, batch, visit->end);
         if (producer == NULL || accept_batch(self, visit, batch, producer) < 0)

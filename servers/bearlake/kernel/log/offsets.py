@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from struct import pack
 from typing import Generic, Protocol, TypeVar
 
-from bearlake.kernel.log import BatchCommit, PartitionKey
+from bearlake.kernel.log import BATCH_NAMED, BatchCommit, PartitionKey
 from bearlake.kernel.log.rows import CommitRows
 
 Producer = tuple[int, ...]
@@ -32,6 +32,7 @@ class PartitionLike(Protocol):
 
     end: int
     size: int
+    epoch: int
     changed: int
 
     @property
@@ -59,8 +60,12 @@ class OffsetAssignment(Generic[State]):
 
         assign → a batch that needs all the rules → accept or refuse → assign → … → None: outcomes, slices, sequences → adopt
 
-    `assign` itself accepts two kinds of batches of open streams: batches without a producer and without an expected offset, and the next
-    batch of a known producer, unless it has an expected offset or one of `rule_flags`.
+    `assign` itself accepts three kinds of batches of open streams, if they have no expected offset:
+
+    - batches without a producer;
+    - the next batch of a known producer that counts records, unless it has one of `rule_flags`;
+    - a batch with the flag `BATCH_NAMED` alone of a known producer, in the producer's epoch, which is not older than the partition's: its
+      sequence is greater than the last one, and that sent before it is not.
     """
 
     def __init__(
@@ -93,17 +98,23 @@ class OffsetAssignment(Generic[State]):
                 self._accept(batch, visit, None)
                 continue
             known = visit.known(batch.producer_id)
-            if (
-                batch.flags & self._rule_flags
-                or known is None
-                or known[0] != batch.producer_epoch
-                or (known[_HEAD + 1] + 1) & SEQUENCE_MASK != batch.base_sequence
-            ):
+            last = None if known is None else self._last_sequence(batch, known, visit.state.epoch)
+            if known is None or last is None:
                 return self._at
-            last = (batch.base_sequence + batch.record_count - 1) & SEQUENCE_MASK
             newest = (batch.producer_epoch, self._now_ms, batch.base_sequence, last, visit.end)
             self._accept(batch, visit, newest + known[_HEAD:_OLDER_END])
         return None
+
+    def _last_sequence(self, batch: BatchCommit, known: Producer, partition_epoch: int) -> int | None:
+        """Return the last sequence of the producer with this batch; None if the batch needs all the rules."""
+        last, sequence = known[_HEAD + 1], batch.base_sequence
+        if known[0] != batch.producer_epoch:
+            return None
+        if batch.flags == BATCH_NAMED:
+            return sequence if sequence > last >= batch.after_sequence and known[0] >= partition_epoch else None
+        if batch.flags & self._rule_flags or (last + 1) & SEQUENCE_MASK != sequence:
+            return None
+        return (sequence + batch.record_count - 1) & SEQUENCE_MASK
 
     @property
     def state(self) -> State:

@@ -47,7 +47,8 @@ int visit_read(KernelState *state, PyObject *partitions, Visit *visit)
     if ((visit->key = PyLong_FromLongLong(visit->partition)) == NULL
         || (visit->state = PyObject_GetItem(partitions, visit->key)) == NULL
         || get_number(visit->state, names[NAME_start], &visit->start) < 0 || get_number(visit->state, names[NAME_end], &visit->end) < 0
-        || get_number(visit->state, names[NAME_size], &visit->size) < 0 || read_is_open(state, visit->state, &visit->is_open) < 0
+        || get_number(visit->state, names[NAME_size], &visit->size) < 0
+        || get_number(visit->state, names[NAME_epoch], &visit->epoch) < 0 || read_is_open(state, visit->state, &visit->is_open) < 0
         || (visit->known = PyObject_GetAttr(visit->state, names[NAME_producers])) == NULL)
         return -1;
     if (PyDict_Check(visit->known))
@@ -68,24 +69,39 @@ PyObject *visit_known(const Visit *visit, int64_t producer_id)
     return known;
 }
 
-int producer_is_next(PyObject *known, const int64_t *batch)
+/* Reads the epoch and the last sequence of a producer. -1 with an exception set. */
+static int read_producer(PyObject *known, int64_t *epoch, int64_t *last)
 {
-    int64_t epoch, last;
     if (!PyTuple_Check(known) || PyTuple_GET_SIZE(known) < HEAD_FIELDS + 3) {
         PyErr_SetString(PyExc_ValueError, "what is remembered of a producer is not a tuple of at least 5");
         return -1;
     }
-    if (to_int64(PyTuple_GET_ITEM(known, 0), &epoch) < 0 || to_int64(PyTuple_GET_ITEM(known, HEAD_FIELDS + 1), &last) < 0)
+    return to_int64(PyTuple_GET_ITEM(known, 0), epoch) < 0 ? -1 : to_int64(PyTuple_GET_ITEM(known, HEAD_FIELDS + 1), last);
+}
+
+int producer_is_next(PyObject *known, const int64_t *batch)
+{
+    int64_t epoch, last;
+    if (read_producer(known, &epoch, &last) < 0)
         return -1;
     return epoch == batch[COMMIT_PRODUCER_EPOCH] && (int64_t)(((uint64_t)last + 1) & SEQUENCE_MASK) == batch[COMMIT_BASE_SEQUENCE];
+}
+
+int named_is_next(PyObject *known, const int64_t *batch, int64_t partition_epoch)
+{
+    int64_t epoch, last;
+    if (read_producer(known, &epoch, &last) < 0)
+        return -1;
+    return epoch == batch[COMMIT_PRODUCER_EPOCH] && epoch >= partition_epoch && batch[COMMIT_BASE_SEQUENCE] > last
+        && batch[COMMIT_AFTER_SEQUENCE] <= last;
 }
 
 PyObject *producer_after(PyObject *known, PyObject *now_ms, const int64_t *batch, int64_t end)
 {
     Py_ssize_t kept = PyTuple_GET_SIZE(known) < OLDER_END ? PyTuple_GET_SIZE(known) : OLDER_END;
-    const uint64_t sequence = (uint64_t)batch[COMMIT_BASE_SEQUENCE];
-    const int64_t numbers[] = {
-        (int64_t)sequence, (int64_t)((sequence + (uint64_t)batch[COMMIT_RECORD_COUNT] - 1) & SEQUENCE_MASK), end};
+    const uint64_t sequence = (uint64_t)batch[COMMIT_BASE_SEQUENCE], count = (uint64_t)batch[COMMIT_RECORD_COUNT];
+    const bool is_named = batch[COMMIT_FLAGS] == BATCH_NAMED; /* such a producer counts appends, and never wraps */
+    const int64_t numbers[] = {(int64_t)sequence, (int64_t)(is_named ? sequence : (sequence + count - 1) & SEQUENCE_MASK), end};
     PyObject *made = PyTuple_New(3 + kept);
     if (made == NULL)
         return NULL;

@@ -248,52 +248,76 @@ static void write_header(const Encoding *encoding, uint8_t *at, int64_t size)
     store_u32(at + CRC_AT, checksum_releasing(at + CRC_START, (Py_ssize_t)(size - CRC_START)));
 }
 
-static PyObject *encode_batch(KernelState *state, Encoding *encoding)
+/* Appends the batch of an entry to the output: 0; -1 with an exception set. */
+static int put_batch(KernelState *state, Output *output, Encoding *encoding)
 {
-    const Cursor *metadata = &encoding->entry.fields, *payload = &encoding->payload;
-    Output output;
+    const int64_t start = output_size(output);
     int64_t index;
     EncodeStatus status;
-    if (!open_output(
-            &output, ROOM_BYTES + (metadata->end - metadata->at) + (payload->end - payload->at) + ROOM_BYTES_EACH * encoding->count,
-            HEADER_BYTES))
-        return NULL;
-    while ((status = put_records(&output, encoding, &index)) == ENCODE_FLAGS_CHANGED) /* at most twice: flags are only cleared */
-        output.writer.at = (uint8_t *)PyBytes_AS_STRING(output.bytes) + HEADER_BYTES;
-    if (status != ENCODE_OK) {
-        Py_XDECREF(output.bytes);
-        if (status == ENCODE_MALFORMED)
-            PyErr_Format(state->corrupt, "message %lld of a Pulsar batch is malformed", (long long)index);
-        return NULL;
+    if (!reserve(output, HEADER_BYTES))
+        return -1;
+    do { /* at most twice again: flags are only cleared */
+        output->writer.at = output_at(output, start) + HEADER_BYTES;
+        status = put_records(output, encoding, &index);
+    } while (status == ENCODE_FLAGS_CHANGED);
+    if (status == ENCODE_OK) {
+        write_header(encoding, output_at(output, start), output_size(output) - start);
+        return 0;
     }
-    PyObject *batch = close_output(&output);
-    if (batch == NULL)
-        return NULL;
-    write_header(encoding, (uint8_t *)PyBytes_AS_STRING(batch), PyBytes_GET_SIZE(batch));
-    return Py_BuildValue("NLL", batch, (long long)encoding->count, (long long)encoding->max_timestamp);
+    if (status == ENCODE_MALFORMED)
+        PyErr_Format(state->corrupt, "message %lld of a Pulsar batch is malformed", (long long)index);
+    return -1;
+}
+
+/* Reads the metadata of an entry: 0; -1 with an exception set. */
+static int read_encoding(KernelState *state, Cursor metadata, Cursor payload, bool is_opaque, Encoding *encoding)
+{
+    *encoding = (Encoding){.payload = payload, .flags = SEQUENCES_FOLLOW | KEYS_ARE_BASE64};
+    EntryFields *entry = &encoding->entry;
+    if (!read_entry(metadata, entry))
+        PyErr_Format(state->corrupt, "the metadata of a Pulsar entry is malformed");
+    else if (!entry->has_name || !entry->has_sequence_id || !entry->has_publish_time)
+        PyErr_Format(
+            state->corrupt, "the metadata of a Pulsar entry lacks the producer's name, the sequence id or the publish time");
+    else if (entry->message_count == -2)
+        PyErr_Format(state->corrupt, "the metadata of a Pulsar entry has an impossible count of messages");
+    else if (entry->compression > COMPRESSION_MAX && !is_opaque)
+        PyErr_Format(state->unsupported, "compression %llu of a Pulsar entry", (unsigned long long)entry->compression);
+    else if (entry->message_count > (payload.end - payload.at) / MESSAGE_BYTES_MIN && !is_opaque)
+        PyErr_Format(
+            state->corrupt, "%lld messages in a Pulsar batch of %lld bytes", (long long)entry->message_count,
+            (long long)(payload.end - payload.at));
+    if (PyErr_Occurred())
+        return -1;
+    encoding->is_batch = entry->message_count > 0 && !is_opaque;
+    encoding->count = encoding->is_batch ? entry->message_count : 1;
+    encoding->flags |= is_opaque ? IS_OPAQUE : 0;
+    return 0;
+}
+
+int put_entry(KernelState *state, Output *output, Cursor metadata, Cursor payload, bool is_opaque, Encoded *encoded)
+{
+    Encoding encoding;
+    if (read_encoding(state, metadata, payload, is_opaque, &encoding) < 0 || put_batch(state, output, &encoding) < 0)
+        return -1;
+    *encoded = (Encoded){encoding.count, encoding.base_timestamp, encoding.max_timestamp};
+    return 0;
 }
 
 PyObject *encode_entry(KernelState *state, Cursor metadata, Cursor payload, bool is_opaque)
 {
-    Encoding encoding = {.payload = payload, .flags = SEQUENCES_FOLLOW | KEYS_ARE_BASE64};
-    EntryFields *entry = &encoding.entry;
-    if (!read_entry(metadata, entry))
-        return PyErr_Format(state->corrupt, "the metadata of a Pulsar entry is malformed");
-    if (!entry->has_name || !entry->has_sequence_id || !entry->has_publish_time)
-        return PyErr_Format(
-            state->corrupt, "the metadata of a Pulsar entry lacks the producer's name, the sequence id or the publish time");
-    if (entry->message_count == -2)
-        return PyErr_Format(state->corrupt, "the metadata of a Pulsar entry has an impossible count of messages");
-    if (entry->compression > COMPRESSION_MAX && !is_opaque)
-        return PyErr_Format(state->unsupported, "compression %llu of a Pulsar entry", (unsigned long long)entry->compression);
-    encoding.is_batch = entry->message_count > 0 && !is_opaque;
-    encoding.count = encoding.is_batch ? entry->message_count : 1;
-    encoding.flags |= is_opaque ? IS_OPAQUE : 0;
-    if (encoding.is_batch && encoding.count > (payload.end - payload.at) / MESSAGE_BYTES_MIN)
-        return PyErr_Format(
-            state->corrupt, "%lld messages in a Pulsar batch of %lld bytes", (long long)encoding.count,
-            (long long)(payload.end - payload.at));
-    return encode_batch(state, &encoding);
+    Encoding encoding;
+    Output output;
+    if (read_encoding(state, metadata, payload, is_opaque, &encoding) < 0
+        || !open_output(&output, ROOM_BYTES + (metadata.end - metadata.at) + (payload.end - payload.at) + ROOM_BYTES_EACH * encoding.count,
+                        0))
+        return NULL;
+    if (put_batch(state, &output, &encoding) < 0) {
+        Py_XDECREF(output.bytes);
+        return NULL;
+    }
+    PyObject *batch = close_output(&output);
+    return batch == NULL ? NULL : Py_BuildValue("NLL", batch, (long long)encoding.count, (long long)encoding.max_timestamp);
 }
 
 KERNEL_FUNCTION(kernel_encode_entry)

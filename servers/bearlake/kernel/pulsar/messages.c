@@ -91,12 +91,6 @@ static int put_delivery(KernelState *state, Output *output, const Consumer *cons
     return outcome;
 }
 
-static int to_uint64(PyObject *number, uint64_t *out)
-{
-    *out = PyLong_AsUnsignedLongLong(number);
-    return *out == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
-}
-
 /* Estimates the size of the commands for deliveries from `at` on, up to `bytes_max`. */
 static int64_t likely_size(PyObject *deliveries, Py_ssize_t at, int64_t bytes_max)
 {

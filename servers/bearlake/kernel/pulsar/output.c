@@ -13,7 +13,7 @@ bool open_output(Output *output, int64_t capacity, int64_t start)
 
 bool grow_output(Output *output, int64_t room)
 {
-    const int64_t used = output->writer.at - (uint8_t *)PyBytes_AS_STRING(output->bytes);
+    const int64_t used = output_size(output);
     const int64_t capacity = used + used / 2 + room;
     if (_PyBytes_Resize(&output->bytes, (Py_ssize_t)capacity) < 0)
         return false;
@@ -25,7 +25,7 @@ bool grow_output(Output *output, int64_t room)
 
 PyObject *close_output(Output *output)
 {
-    const int64_t used = output->writer.at - (uint8_t *)PyBytes_AS_STRING(output->bytes);
+    const int64_t used = output_size(output);
     if (used != PyBytes_GET_SIZE(output->bytes))
         (void)_PyBytes_Resize(&output->bytes, (Py_ssize_t)used); /* NULL if it fails */
     return output->bytes;

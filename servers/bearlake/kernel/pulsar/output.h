@@ -88,6 +88,9 @@ bool open_output(Output *output, int64_t capacity, int64_t start); /* writing be
 bool grow_output(Output *output, int64_t room);                     /* false with an exception set */
 PyObject *close_output(Output *output);                             /* NULL with an exception set */
 
+static inline uint8_t *output_at(const Output *output, int64_t at) { return (uint8_t *)PyBytes_AS_STRING(output->bytes) + at; }
+static inline int64_t output_size(const Output *output) { return output->writer.at - output_at(output, 0); }
+
 static inline bool reserve(Output *output, int64_t room)
 {
     return room <= output->writer.end - output->writer.at || grow_output(output, room);

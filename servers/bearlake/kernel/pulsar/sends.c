@@ -1,6 +1,5 @@
 /* Parses Pulsar SENDs in a receive buffer and encodes their receipts. Contract: sends.py. */
-#include "pulsar/encode.h"
-#include "pulsar/pulsar.h"
+#include "pulsar/sends.h"
 
 #define MAGIC 0x0E01
 #define SIZE_BYTES 4
@@ -27,13 +26,6 @@
 /* Verdicts */
 #define ACCEPTED 0
 #define DUPLICATE 1
-
-#define RECEIPT_BYTES_MAX 96 /* seven varints, two of them sizes, their tags, two sizes of frames */
-
-typedef struct {
-    uint64_t producer_id, sequence_id, highest_id;
-    bool has_highest;
-} Send;
 
 /* Reads a SEND without a transaction, a chunk, a marker or unknown fields. */
 static bool read_send(Cursor command, Send *send)
@@ -95,59 +87,82 @@ static bool read_payload(const uint8_t *message, int64_t size, Cursor *metadata,
     return true;
 }
 
-/* The stored form of a message; NULL without an exception if it needs the slow path. */
-static PyObject *encode_plain(KernelState *state, Cursor metadata, Cursor payload)
+/* Reads the command of the whole SEND at `at`; the message is what follows it. */
+static bool read_frame(const uint8_t *bytes, Py_ssize_t at, Py_ssize_t end, SendFrame *found, Cursor *message)
 {
-    PyObject *encoded = is_plain(metadata) ? encode_entry(state, metadata, payload, false) : NULL;
-    if (encoded == NULL && PyErr_Occurred()
-        && (PyErr_ExceptionMatches(state->corrupt) || PyErr_ExceptionMatches(state->unsupported)))
-        PyErr_Clear();
-    return encoded;
+    if (end - at < 2 * SIZE_BYTES)
+        return false;
+    const uint8_t *frame = bytes + at + SIZE_BYTES;
+    const int64_t size = load_u32(frame - SIZE_BYTES), room = end - at - SIZE_BYTES;
+    const int64_t command_size = load_u32(frame);
+    if (size < SIZE_BYTES || size > room || command_size > size - SIZE_BYTES)
+        return false;
+    *message = (Cursor){frame + SIZE_BYTES + command_size, frame + size};
+    found->end = at + (Py_ssize_t)(SIZE_BYTES + size);
+    return read_send((Cursor){frame + SIZE_BYTES, message->at}, &found->send);
 }
 
-static PyObject *make_entry(const Send *send, Py_ssize_t end, PyObject *encoded)
+bool read_common_send(const uint8_t *bytes, Py_ssize_t at, Py_ssize_t end, const SendLimits *limits, SendFrame *found)
 {
+    Cursor message;
+    return read_frame(bytes, at, end, found, &message) && message.end - message.at <= limits->message_bytes_max
+        && (!limits->has_producer || found->send.producer_id == limits->producer_id)
+        && read_payload(message.at, message.end - message.at, &found->metadata, &found->payload)
+        && found->payload.end - found->payload.at <= limits->payload_bytes_max && is_plain(found->metadata);
+}
+
+bool clear_refusal(const KernelState *state)
+{
+    if (!PyErr_ExceptionMatches(state->corrupt) && !PyErr_ExceptionMatches(state->unsupported))
+        return false;
+    PyErr_Clear();
+    return true;
+}
+
+static PyObject *make_entry(const SendFrame *frame, PyObject *encoded)
+{
+    const Send *send = &frame->send;
     PyObject *batch = PyTuple_GET_ITEM(encoded, 0);
     const int64_t base_timestamp = load_i64((const uint8_t *)PyBytes_AS_STRING(batch) + BASE_TIMESTAMP_AT);
     PyObject *highest_id = send->has_highest ? PyLong_FromUnsignedLongLong(send->highest_id) : Py_NewRef(Py_None);
     if (highest_id == NULL)
         return NULL;
     return Py_BuildValue(
-        "KKNnOOLO", (unsigned long long)send->producer_id, (unsigned long long)send->sequence_id, highest_id, end, batch,
+        "KKNnOOLO", (unsigned long long)send->producer_id, (unsigned long long)send->sequence_id, highest_id, frame->end, batch,
         PyTuple_GET_ITEM(encoded, 1), (long long)base_timestamp, PyTuple_GET_ITEM(encoded, 2));
 }
 
-typedef struct {
-    Py_ssize_t count_max;
-    int64_t payload_bytes_max, message_bytes_max;
-} Limits;
-
 /* Appends the SEND at `*at` and advances past it: 1; 0 if there is no plain SEND; -1 with an exception set. */
-static int take_send(KernelState *state, const uint8_t *bytes, Py_ssize_t *at, Py_ssize_t end, const Limits *limits, PyObject *list)
+static int take_send(KernelState *state, const uint8_t *bytes, Py_ssize_t *at, Py_ssize_t end, const SendLimits *limits, PyObject *list)
 {
-    if (end - *at < 2 * SIZE_BYTES)
+    SendFrame frame;
+    if (!read_common_send(bytes, *at, end, limits, &frame))
         return 0;
-    const uint8_t *frame = bytes + *at + SIZE_BYTES;
-    const int64_t size = load_u32(frame - SIZE_BYTES), room = end - *at - SIZE_BYTES;
-    const int64_t command_size = load_u32(frame);
-    if (size < SIZE_BYTES || size > room || command_size > size - SIZE_BYTES)
-        return 0;
-    const uint8_t *message = frame + SIZE_BYTES + command_size;
-    const int64_t message_size = frame + size - message;
-    Send send;
-    Cursor metadata, payload;
-    if (message_size > limits->message_bytes_max || !read_send((Cursor){frame + SIZE_BYTES, message}, &send)
-        || !read_payload(message, message_size, &metadata, &payload) || payload.end - payload.at > limits->payload_bytes_max)
-        return 0;
-    PyObject *encoded = encode_plain(state, metadata, payload);
+    PyObject *encoded = encode_entry(state, frame.metadata, frame.payload, false);
     if (encoded == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    *at += (Py_ssize_t)(SIZE_BYTES + size);
-    PyObject *entry = make_entry(&send, *at, encoded);
+        return clear_refusal(state) ? 0 : -1;
+    PyObject *entry = make_entry(&frame, encoded);
     Py_DECREF(encoded);
     const int outcome = entry == NULL || PyList_Append(list, entry) < 0 ? -1 : 1;
     Py_XDECREF(entry);
+    *at = frame.end;
     return outcome;
+}
+
+KERNEL_FUNCTION(kernel_next_sender)
+{
+    Py_buffer frames;
+    Py_ssize_t at, end;
+    SendFrame frame;
+    Cursor message;
+    if (check_arguments("next_sender", count, 3, 3) < 0 || PyObject_GetBuffer(arguments[0], &frames, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const int outcome = to_range(arguments[1], arguments[2], frames.len, &at, &end);
+    const bool is_found = outcome == 0 && read_frame(frames.buf, at, end, &frame, &message);
+    PyBuffer_Release(&frames);
+    if (outcome < 0)
+        return NULL;
+    return is_found ? PyLong_FromUnsignedLongLong(frame.send.producer_id) : Py_NewRef(Py_None);
 }
 
 KERNEL_FUNCTION(kernel_parse_sends)
@@ -155,7 +170,7 @@ KERNEL_FUNCTION(kernel_parse_sends)
     Py_buffer frames;
     Py_ssize_t at, end;
     int64_t count_max;
-    Limits limits;
+    SendLimits limits = {.has_producer = false};
     if (check_arguments("parse_sends", count, 6, 6) < 0 || to_int64(arguments[3], &count_max) < 0
         || to_int64(arguments[4], &limits.payload_bytes_max) < 0 || to_int64(arguments[5], &limits.message_bytes_max) < 0
         || PyObject_GetBuffer(arguments[0], &frames, PyBUF_SIMPLE) < 0)
@@ -170,12 +185,12 @@ KERNEL_FUNCTION(kernel_parse_sends)
     return list;
 }
 
-typedef struct {
-    uint64_t producer_id, ledger_id;
-    int64_t partition; /* negative: none */
-} Names;
+bool has_receipt(int64_t verdict, int64_t base_offset)
+{
+    return verdict == DUPLICATE || (verdict == ACCEPTED && base_offset >= 0);
+}
 
-static void put_id(Writer *writer, const Names *names, int64_t base_offset)
+static void put_id(Writer *writer, const ReceiptNames *names, int64_t base_offset)
 {
     put_varint_field(writer, 1, base_offset < 0 ? UINT64_MAX : names->ledger_id);
     put_varint_field(writer, 2, base_offset < 0 ? UINT64_MAX : (uint64_t)base_offset);
@@ -183,7 +198,7 @@ static void put_id(Writer *writer, const Names *names, int64_t base_offset)
         put_varint_field(writer, 3, (uint64_t)names->partition);
 }
 
-static void put_receipt(Writer *writer, const Names *names, const Send *send, int64_t base_offset)
+void put_receipt(Writer *writer, const ReceiptNames *names, const Send *send, int64_t base_offset)
 {
     uint8_t body_bytes[RECEIPT_BYTES_MAX], id_bytes[RECEIPT_BYTES_MAX];
     Writer body = {body_bytes, body_bytes + sizeof body_bytes, 0}, id = {id_bytes, id_bytes + sizeof id_bytes, 0};
@@ -203,10 +218,11 @@ static void put_receipt(Writer *writer, const Names *names, const Send *send, in
     put_bytes_field(writer, SEND_RECEIPT, &content);
 }
 
-static int to_uint64(PyObject *number, uint64_t *out)
+int to_receipt_names(PyObject *const *arguments, ReceiptNames *names)
 {
-    *out = PyLong_AsUnsignedLongLong(number);
-    return *out == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
+    return to_uint64(arguments[0], &names->producer_id) < 0 || to_uint64(arguments[1], &names->ledger_id) < 0
+        ? -1
+        : to_int64(arguments[2], &names->partition);
 }
 
 static int to_ids(PyObject *ids, Send *send)
@@ -219,14 +235,14 @@ static int to_ids(PyObject *ids, Send *send)
 }
 
 /* Appends one receipt: 1; 0 if the SEND gets none; -1 with an exception set. */
-static int put_outcome(Output *output, const Names *names, PyObject *ids, PyObject *result)
+static int put_outcome(Output *output, const ReceiptNames *names, PyObject *ids, PyObject *result)
 {
     int64_t outcome[OUTCOME_FIELDS];
     Send send;
     if (check_tuple(ids, IDS_FIELDS, "ids") < 0 || to_ids(ids, &send) < 0
         || check_tuple(result, OUTCOME_FIELDS, "a result") < 0 || to_numbers(result, 0, 1, outcome) < 0)
         return -1;
-    if (outcome[0] != DUPLICATE && (outcome[0] != ACCEPTED || outcome[1] < 0))
+    if (!has_receipt(outcome[0], outcome[1]))
         return 0;
     if (!reserve(output, RECEIPT_BYTES_MAX))
         return -1;
@@ -237,9 +253,8 @@ static int put_outcome(Output *output, const Names *names, PyObject *ids, PyObje
 KERNEL_FUNCTION(kernel_encode_receipts)
 {
     int64_t start;
-    Names names;
-    if (check_arguments("encode_receipts", count, 6, 6) < 0 || to_uint64(arguments[0], &names.producer_id) < 0
-        || to_uint64(arguments[1], &names.ledger_id) < 0 || to_int64(arguments[2], &names.partition) < 0
+    ReceiptNames names;
+    if (check_arguments("encode_receipts", count, 6, 6) < 0 || to_receipt_names(arguments, &names) < 0
         || check_list(arguments[3], "ids") < 0 || check_list(arguments[4], "results") < 0 || to_int64(arguments[5], &start) < 0)
         return NULL;
     PyObject *ids = arguments[3], *results = arguments[4];

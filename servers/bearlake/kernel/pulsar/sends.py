@@ -1,4 +1,4 @@
-"""Parse Pulsar SENDs in a receive buffer and encode their receipts: the hot path of producers, with one call for many SENDs.
+"""Parse Pulsar SENDs in a receive buffer and encode their receipts, with one call for many SENDs. `intake.py` takes them without objects.
 
 This module takes only common SENDs: the entry is not compressed, encrypted or a chunk, and the command has no unusual fields. The
 caller's slow path handles every other frame and reports its errors.
@@ -7,6 +7,7 @@ Source: Pulsar binary protocol specification (framing, CommandSend, CommandSendR
 """
 
 from struct import Struct
+from typing import NamedTuple
 
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.kernel.batch.checksum import crc32c
@@ -39,6 +40,16 @@ _SEQUENCE_MAX = 2**63 - 1
 _ACCEPTED, _DUPLICATE = 0, 1
 
 
+def next_sender(frames: Buffer, start: int, end: int, /) -> int | None:
+    """Return the producer id of the SEND at `start`, whose command is common; None if there is no such frame that is complete at `end`.
+
+    Raises:
+        ValueError: [start, end) is not inside `frames`.
+    """
+    frame = _frame(_checked(frames, start, end), start)
+    return None if frame is None else frame.command[0]
+
+
 def parse_sends(
     frames: Buffer, start: int, end: int, count_max: int, payload_bytes_max: int, message_bytes_max: int, /
 ) -> list[SendEntry]:
@@ -50,38 +61,75 @@ def parse_sends(
     Raises:
         ValueError: [start, end) is not inside `frames`.
     """
-    view = view_of(frames)
-    if not 0 <= start <= end <= len(view):
-        raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
+    view = _checked(frames, start, end)
     found: list[SendEntry] = []
     while len(found) < count_max:
-        entry = _send(view[:end], start, payload_bytes_max, message_bytes_max)
-        if entry is None:
+        send = read_common_send(view, start, payload_bytes_max, message_bytes_max)
+        encoded = None if send is None else encode_common(send)
+        if send is None or encoded is None:
             break
-        found.append(entry)
-        start = entry[3]
+        found.append((*send[:3], send.end, *encoded))
+        start = send.end
     return found
 
 
-def _send(view: memoryview, at: int, payload_bytes_max: int, message_bytes_max: int) -> SendEntry | None:
+def _checked(frames: Buffer, start: int, end: int) -> memoryview:
+    view = view_of(frames)
+    if not 0 <= start <= end <= len(view):
+        raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
+    return view[:end]
+
+
+class CommonSend(NamedTuple):
+    """A common SEND: its ids, its message, and the end of its frame."""
+
+    producer_id: int
+    sequence_id: int
+    highest_id: int | None
+    metadata: memoryview
+    payload: memoryview
+    end: int
+
+
+def read_common_send(
+    view: memoryview, at: int, payload_bytes_max: int, message_bytes_max: int, producer_id: int | None = None
+) -> CommonSend | None:
+    """Return the whole common SEND at `at` of `producer_id` (None: of any producer); None if there is no such frame."""
+    frame = _frame(view, at)
+    if frame is None or len(frame.message) > message_bytes_max or producer_id not in (None, frame.command[0]):
+        return None
+    parts = _message(frame.message)
+    if parts is None or len(parts[1]) > payload_bytes_max or not _is_plain(parts[0]):
+        return None
+    return CommonSend(*frame.command, *parts, frame.end)
+
+
+class _Frame(NamedTuple):
+    command: tuple[int, int, int | None]
+    message: memoryview
+    end: int
+
+
+def _frame(view: memoryview, at: int) -> _Frame | None:
+    """Return the whole SEND at `at`, whose command is common."""
     if len(view) - at < 2 * _SIZE.size:
         return None
     frame_at = at + _SIZE.size
     end = frame_at + _SIZE.unpack_from(view, at)[0]
     command_at = frame_at + _SIZE.size
     message_at = command_at + _SIZE.unpack_from(view, frame_at)[0]
-    if end > len(view) or message_at > end or end - message_at > message_bytes_max:
-        return None
-    command = _command(view[command_at:message_at])
-    parts = _message(view[message_at:end])
-    if command is None or parts is None or len(parts[1]) > payload_bytes_max or not _is_plain(parts[0]):
-        return None
+    command = None if end > len(view) or message_at > end else _command(view[command_at:message_at])
+    return None if command is None else _Frame(command, view[message_at:end], end)
+
+
+def encode_common(send: CommonSend) -> tuple[bytes, int, int, int] | None:
+    """Return (batch, record_count, base_timestamp, max_timestamp) of a SEND; None if it is not common."""
     try:
-        batch, record_count, max_timestamp = encode_entry(*parts, False)
+        batch, record_count, max_timestamp = encode_entry(send.metadata, send.payload, False)
     except (Corrupt, Unsupported):
         return None
     (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(batch, _BASE_TIMESTAMP_AT)
-    return *command, end, batch, record_count, base_timestamp, max_timestamp
+    return batch, record_count, base_timestamp, max_timestamp
 
 
 def _command(command: memoryview) -> tuple[int, int, int | None] | None:
@@ -152,23 +200,35 @@ def encode_receipts(
     """
     if len(results) != len(ids) or not 0 <= start <= len(ids):
         raise ValueError("expected one result per SEND, and an index into them")
+    names = (producer_id, ledger_id, partition)
     out = bytearray()
     for index in range(start, len(ids)):
-        sequence_id, highest_id = ids[index]
         verdict, base_offset, _ = results[index]
-        if verdict != _DUPLICATE and (verdict != _ACCEPTED or base_offset < 0):
+        if not has_receipt(verdict, base_offset):
             return bytes(out), index
-        body = bytearray()
-        write_varint_field(body, 1, producer_id)
-        write_varint_field(body, 2, sequence_id)
-        write_bytes_field(body, 3, _message_id(ledger_id, base_offset, partition))
-        if highest_id is not None:
-            write_varint_field(body, 4, highest_id)
-        command = bytearray()
-        write_varint_field(command, _TYPE, _SEND_RECEIPT)
-        write_bytes_field(command, _SEND_RECEIPT, body)
-        out += _SIZE.pack(_SIZE.size + len(command)) + _SIZE.pack(len(command)) + command
+        out += receipt(names, ids[index], base_offset)
     return bytes(out), len(ids)
+
+
+def has_receipt(verdict: int, base_offset: int) -> bool:
+    """Whether a SEND with this outcome gets a receipt."""
+    return verdict == _DUPLICATE or (verdict == _ACCEPTED and base_offset >= 0)
+
+
+def receipt(names: tuple[int, int, int], ids: SendIds, base_offset: int) -> bytes:
+    """Return the frame of a receipt; `names` are the producer id, ledger id and partition, as for `encode_receipts`."""
+    producer_id, ledger_id, partition = names
+    sequence_id, highest_id = ids
+    body = bytearray()
+    write_varint_field(body, 1, producer_id)
+    write_varint_field(body, 2, sequence_id)
+    write_bytes_field(body, 3, _message_id(ledger_id, base_offset, partition))
+    if highest_id is not None:
+        write_varint_field(body, 4, highest_id)
+    command = bytearray()
+    write_varint_field(command, _TYPE, _SEND_RECEIPT)
+    write_bytes_field(command, _SEND_RECEIPT, body)
+    return _SIZE.pack(_SIZE.size + len(command)) + _SIZE.pack(len(command)) + bytes(command)
 
 
 def _message_id(ledger_id: int, base_offset: int, partition: int) -> bytes:

@@ -204,15 +204,28 @@ class Connection(PacedConnection):
         slab = self._slab
         if not self.producers or slab is None or self._budget.is_over_budget:
             return False
+        sender = kernel.next_sender(slab.view, self._low, self._high)
+        if sender is None:
+            return False
         room = self.context.settings.sends_in_flight_max - self.send_count
+        producer = self.producers.get(sender)
+        if producer is not None:
+            end, count = producer.take_arrived(slab.view, self._low, self._high, room)
+            if count:
+                self._taken(end, count)
+                return True
         parsed = kernel.parse_sends(slab.view, self._low, self._high, room, *self.context.send_limits)
         if not parsed:
             return False
-        self.throttling.sent(parsed[-1][3] - self._low)
-        self._low = parsed[-1][3]
-        self._command_meters.count(_SEND, len(parsed))
+        self._taken(parsed[-1][3], len(parsed))
         self._handlers.send_parsed(self, parsed)
         return self._transport is not None
+
+    def _taken(self, end: int, count: int) -> None:
+        """Charge and count SENDs from the slab that end at `end`."""
+        self.throttling.sent(end - self._low)
+        self._low = end
+        self._command_meters.count(_SEND, count)
 
     def _take_frame(self) -> bool:
         """Execute the next frame; returns False if it is incomplete or must wait. Raises `Corrupt`."""

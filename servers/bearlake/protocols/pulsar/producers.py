@@ -1,9 +1,10 @@
 """One producer of a client, between its connection and the log: SEND, SEND_RECEIPT, SEND_ERROR.
 
 `producing.py` opens and closes producers. A SEND becomes one record batch, submitted inline with a callback and without a task. SENDs
-that arrive together are appended together (`sends.py`): the kernel parses all common SENDs in one call (`take_parsed`), other SENDs are
-handled one by one (`take`). A receipt names the entry of its SEND. Receipts of a producer leave in the order of its SENDs, even if
-some SENDs fail, because clients match receipts by order.
+that arrive together are appended together (`sends.py`). One call of the kernel takes the common SENDs of a producer into the open buffer
+while the stream's rules admit their batches (`take_arrived`). It parses common SENDs that need more checks (`take_parsed`). Other SENDs are
+handled one by one (`take`). A receipt names the entry of its SEND. Receipts of a producer leave in the order of its SENDs, even if some
+SENDs fail, because clients match receipts by order.
 
 A SEND gets SEND_ERROR only if it can never be stored as it is. If the outcome is unknown, or the stream is deleted or terminated, the
 server closes the producer instead. The client then opens the producer again, on any server, and sends again what has no receipt, or
@@ -17,27 +18,25 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from struct import Struct
-from typing import Any, Protocol
 
+from bearlake import kernel
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
-from bearlake.kernel import SendEntry, SendIds
-from bearlake.metadata.model import BATCH_NAMED, NamedProducer, PartitionKey
+from bearlake.kernel import SendBinding, SendEntry, SendIds
+from bearlake.metadata.model import BATCH_NAMED, NamedProducer, PartitionKey, partition_index, stream_number
 from bearlake.protocols.pulsar import commands, entries
 from bearlake.protocols.pulsar.accepting import ValidationLine, accepted, attributes_of
+from bearlake.protocols.pulsar.clients import Client
 from bearlake.protocols.pulsar.entries import Buffer, StoredEntry
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import BadChecksum
 from bearlake.protocols.pulsar.proto.commands_pb2 import CommandProducer, CommandSend, ServerError
-from bearlake.protocols.pulsar.sends import Sends
-from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.protocols.pulsar.sends import Sends, TakenSends
 from bearlake.protocols.pulsar.topics import Topic
-from bearlake.serving.pacing import Register
 from bearlake.streams.admission import Header, admit
-from bearlake.streams.append import Append, AppendCall, Hold, Verdict
+from bearlake.streams.append import UNAVAILABLE, Append, AppendCall, Hold, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import Checked
-from bearlake.streams.principal import Operation, Principal
-from bearlake.streams.service import Streams
+from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -46,8 +45,6 @@ _BASE_TIMESTAMP = Struct(">q")
 _BASE_TIMESTAMP_AT = 27
 _NO_PRODUCER = (-1, -1, -1)
 _NO_NAMES = (*_NO_PRODUCER, 0, -1, -1)
-_NO_RULES = (b"", 0, 0, -1, 0, 0, 0)
-"""Replaces `StreamView.plain_rules` for a stream that validates each batch: every batch exceeds these limits."""
 _SEQUENCE_MAX = (1 << 63) - 1
 _PREFIX = "pulsar:"
 """The prefix of producer names in the metadata store, which other protocols use too."""
@@ -67,70 +64,12 @@ class State(Enum):
     CLOSED = 3
 
 
-class Context(Protocol):
-    """The part of `context.PulsarContext` that producers use."""
-
-    @property
-    def streams(self) -> Streams:
-        """The streams."""
-
-    @property
-    def settings(self) -> PulsarSettings:
-        """Limits of messages."""
-
-    def new_producer_name(self) -> str:
-        """A producer name that is unique in the deployment."""
-
-    def register(self, producer: "Producer") -> None:
-        """Reserve the producer's name in its partition. Raises `Refused` (ProducerBusy)."""
-
-    def unregister(self, producer: "Producer") -> None:
-        """Release the producer's name; idempotent."""
-
-
-class Client(Protocol):
-    """The client of a producer: its connection."""
-
-    send_count: int
-    arrived: int  # the log position that this server had seen before the commands in progress arrived
-    producers: "dict[int, Producer]"
-    who: Principal
-
-    @property
-    def context(self) -> Context:
-        """State that the server's connections share."""
-
-    @property
-    def server(self) -> Register[Any]:
-        """The server's tasks."""
-
-    @property
-    def peer(self) -> str:
-        """`host:port` of the client."""
-
-    @property
-    def client_version(self) -> str:
-        """`client_version` of the client's CONNECT."""
-
-    def send(self, frame: bytes) -> None:
-        """Send a frame."""
-
-    def sent(self, count: int) -> None:
-        """Note that `count` messages or batches have been answered."""
-
-    def start(self, work: Coroutine[None, None, None]) -> Any:  # Any: the result is not used
-        """Run a request's coroutine; it is cancelled when the client disconnects."""
-
-    def failed(self, error: Exception) -> None:
-        """Close the connection because of a bug."""
-
-
 class Producer:
     """A producer of one connection, on one partition."""
 
     def __init__(
         self,
-        connection: Client,
+        connection: "Client[Producer]",
         request: CommandProducer,
         open_when_granted: "Callable[[Producer], Coroutine[None, None, None]]",
     ) -> None:
@@ -154,7 +93,7 @@ class Producer:
         self.since = datetime.now(UTC)
         self._newest_sequence_id = -1
         """The highest sequence id stored under the producer's name or appended since. A commit stores the next SEND only after that one."""
-        self._line: deque[Sends] = deque()
+        self._line: deque[Sends | TakenSends] = deque()
         self._held: deque[tuple[Sends, AppendCall, bool]] = deque()
         """SENDs that are not submitted yet, and whether they are a chunk; all are in `_line` too."""
         self._validation = ValidationLine(self, connection.context.streams.checks, connection.start)
@@ -175,6 +114,16 @@ class Producer:
         """Set the topic and name, and reserve the name. Raises `Refused` (ProducerBusy)."""
         self.topic, self.partition, self.name = topic, topic.partition, name
         self.connection.context.register(self)
+
+    @property
+    def receipt_names(self) -> tuple[int, int, int]:
+        """As in `sends.Producer`."""
+        partition = self.partition
+        return self.id, stream_number(partition), partition_index(partition) if self.topic.is_partitioned else -1
+
+    def failed(self, error: Exception) -> None:
+        """Close the connection because of a bug."""
+        self.connection.failed(error)
 
     def opened(self, stored: NamedProducer | None, topic_epoch: int | None, *, is_deduplicated: bool) -> None:
         """Start to accept SENDs."""
@@ -237,6 +186,41 @@ class Producer:
             else:
                 self._hold(send, (Append(*head, *self._names(sequence_id)),))
 
+    def take_arrived(self, frames: memoryview, low: int, high: int, count_max: int) -> tuple[int, int]:
+        """Append the SENDs at `low` of the receive buffer that need no question; returns the end of the last one, and their number."""
+        context, count = self.connection.context, 0
+        streams = context.streams
+        binding = None if self.state is not State.OPEN or self._held else self._binding(streams.clock.now_ms())
+        is_full = binding is not None
+        while binding is not None and is_full and count < count_max and (buffer := streams.open_buffer()) is not None:
+            sends = TakenSends(UNAVAILABLE)
+            low, is_full, newest = kernel.take_sends(
+                buffer, sends, frames, low, high, binding, count_max - count, *context.send_limits, self.connection.arrived
+            )  # fmt: skip
+            if sends.count:
+                sends.began(self)
+                binding, self._newest_sequence_id = binding._replace(newest_sequence=newest), newest
+                count += sends.count
+                self._line.append(sends)
+                self.connection.send_count += sends.count
+                streams.added(sends)
+            if is_full:
+                streams.close_buffer()
+        return low, count
+
+    def _binding(self, now_ms: int) -> SendBinding | None:
+        """What the next SENDs have in common; None if their batches need more checks than the stream's limits."""
+        view, stored = self.view(), self._stored
+        rules = None if view is None or self._validation.takes(view) else view.plain_rules(now_ms)
+        if rules is None:
+            return None
+        stream_id, _, _, bytes_max, earliest_ms, latest_ms, _ = rules
+        stored_id, epoch = (-1, -1) if stored is None else (stored.producer_id, stored.partition_epoch)
+        return SendBinding(
+            self.id, self.partition, stream_id, bytes_max, earliest_ms, latest_ms,
+            stored_id, epoch, self._newest_sequence_id, self.is_deduplicated,
+        )  # fmt: skip
+
     def take_parsed(self, parsed: Sequence[SendEntry]) -> None:
         """Handle SENDs that the kernel has converted to batches. A rejected SEND splits the SENDs that are appended together."""
         view = self.view()
@@ -249,21 +233,16 @@ class Producer:
                 self._validation.add(send, view, entry, max(sequence_id, highest_id or 0))
             return
         now_ms = self.connection.context.streams.clock.now_ms()
-        rules = view.plain_rules(now_ms)
-        stream_id, _, _, bytes_max, earliest_ms, latest_ms, _ = rules if rules is not None else _NO_RULES
-        partition = self.partition
         ids: list[SendIds] = []
         appends: list[Append] = []
-        for _, sequence_id, highest_id, _, batch, record_count, base_timestamp, max_timestamp in parsed:
-            head: _Head = (partition, stream_id, batch, None, record_count, max_timestamp)
-            if len(batch) > bytes_max or base_timestamp < earliest_ms or max_timestamp > latest_ms:
-                try:
-                    head = self._admit(view, StoredEntry(batch, record_count, max_timestamp), now_ms)
-                except BearlakeError as error:
-                    self._append_all(ids, appends)
-                    ids, appends = [], []
-                    self._queue([(sequence_id, highest_id)]).refuse(error)
-                    continue
+        for _, sequence_id, highest_id, _, batch, record_count, _, max_timestamp in parsed:
+            try:
+                head = self._admit(view, StoredEntry(batch, record_count, max_timestamp), now_ms)
+            except BearlakeError as error:
+                self._append_all(ids, appends)
+                ids, appends = [], []
+                self._queue([(sequence_id, highest_id)]).refuse(error)
+                continue
             ids.append((sequence_id, highest_id))
             appends.append(Append(*head, *self._names(max(sequence_id, highest_id or 0))))
         self._append_all(ids, appends)
@@ -326,13 +305,13 @@ class Producer:
         """Send the available answers at the head of the line; then close the producer if it is leaving and the line is empty."""
         line, connection = self._line, self.connection
         count = 0
-        while line and (answer := line[0].answer) is not None:
-            if answer:
-                connection.send(answer)
+        while line and (frames := line[0].frames) is not None:
+            if frames:
+                connection.send(frames)
             if (failure := line[0].failure) is not None:
                 self._fail(failure)
                 break
-            count += len(line.popleft().ids)
+            count += line.popleft().count
         self._submit()
         if not line and self.state is State.LEAVING:
             self._left()
@@ -391,7 +370,7 @@ class Producer:
             self.connection.context.unregister(self)
         if self.connection.producers.get(self.id) is self:
             del self.connection.producers[self.id]
-        dropped = sum(len(sends.ids) for sends in self._line)
+        dropped = sum(sends.count for sends in self._line)
         self._line.clear()
         self._held.clear()
         self._validation.clear()
