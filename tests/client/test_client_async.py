@@ -17,6 +17,7 @@ from bearlake.client.connections import Pauses
 from bearlake.client.errors import failure_of_status
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.idle_producers import forget_all
+from fixtures.waiting import WAIT_S
 
 QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50)
 
@@ -132,13 +133,24 @@ async def test_a_full_buffer_makes_send_wait(grpc_node: GrpcNode) -> None:
         assert len(await collect(client, "one")) == 50
 
 
-async def test_an_unreachable_server_is_reported_in_time() -> None:
-    settings = ClientSettings(call_timeout_s=0.2, retry_pause_ms=5, retry_pause_max_ms=20)
+async def test_an_unreachable_server_is_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt has the whole time, so that its connection is refused however busy the machine is; pauses pass at once."""
+    loop = asyncio.get_running_loop()
+    passed_s, time = 0.0, loop.time
+
+    async def sleep(seconds: float) -> None:
+        nonlocal passed_s
+        passed_s += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: time() + passed_s)
+    monkeypatch.setattr("bearlake.client.connections.asyncio.sleep", sleep)
+    settings = ClientSettings(call_timeout_s=WAIT_S, retry_pause_ms=5_000, retry_pause_max_ms=20_000)
     async with AsyncClient("127.0.0.1:1", settings=settings) as client:
         with pytest.raises(CallFailed) as caught:
             await client.list_streams()
 
     assert caught.value.code == "UNAVAILABLE"
+    assert 0 < passed_s <= WAIT_S
 
 
 @pytest.mark.parametrize("how", ["drain", "kill"])

@@ -24,7 +24,7 @@ from google.rpc.status_pb2 import Status
 
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.errors import DETAILS_KEY
-from bearlake.protocols.grpc.login import address_of
+from bearlake.protocols.grpc.login import GrpcListenerLogin, address_of
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.serving.authentication.pem import subject_of
 from bearlake.serving.authentication.settings import FailureSettings
@@ -115,12 +115,23 @@ async def test_a_stream_needs_a_login(
 
 @pytest.mark.parametrize("method", [methods.PRODUCE_STREAM, methods.FETCH, methods.CONSUME], ids=lambda item: item.name)
 async def test_a_stream_ends_with_its_login(
-    grpc_cluster: MakeGrpc, logins: Logins, method: "methods.Method[object, object]"
+    grpc_cluster: MakeGrpc,
+    logins: Logins,
+    monkeypatch: pytest.MonkeyPatch,
+    method: "methods.Method[object, object]",
 ) -> None:
     node = await start(grpc_cluster, logins, session_ms_max=200)
+    may_log_in, admit = asyncio.Event(), GrpcListenerLogin.admit
+
+    async def held(login: GrpcListenerLogin, context: Any) -> tuple[Principal, float | None]:
+        await may_log_in.wait()
+        return await admit(login, context)
+
+    monkeypatch.setattr(GrpcListenerLogin, "admit", held)
     opened = node.open(method, metadata=metadata_of(basic()))
     if method is methods.CONSUME:
         await opened.write(pb.ConsumeRequest(join=pb.Join(group="g", streams=["t"])))
+    may_log_in.set()  # not before all is written: the library of a client that writes while its call ends drops the server's status
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await read_to_error(opened)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED

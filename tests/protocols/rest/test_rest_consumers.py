@@ -9,8 +9,11 @@ from bearlake.protocols.rest.proxy import assignor
 from bearlake.streams.groups import assignment
 from fixtures.rest_consumer import Client, produce, values
 from fixtures.rest_server import MakeServers, RestNode
+from fixtures.waiting import WAIT_S, until
 
 BINARY = "application/vnd.kafka.binary.v2+json"
+WAIT_MS = int(500 * WAIT_S)
+"""A poll, and each fetch for it, waits for records whenever they come: half of the time in which the client expects its answer."""
 
 
 async def test_a_consumer_reads_records_from_before_and_after_its_start(rest: RestNode) -> None:
@@ -195,15 +198,17 @@ async def test_an_answer_can_be_committed_although_the_group_has_changed_since(r
 async def test_records_that_arrive_during_a_rebalance_wait_for_its_end(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (rest,) = await rest_servers(1, consumer_beat_ms=100)
+    (rest,) = await rest_servers(1, consumer_beat_ms=WAIT_MS, consumer_session_ms=3 * WAIT_MS)
     await rest.create("t")
     client = await Client.create(rest, auto_commit_enable=False)
     await client.subscribe("t")
-    await client.poll(100)
+    while not await client.assigned():
+        await client.poll(100)
     (consumer,) = rest.server._proxy.consumers._instances.values()  # noqa: SLF001 - to join when the test says, not its heartbeat
-    fetch, is_read = rest.streams.fetch, asyncio.Event()
+    fetch, is_waiting, is_read = rest.streams.fetch, asyncio.Event(), asyncio.Event()
 
     async def fetch_all(*arguments: Any, **options: Any) -> Any:
+        is_waiting.set()
         found = await fetch(*arguments, **options)
         if any(consumer.views for consumer in found):
             is_read.set()
@@ -216,12 +221,11 @@ async def test_records_that_arrive_during_a_rebalance_wait_for_its_end(
     with monkeypatch.context() as during:
         during.setattr(rest.streams, "fetch", fetch_all)
         during.setattr(consumer._member, "join", join)  # noqa: SLF001
-        polling = asyncio.create_task(client.poll(5_000))
-        while not rest.server.open_count:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        polling = asyncio.create_task(client.poll(WAIT_MS))
+        await until(is_waiting.is_set)
         consumer._start_join()  # noqa: SLF001
         await produce(rest, "t", b"a")
-        await is_read.wait()
+        await until(is_read.is_set)
         await consumer.await_join()
     is_held = consumer.is_held
     consumer._start_join()  # noqa: SLF001

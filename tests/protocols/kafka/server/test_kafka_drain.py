@@ -68,8 +68,13 @@ async def test_drain_ends_by_its_deadline_although_a_client_does_not_read_its_an
     assert len(kafka.server.connections) > 0  # the drain did not wait longer for the client that does not read
 
 
-async def test_with_other_servers_a_draining_server_leaves_metadata_then_redirects_clients_then_closes(any_cluster):
+async def test_with_other_servers_a_draining_server_leaves_metadata_then_redirects_clients_then_closes(
+    any_cluster, monkeypatch
+):
     cluster = await any_cluster(2, settings=KafkaSettings(drain_redirect_after_ms=150))
+    context = cluster[0].server.context
+    redirect, may_redirect = context.redirect, asyncio.Event()
+    monkeypatch.setattr(context, "redirect", lambda: may_redirect.is_set() and redirect())  # else it is tried again
     await cluster[0].create("t")
     clients = [await node.client() for node in cluster.nodes]
     first, second = (node.member.node_id for node in cluster.nodes)
@@ -82,7 +87,8 @@ async def test_with_other_servers_a_draining_server_leaves_metadata_then_redirec
     assert {partition.leader_id for partition in found.topics[0].partitions} == {second}
     assert found.controller_id == second
     assert (await clients[0].produce("t", batch_of(b"served"))).error_code == 0
-    await until(lambda: cluster[0].server.context.is_redirecting)
+    may_redirect.set()
+    await until(lambda: context.is_redirecting)
     # A connection between two requests may be closed as idle; the second of two pipelined requests is answered.
     clients[0].send(produce_request("t", batch_of(b"refused")), 9)
     clients[0].send(fetch_request([("t", 0, 0)]), 12)

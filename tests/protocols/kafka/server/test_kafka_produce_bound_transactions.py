@@ -179,7 +179,8 @@ class Deployment:
         self.answers.append((answer.error_code, answer.base_offset))
 
     async def stored(self):
-        return [await read(self.client, index=index, is_committed=on) for index in range(3) for on in (False, True)]
+        client = await self.node.client("c")  # an older one would be closed if it has asked for nothing in ten seconds
+        return [await read(client, index=index, is_committed=on) for index in range(3) for on in (False, True)]
 
 
 @pytest.mark.parametrize("version", [9, 11, 12])
