@@ -336,6 +336,20 @@ class Connection(TurnConnection):
             self._is_pumping = True
             self.context.send_rounds.add(self._loop, self._pump)
 
+    def answer_produced(self, place: Place, frames: bytes) -> None:
+        """As `answer`, for Produce requests. If the client waits for nothing else, no response can join theirs: it is sent at once."""
+        transport, is_alone = self._transport, len(self._slots) == 1 and self._quotas.usage is None
+        is_held = (
+            self._is_pumping or self._is_reading_paused or self._is_ending
+        )  # paused also while the client does not read
+        if not is_alone or is_held or transport is None or transport.is_closing():
+            self.answer(place, (frames,))
+            return
+        self._slots.clear()
+        self._request_count = 0
+        self._apis[place.api].seconds.observe(time.perf_counter() - place.started, place.count)
+        self._write(transport, (frames,), len(frames))
+
     def _pump(self) -> None:
         """Send all completed responses. Raises nothing: a bug closes this connection, whose client would wait for its answers forever."""
         self._is_pumping = False

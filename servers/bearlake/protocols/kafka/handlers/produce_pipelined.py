@@ -27,6 +27,7 @@ from bearlake.protocols.kafka.handlers.produce import (
     resolve,
 )
 from bearlake.protocols.kafka.handlers.produce_call import BEGINS_FROM, Requester, result_of
+from bearlake.protocols.kafka.slot import Place
 from bearlake.records.batch import ATTRIBUTE_TRANSACTIONAL
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import Header, admit
@@ -55,6 +56,9 @@ class PipelinedRequester(Requester, Protocol):
     def bind(self, binding: Binding) -> None:
         """Take the Produce requests that have the lead of the last one by this binding."""
 
+    def answer_produced(self, place: Place, frames: bytes) -> None:
+        """As `answer`; at once if the client waits for nothing else."""
+
 
 class ProduceCalls(kernel.ProduceResults, Call):
     """Pipelined Produce requests in progress, and their place in the connection's order: one write answers all requests.
@@ -65,13 +69,13 @@ class ProduceCalls(kernel.ProduceResults, Call):
     __slots__ = ("caller", "chunks", "connection", "size", "started")
     api = ApiKey.PRODUCE
     count = kernel.ProduceResults.request_count
-    connection: Requester
+    connection: PipelinedRequester
     caller: Caller
     chunks: Sequence[codec.Buffer] | None
     size: int
     started: float
 
-    def began(self, connection: Requester, caller: Caller) -> None:
+    def began(self, connection: PipelinedRequester, caller: Caller) -> None:
         """Called once, when the requests were taken: a constructor in Python would cost as much as the rest of this object."""
         self.connection = connection
         self.caller = caller
@@ -84,7 +88,10 @@ class ProduceCalls(kernel.ProduceResults, Call):
         """As in `Call`, with one call fewer on the hottest path."""
         try:
             frames = self.frames()
-            self.connection.answer(self, self._refused() if frames is None else (frames,))
+            if frames is not None:
+                self.connection.answer_produced(self, frames)
+            else:
+                self.connection.answer(self, self._refused())
         except Exception as error:  # noqa: BLE001 - boundary: one connection
             fault(log, "answer an append", error, self.failed)
 
