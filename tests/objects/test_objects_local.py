@@ -341,7 +341,7 @@ async def in_a_step(store: ObjectStore, work: Callable[[BlockingPut], None]) -> 
     put = store.blocking_put()
     assert put is not None
     ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-    put.start(lambda: work(put), ended.set_result)
+    put.start(lambda: work(put), lambda: None, ended.set_result)
     error = await ended
     if error is not None:
         raise error

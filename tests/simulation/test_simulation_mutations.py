@@ -16,7 +16,7 @@ from bearlake.metadata.model import ObjectCommit, ObjectCommitted, Outcome, Outc
 from bearlake.metadata.sqlite import commits as sqlite_commits
 from bearlake.streams.append import AppendCall
 from bearlake.streams.committer import Committer
-from bearlake.streams.flush import Storing
+from bearlake.streams.flush import CommitOrder, Storing
 from bearlake.streams.follower import Follower
 from bearlake.streams.service import Streams
 from bearlake.streams.writer import Writer
@@ -135,23 +135,32 @@ def commit_objects_that_were_not_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_what_the_thread_could_not_put(patch: pytest.MonkeyPatch) -> None:
-    run = Storing.run
+    put = Storing.put
 
     def optimistic(self: Storing) -> None:
-        put = self._put_here
+        put(self)
+        self._is_stored = True
 
-        def put_or_not(key: str, parts: Any) -> None:
-            with contextlib.suppress(BearlakeError):
-                put(key, parts)
-
-        self._put_here = put_or_not
-        run(self)
-
-    patch.setattr(Storing, "run", optimistic)
+    patch.setattr(Storing, "put", optimistic)
 
 
 def let_threads_commit_any_object(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Writer, "_is_oldest", lambda self, before: True)
+
+
+def let_threads_commit_out_of_turn(patch: pytest.MonkeyPatch) -> None:
+    put, commit = Storing.put, Storing.commit
+
+    def put_and_commit(self: Storing) -> None:
+        put(self)
+        commit(self)
+
+    patch.setattr(Storing, "put", put_and_commit)
+    patch.setattr(Storing, "commit", lambda self: None)
+
+
+def let_threads_commit_behind_a_failure(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CommitOrder, "is_broken", property(lambda self: False, lambda self, value: None), raising=False)
 
 
 def lose_changed_streams(patch: pytest.MonkeyPatch) -> None:
@@ -257,6 +266,8 @@ PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     commit_objects_that_were_not_stored: "I1: the object is durable before its commit",
     commit_what_the_thread_could_not_put: "I1: the object is durable before its commit",
     let_threads_commit_any_object: ("I3", "outcomes follow the rules", "what was refused is not stored"),
+    let_threads_commit_out_of_turn: ("I3", "outcomes follow the rules", "what was refused is not stored"),
+    let_threads_commit_behind_a_failure: ("I3", "outcomes follow the rules", "what was refused is not stored"),
     lose_changed_streams: ("every server knows all streams", "nothing is kept of deleted streams"),
     serve_stored_offsets: ("I2", "KIP-74", "KIP-734", "I1, I6: a reader gets the records that were acknowledged"),
     read_every_socket: "pending bytes are bounded",

@@ -38,13 +38,14 @@ Put = Callable[[str, Sequence[Buffer]], None]
 class BlockingPut:
     """A put in steps, for a caller that does more in the same thread: no task, timer or future of the event loop takes part.
 
-        start(step) ─ thread: step, which calls `attempt` ─ event loop: `attempted`, then perhaps `again`
+        start(put, then) ─ threads: `put`, which calls `attempt`, then `then` in its turn ─ event loop: `attempted`, then perhaps `again`
 
     Only stores on this machine offer it. An attempt has no deadline: it ends when the disk answers.
     """
 
-    start: Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
-    """`start(step, ended)` runs `step` in a thread of the store, then `ended` on the event loop with what the step raised.
+    start: Callable[[Callable[[], None], Callable[[], None], Callable[[BaseException | None], None]], None]
+    """`start(put, then, ended)` runs `put` in a thread of the store, `then` in a thread once all steps that were started before are over,
+    and `ended` on the event loop, in the order of the steps, with the first error that they raised. `then` runs in any case.
 
     Raises `Unavailable`, with nothing done, if there is no thread. The caller bounds its steps."""
     attempt: Put

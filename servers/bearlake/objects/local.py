@@ -25,6 +25,7 @@ from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.local_files import DurableFolder, FileCalls
 from bearlake.objects.local_listing import walk
 from bearlake.objects.ranges import Span, check_within, coalesce, scatter
+from bearlake.ordered_threads import OrderedThreads
 from bearlake.threads import Borrowed, Threads
 
 T = TypeVar("T")
@@ -42,8 +43,8 @@ class LocalSettings:
     only."""
 
     write_thread_count: int = 4
-    """Threads for puts and deletes, besides the one that stores and commits the write path's objects. More threads keep more disk syncs in
-    flight, which file system journals merge; each thread costs memory."""
+    """Threads for puts and deletes, and as many others that store and commit the write path's objects. More threads keep more disk syncs in
+    flight, which file system journals merge; each thread costs memory, from its first use on."""
 
     read_thread_count: int = 4
     """Threads for reads and listings."""
@@ -80,8 +81,8 @@ class LocalObjectStore(ObjectStore):
             self._folder = DurableFolder(self._root, fsync=self._settings.fsync, calls=calls or FileCalls())
         self._writers = self._threads("objects-write", self._settings.write_thread_count)
         self._readers = self._threads("objects-read", self._settings.read_thread_count)
-        self._storing = self._threads("objects-store", 1)
-        """Runs the steps of blocking puts: one thread, because its caller stores one object at a time."""
+        self._storing = OrderedThreads("objects-store", self._settings.write_thread_count)
+        """Runs the steps of blocking puts."""
 
     @override
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:

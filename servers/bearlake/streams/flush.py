@@ -1,8 +1,8 @@
-"""One object in flight, and the thread that puts and commits it.
+"""One object in flight, and the threads that put and commit it.
 
-Where both stores are on this machine, the thread that has put the oldest object in flight also commits it (decisions 29 and 259): a flush
-costs one switch to that thread and one back, without a task, a timer or a future per store. Only the oldest object takes this way, so
-commits stay in seal order (I3). What it does not finish, the writer finishes on the event loop, with the same key and token.
+Where both stores are on this machine, the thread that has put an object also commits it (decisions 29 and 259): a flush costs one switch to
+that thread and one back, without a task, a timer or a future per store. Objects in flight at the same time are put at the same time and
+committed in seal order (I3, decision 349). What threads do not finish, the writer finishes on the event loop, with the same key and token.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata import BlockingCommit
-from bearlake.metadata.model import ObjectCommit, ObjectCommitted
+from bearlake.metadata.model import ObjectCommit, ObjectCommitted, OutcomeRows
 from bearlake.objects import BlockingPut
 from bearlake.streams.buffer import Sealed
 
@@ -42,38 +42,73 @@ class Flush:
         """What finishes the flush on the event loop, if anything does."""
 
 
+class CommitOrder:
+    """Whether a thread may commit the next object: all before it were committed by threads, with every batch accepted (I3).
+
+    Threads use it in seal order. The event loop starts another one when nothing is in flight.
+    """
+
+    __slots__ = ("is_broken",)
+
+    def __init__(self) -> None:
+        self.is_broken = False
+        """Whether the event loop must commit what follows."""
+
+
 class Storing:
-    """Puts and commits an object in one thread. The event loop reads the results once the step has ended."""
+    """Puts an object in a thread, and commits it in its turn. The event loop reads the results once the step has ended."""
 
-    __slots__ = ("_commit_here", "_put_here", "commit_error", "commit_s", "flush", "put_error", "put_s", "result")
+    __slots__ = (
+        "_commit_here",
+        "_is_stored",
+        "_order",
+        "_put_here",
+        "commit_error",
+        "commit_s",
+        "flush",
+        "put_error",
+        "put_s",
+        "result",
+    )
 
-    def __init__(self, flush: Flush, put_here: BlockingPut, commit_here: BlockingCommit) -> None:
+    def __init__(self, flush: Flush, put_here: BlockingPut, commit_here: BlockingCommit, order: CommitOrder) -> None:
         self.flush = flush
         self._put_here = put_here.attempt
         self._commit_here = commit_here.commit
+        self._order = order
+        self._is_stored = False
         self.put_error: BearlakeError | None = None
         self.commit_error: BearlakeError | None = None
         self.result: ObjectCommitted | None = None
-        """None: the object may not be committed; `put_error` or `commit_error` tells why."""
+        """None: the event loop has to commit the object, because of `put_error`, of `commit_error` or of an earlier object."""
         self.put_s = self.commit_s = 0.0
         """Time of the attempts (s)."""
 
-    def run(self) -> None:
-        """Put, then commit; in the thread."""
-        flush = self.flush
+    def put(self) -> None:
+        """Put the object; at the same time as other objects."""
         started = time.monotonic()
         try:
-            self._put_here(flush.key, flush.sealed.parts)
+            self._put_here(self.flush.key, self.flush.sealed.parts)
+            self._is_stored = True
         except BearlakeError as error:
             self.put_error = error
-            self.put_s = time.monotonic() - started
+        self.put_s = time.monotonic() - started
+
+    def commit(self) -> None:
+        """Commit the object if it is stored, and all before it are committed; in seal order."""
+        order = self._order
+        if order.is_broken:
+            return
+        order.is_broken = True  # whatever happens from here on, unless it goes well
+        if not self._is_stored:
             return
         stored = time.monotonic()
-        self.put_s = stored - started
         try:
-            self.result = self._commit_here(flush.commit)  # I1: object first, commit second
+            result = self.result = self._commit_here(self.flush.commit)  # I1: object first, commit second
         except BearlakeError as error:
             self.commit_error = error
+        else:
+            order.is_broken = bool(OutcomeRows.of(result.outcomes).others())
         self.commit_s = time.monotonic() - stored
 
     def forget_errors(self) -> None:

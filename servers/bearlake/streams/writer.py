@@ -5,7 +5,7 @@
 - Each flush writes one object, regardless of the number of partitions (design: PUTs per second = servers x flush rate).
 - Several puts may be in flight. Commits happen in seal order, so batches of one producer never overtake each other (I3).
 - A batch is acknowledged only after its object is durable and its commit is known (I1): `committer.py` retries it until it is.
-- Where both stores are on this machine, one thread puts and commits the oldest object in flight (`flush.py`).
+- Where both stores are on this machine, threads put and commit the objects (`flush.py`).
 - A commit names the oldest log position that this server knew when it received a batch that may be its producer's first (`may_begin`).
 - `bytes_max` and `batch_count_max` bound memory: above them, protocol servers stop reading and wait in line (`relief`, `reservations`).
 """
@@ -28,7 +28,7 @@ from bearlake.streams.answering import Answering, OnCommitted
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Call
 from bearlake.streams.buffer import OpenBuffer, seal
 from bearlake.streams.committer import Committer
-from bearlake.streams.flush import Flush, Storing, unfinished
+from bearlake.streams.flush import CommitOrder, Flush, Storing, unfinished
 from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
 from bearlake.streams.relief import ReliefLine
@@ -88,6 +88,7 @@ class Writer:
         """Full buffers, which wait for an upload slot; bounded by `bytes_max` and `batch_count_max`."""
         self._in_flight: dict[Flush, None] = {}
         self._last_commit: asyncio.Future[None] | None = None
+        self._order: CommitOrder | None = None  # of the newest object; None if the event loop writes it
         self._calls = WaitingCalls(settings.deadline_ms)
         self._closed_bytes = self._closed_count = 0
         """Bytes of the batches that are not in the open buffer, and the number of these batches."""
@@ -249,12 +250,9 @@ class Writer:
 
     def _flush(self, buffer: OpenBuffer, reason: str) -> None:
         """Seal a buffer and start its put and commit."""
-        before = self._last_commit
-        is_here = self._store.here is not None and self._is_oldest(before) and not self._committer.is_fenced
         try:
-            is_copied = (
-                self._store.here is None or self._has_readers()
-            )  # a remote store would hold the receive buffers for long
+            # a remote store would hold the receive buffers for long
+            is_copied = self._store.here is None or self._has_readers()
             sealed = seal(buffer, self._server, is_copied=is_copied)
         except Exception as error:  # noqa: BLE001 - boundary: the batches are lost, and no later batch may be stored (I3)
             self._committer.fail(error)
@@ -264,33 +262,36 @@ class Writer:
         self._flush_count += 1
         metrics.APPEND_FLUSHES.labels(reason).inc()
         metrics.APPEND_FLUSH_BYTES.observe(sealed.size)
-        self._last_commit = self._loop.create_future()
+        before, self._last_commit = self._last_commit, self._loop.create_future()
         commit = sealed.commit(self._keys.next(), self._server)
         flush = Flush(self._flush_count, sealed, commit, before, self._last_commit)
         self._in_flight[flush] = None
-        if not (is_here and self._start_here(flush)):
+        if not self._start_here(flush):
+            self._order = None
             self._start(flush, self._write(flush))
 
     def _is_oldest(self, before: asyncio.Future[None] | None) -> bool:
         """Whether the object behind `before` may be committed at once (I3)."""
         return before is None or before.done()
 
-    # -- put and commit in one thread ------------------------------------------------------------------------------
+    # -- put and commit in threads ---------------------------------------------------------------------------------
 
     def _start_here(self, flush: Flush) -> bool:
-        """Put and commit the oldest object in flight in one thread; returns False, with nothing done, where this is not possible."""
+        """Put and commit the object in threads; returns False, with nothing done, where this is not possible."""
         put_here, commit_here = self._store.here, self._commit_here
-        if put_here is None or commit_here is None:
-            return False
-        storing = Storing(flush, put_here, commit_here)
+        if self._is_oldest(flush.before):
+            self._order = CommitOrder()
+        if put_here is None or commit_here is None or self._order is None or self._committer.is_fenced:
+            return False  # or the object before is on the event loop
+        storing = Storing(flush, put_here, commit_here, self._order)
         try:
-            put_here.start(storing.run, partial(self._stored, storing, self._store.failure_count))
+            put_here.start(storing.put, storing.commit, partial(self._stored, storing, self._store.failure_count))
         except Unavailable:
             return False  # there is no thread
         return True
 
     def _stored(self, storing: Storing, failure_count: int, bug: BaseException | None) -> None:
-        """The thread has ended, with whatever success."""
+        """The threads have ended, with whatever success; called in seal order."""
         flush = storing.flush
         try:
             if bug is not None:
