@@ -20,6 +20,7 @@ from bearlake.telemetry.logs import JsonFormatter
 from fixtures.grpc_server import GrpcNode
 from fixtures.kafka_server import batch_of
 from fixtures.kafka_world import World
+from fixtures.logins import LOGIN_MS
 from fixtures.pulsar_server import PulsarNode
 from fixtures.rest_server import RestNode
 
@@ -179,7 +180,7 @@ async def test_pulsar_notes_denials_and_changes(pulsar: PulsarNode, lines: Lines
 
 
 async def test_a_refused_login_is_noted_without_the_password(kafka_cluster: Any, lines: Lines) -> None:
-    node = (await kafka_cluster(1, authentication=AuthenticationSettings(mechanisms=["PLAIN"])))[0]
+    node = (await kafka_cluster(1, authentication=AuthenticationSettings(mechanisms=["PLAIN"], login_ms=LOGIN_MS)))[0]
     client = await node.client()
     await client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
 

@@ -16,6 +16,7 @@ from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.access.control import AccessSettings
 from fixtures.kafka_server import batch_of, fetch_request
 from fixtures.kafka_world import World, find_codes
+from fixtures.logins import LOGIN_MS
 from fixtures.waiting import until
 
 REFUSALS = {
@@ -50,7 +51,7 @@ class LoggedIn:
 
 async def closed_cluster(kafka_cluster, count=1, access=CLOSED, **options):
     cluster = await kafka_cluster(
-        count, authentication=AuthenticationSettings(mechanisms=["PLAIN"]), access=access, **options
+        count, authentication=AuthenticationSettings(mechanisms=["PLAIN"], login_ms=LOGIN_MS), access=access, **options
     )
     credential = create_credential("SCRAM-SHA-512", "secret", 4096)
     changes = [CredentialChange(name, credential.mechanism, credential) for name in ("root", "alice", "admin")]

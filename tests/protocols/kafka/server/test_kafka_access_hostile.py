@@ -15,6 +15,7 @@ from bearlake.streams.catalog import StreamView
 from bearlake.telemetry.watchdog import LIMIT_S
 from fixtures.held import held_at_most
 from fixtures.kafka_server import batch_of
+from fixtures.logins import LOGIN_MS
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -27,7 +28,9 @@ def rule(operation, resource, name, permission=Permission.ALLOW, principal="User
 async def node(kafka_cluster):
     """A server with the topic `t`, to which only root has rights."""
     access = AccessSettings(super_users=["User:root"], allow_if_no_rule=False)
-    cluster = await kafka_cluster(1, authentication=AuthenticationSettings(mechanisms=["PLAIN"]), access=access)
+    cluster = await kafka_cluster(
+        1, authentication=AuthenticationSettings(mechanisms=["PLAIN"], login_ms=LOGIN_MS), access=access
+    )
     made = create_credential("SCRAM-SHA-512", "secret", 4096)
     changes = [CredentialChange(name, made.mechanism, made) for name in ("root", "alice")]
     await cluster.metadata.users.change(changes, revision=0)

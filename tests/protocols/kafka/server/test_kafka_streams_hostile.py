@@ -16,6 +16,7 @@ from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.tasks.settings import StreamsGroupSettings
 from bearlake.streams.service import StreamsSettings
 from fixtures.held import held_at_most
+from fixtures.logins import LOGIN_MS
 from fixtures.quotas import LimitedServer
 
 R = m.StreamsGroupHeartbeatRequest
@@ -327,7 +328,7 @@ async def test_topics_that_heartbeats_create_count_against_the_quota_of_mutation
 async def closed(kafka_cluster):
     """A server where only root may do anything; alice has a login."""
     access = AccessSettings(super_users=["User:root"], allow_if_no_rule=False)
-    authentication = AuthenticationSettings(mechanisms=["PLAIN"])
+    authentication = AuthenticationSettings(mechanisms=["PLAIN"], login_ms=LOGIN_MS)
     cluster = await kafka_cluster(1, streams=SETTINGS, authentication=authentication, access=access)
     made = create_credential("SCRAM-SHA-512", "secret", 4096)
     await cluster.metadata.users.change(

@@ -18,6 +18,7 @@ from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.principal import ANONYMOUS
 from fixtures.kafka_server import batch_of, fetch_request, produce_request
 from fixtures.kafka_world import join_of
+from fixtures.logins import LOGIN_MS
 from fixtures.quotas import LimitedServer, take_a_second_for
 from fixtures.waiting import until
 
@@ -232,7 +233,7 @@ async def test_a_commit_that_a_quota_holds_is_made_although_its_client_has_gone(
 
 async def test_a_request_that_a_quota_holds_ends_with_the_login(kafka_cluster, busy):
     """It was read before the login ended, and would begin after that."""
-    cluster = await kafka_cluster(1, authentication=AuthenticationSettings(mechanisms=["PLAIN"]))
+    cluster = await kafka_cluster(1, authentication=AuthenticationSettings(mechanisms=["PLAIN"], login_ms=LOGIN_MS))
     credential = create_credential("SCRAM-SHA-256", "secret")
     await cluster.metadata.users.change([CredentialChange("alice", credential.mechanism, credential)], revision=0)
     await cluster[0].create("t")

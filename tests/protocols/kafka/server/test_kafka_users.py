@@ -14,6 +14,7 @@ from bearlake.serving.authentication.credentials import create_credential
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.access.control import AccessSettings
 from fixtures.later_versions import store_credentials
+from fixtures.logins import LOGIN_MS
 
 ALTER, DESCRIBE = m.AlterUserScramCredentialsRequest, m.DescribeUserScramCredentialsRequest
 SMALL, LARGE = 1, 2
@@ -23,7 +24,10 @@ SALT = b"0123456789abcdef"
 @pytest.fixture
 async def node(kafka_cluster):
     """A server with the super user alice and the user bob, password "secret" each."""
-    settings, access = AuthenticationSettings(mechanisms=["PLAIN"]), AccessSettings(super_users=["User:alice"])
+    settings, access = (
+        AuthenticationSettings(mechanisms=["PLAIN"], login_ms=LOGIN_MS),
+        AccessSettings(super_users=["User:alice"]),
+    )
     cluster = await kafka_cluster(1, authentication=settings, access=access)
     credential = create_credential("SCRAM-SHA-512", "secret")
     changes = [CredentialChange(name, credential.mechanism, credential) for name in ("alice", "bob")]
