@@ -24,6 +24,7 @@ from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
+from bearlake.owned_tasks import Tasks
 from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import read_metrics_token, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
@@ -42,7 +43,6 @@ from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.shares.routes import ShareRoutes
-from bearlake.serving.tasks import Tasks
 from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
 from bearlake.settings.show import as_rows

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bearlake.serving.tasks import TaskDied, Tasks
+from bearlake.owned_tasks import TaskDied, Tasks
 
 
 async def forever(seen: list[str]) -> None:
@@ -85,3 +85,63 @@ async def test_cancelling_the_block_cancels_the_tasks() -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert seen == ["cancelled"]
+
+
+async def ended_as_cancelled() -> None:
+    """Ends as cancelled although nobody has cancelled it: what it awaits was cancelled."""
+    broken = asyncio.get_running_loop().create_future()
+    broken.cancel()
+    await broken
+
+
+async def test_a_task_that_ends_as_cancelled_on_its_own_counts_as_dead(caplog: pytest.LogCaptureFixture) -> None:
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("stray", ended_as_cancelled())
+            await tasks.run()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TaskDied, match="'stray'"):
+            await block()
+    assert [record.task for record in caplog.records] == ["stray"]  # type: ignore[attr-defined]
+
+
+async def test_owners_around_pass_a_death_on_and_do_not_log_it_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def inner() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever([]))
+            tasks.own("stray", ended_as_cancelled())
+            await tasks.run()
+
+    async def outer() -> None:
+        async with Tasks() as tasks:
+            tasks.own("a service", inner())
+            await tasks.run()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TaskDied, match="'stray'"):
+            await outer()
+    assert [record.task for record in caplog.records] == ["stray"]  # type: ignore[attr-defined]
+
+
+async def test_a_started_task_may_return_and_may_be_cancelled_by_its_starter() -> None:
+    async def done() -> None:
+        return
+
+    async with Tasks() as tasks:
+        returned, cancelled = tasks.start("returns", done()), tasks.start("is cancelled", forever([]))
+        await returned
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+
+    assert cancelled.cancelled()
+
+
+async def test_a_started_task_that_ends_as_cancelled_on_its_own_counts_as_dead() -> None:
+    async def block() -> None:
+        async with Tasks() as tasks:
+            await tasks.start("stray", ended_as_cancelled())
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TaskDied, match="'stray'"):
+            await block()
