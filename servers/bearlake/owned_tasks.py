@@ -86,15 +86,15 @@ class Tasks:
         except asyncio.CancelledError as error:
             if self._is_ending or (may_end and _is_asked_to_end()):
                 raise
-            log.exception("a background task ended as cancelled; stopping the server", extra={"task": name})
+            log.exception("a background task ended as cancelled; stopping the process", extra={"task": name})
             raise TaskDied(name) from error
         except TaskDied:  # an owner below has logged it
             raise
         except Exception as error:  # boundary: after any error the process stops
-            log.exception("a background task failed; stopping the server", extra={"task": name})
+            log.exception("a background task failed; stopping the process", extra={"task": name})
             raise TaskDied(name) from error
         if not may_end:
-            log.error("a background task returned; stopping the server", extra={"task": name})
+            log.error("a background task returned; stopping the process", extra={"task": name})
             raise TaskDied(name)
 
 
