@@ -77,7 +77,8 @@ class RegisteredServer:
         self._own = own
         self._settings = settings
         self._on_fenced = on_fenced
-        self._is_failing = False
+        self.failure = ""
+        """Why the last heartbeat failed: the metadata store takes no writes of this server. Empty: it did not fail."""
         self.server: ServerRef = registration.server
         self.cluster_id = registration.cluster_id
         self.version = 0
@@ -237,14 +238,15 @@ class RegisteredServer:
         await self._store.leave(self.server)
 
     def _record_failure(self, error: BaseException) -> None:
-        if not self._is_failing:
-            log.warning("heartbeat failed; retrying", extra={"error": str(error) or type(error).__name__})
-        self._is_failing = True
+        text = str(error) or type(error).__name__
+        if not self.failure:
+            log.warning("heartbeat failed; retrying", extra={"error": text})
+        self.failure = text
 
     def _record_success(self) -> None:
-        if self._is_failing:
+        if self.failure:
             log.info("heartbeats succeed again")
-        self._is_failing = False
+        self.failure = ""
 
 
 def _now_ms() -> float:

@@ -49,8 +49,8 @@ class TableSettings:
     """Longest wait for running threads when the tables are closed."""
 
     catalog_deadline_ms: int = 20_000
-    """Longest time of one statement or request to the catalog, and longest wait for a lock of a SQLite catalog. Of several hosts in the URL,
-    each has its part of it."""
+    """Longest time of one statement or request to the catalog, and longest wait for a lock of a SQLite catalog. Of several hosts in the
+    URL, each has its part of it."""
 
     catalog_answer_bytes_max: int = 67_108_864
     """Largest answer of a REST catalog. The metadata of a table with 500 snapshots has about 1 MB."""
