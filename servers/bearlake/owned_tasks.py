@@ -33,8 +33,13 @@ class Tasks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
         """The block ends, or a task has died: all tasks are being cancelled."""
+        self._owner: asyncio.Task[Any] | None = None
+        self._old_request_count = 0
+        """Requests to cancel the owner's task that are older than the block."""
 
     async def __aenter__(self) -> Self:
+        self._owner = asyncio.current_task()
+        self._old_request_count = _request_count(self._owner)
         await self._group.__aenter__()
         return self
 
@@ -84,7 +89,9 @@ class Tasks:
         try:
             await work
         except asyncio.CancelledError as error:
-            if self._is_ending or (may_end and _is_asked_to_end()):
+            # A loop that is closed cancels all tasks at once, the owner's among them.
+            is_owner_ending = self._is_ending or _request_count(self._owner) > self._old_request_count
+            if is_owner_ending or (may_end and _is_asked_to_end()):
                 raise
             log.exception("a background task ended as cancelled; stopping the process", extra={"task": name})
             raise TaskDied(name) from error
@@ -109,5 +116,8 @@ async def without_stray_end(work: Awaitable[T]) -> T:
 
 
 def _is_asked_to_end() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return _request_count(asyncio.current_task()) > 0
+
+
+def _request_count(task: "asyncio.Task[Any] | None") -> int:
+    return 0 if task is None else task.cancelling()

@@ -145,3 +145,24 @@ async def test_a_started_task_that_ends_as_cancelled_on_its_own_counts_as_dead()
     async with asyncio.timeout(10):
         with pytest.raises(TaskDied, match="'stray'"):
             await block()
+
+
+async def test_a_loop_that_cancels_all_tasks_is_no_death(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever(seen))
+            await tasks.run()
+
+    before = asyncio.all_tasks()
+    running = asyncio.create_task(block())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for task in sorted(asyncio.all_tasks() - before, key=lambda found: found is running):  # the owner's last
+        task.cancel()
+
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert seen == ["cancelled"]
+    assert not caplog.records
