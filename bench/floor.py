@@ -37,7 +37,7 @@ from bench.figures import Run
 from bench.java_peer import CACHE
 from bench.loading import Server
 from bench.report import OURS, PEER, Result, short
-from bench.run import MEMORY_ROOT, Effort, measure, note_run, touch_memory, workspace
+from bench.run import Effort, measure, note_run
 
 from bench import figures, loading, processes, report, run
 
@@ -113,37 +113,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def measure_all(chosen: Sequence[Case], effort: Effort, options: argparse.Namespace) -> list[Result]:
-    """Measure the chosen cases, grouped by the file system that they need; results in the order of `chosen`."""
-    loading.build_loader()
-    results = {case.name: Result(case=case) for case in chosen}
-    for medium, root in (("memory", MEMORY_ROOT), ("disk", options.disk)):
-        group = [case for case in chosen if case.medium == medium]
-        if not group:
-            continue
-        with workspace(root) as directory, contextlib.ExitStack() as running:
-            if root == MEMORY_ROOT and not options.quick:
-                touch_memory(directory)
-            servers = [] if options.alone else run.start_servers(directory, options, running)
-            for server in servers:
-                if server.name == PEER:
-                    run.warm(server, effort, directory)
-            for case in group:
-                print(f"{case.name}: {case.title}", flush=True)
-                _measure_case(results[case.name], servers, effort, directory)
-    return list(results.values())
+    """Measure the chosen cases with the servers and the floor, in alternating runs; results in the order of `chosen`."""
+
+    def start(directory: Path, running: contextlib.ExitStack) -> list[Server]:
+        return [] if options.alone else run.start_servers(directory, running, options)
+
+    return run.by_medium(chosen, effort, options, start, partial(_measure_case, effort))
 
 
-def _measure_case(result: Result, servers: Sequence[Server], effort: Effort, directory: Path) -> None:
+def _measure_case(effort: Effort, result: Result, servers: Sequence[Server], folder: Path) -> None:
     case = result.case
     assert isinstance(case, Case)
-    templates = directory / "templates"
-    floors = [BareServer(directory / "bare", floor.words, name=floor.name) for floor in floors_of(case)]
+    floors = [BareServer(folder.parent / "bare", floor.words, name=floor.name) for floor in floors_of(case)]
     for number in range(effort.discarded + effort.repetitions):
         counts = number >= effort.discarded
         for server in servers:
-            note_run(result, server.name, partial(measure, server, case, effort, templates), counts=counts)
+            note_run(result, server.name, partial(measure, server, case, effort, folder), counts=counts)
         for floor in floors if counts else ():  # nothing in it warms up
-            note_run(result, floor.name, partial(measure_bare, floor, case, effort, templates), counts=True)
+            note_run(result, floor.name, partial(measure_bare, floor, case, effort, folder), counts=True)
 
 
 def floors_of(case: Case) -> list[Floor]:

@@ -99,7 +99,30 @@ def main() -> None:
 
 
 def run_suite(chosen: Sequence[Case], effort: Effort, options: argparse.Namespace) -> list[Result]:
-    """Measure the chosen cases, grouped by the file system that they need; results in the order of `chosen`."""
+    """Measure the chosen cases with both servers, in alternating runs; results in the order of `chosen`."""
+
+    def measure_case(result: Result, servers: Sequence[Server], folder: Path) -> None:
+        case = result.case
+        assert isinstance(case, Case)
+        for number in range(effort.discarded + effort.repetitions):
+            for server in servers:
+                once = partial(measure, server, case, effort, folder)
+                note_run(result, server.name, once, counts=number >= effort.discarded)
+
+    return by_medium(chosen, effort, options, partial(start_servers, options=options), measure_case)
+
+
+def by_medium(
+    chosen: Sequence[Case],
+    effort: Effort,
+    options: argparse.Namespace,
+    start: Callable[[Path, contextlib.ExitStack], list[Server]],
+    measure_case: Callable[[Result, Sequence[Server], Path], None],
+) -> list[Result]:
+    """Measure the chosen cases, grouped by the file system that they need; results in the order of `chosen`.
+
+    `start` starts the servers of one file system; `measure_case` gets them, and a folder for files of templates.
+    """
     loading.build_loader()
     results = {case.name: Result(case=case) for case in chosen}
     for medium, root in (("memory", MEMORY_ROOT), ("disk", options.disk)):
@@ -109,17 +132,13 @@ def run_suite(chosen: Sequence[Case], effort: Effort, options: argparse.Namespac
         with workspace(root) as directory, contextlib.ExitStack() as running:
             if root == MEMORY_ROOT and options.side is None and not options.quick:
                 touch_memory(directory)
-            servers = start_servers(directory, options, running)
+            servers = start(directory, running)
             for server in servers:
                 if server.name == PEER:
                     warm(server, effort, directory)
             for case in group:
                 print(f"{case.name}: {case.title}", flush=True)
-                for number in range(effort.discarded + effort.repetitions):
-                    for server in servers:
-                        counts = number >= effort.discarded
-                        once = partial(measure, server, case, effort, directory / "templates")
-                        note_run(results[case.name], server.name, once, counts=counts)
+                measure_case(results[case.name], servers, directory / "templates")
     return list(results.values())
 
 
@@ -138,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def start_servers(directory: Path, options: argparse.Namespace, running: contextlib.ExitStack) -> list[Server]:
+def start_servers(directory: Path, running: contextlib.ExitStack, options: argparse.Namespace) -> list[Server]:
     """Start the servers; `running` stops them in every case."""
     servers: list[Server] = []
     if options.side != OURS:

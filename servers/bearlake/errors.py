@@ -78,3 +78,7 @@ class Throttled(Overloaded):
 
 class Unavailable(BearlakeError):
     """A store or server did not answer in time. The step may or may not have happened: ask again with the same token."""
+
+
+class OutOfRoom(Unavailable):
+    """The disk of a store is full, and this step did not happen: repeat it once there is room."""

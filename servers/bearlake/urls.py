@@ -16,3 +16,10 @@ def split_store_url(url: str) -> SplitResult:
     assert match is not None  # every text matches
     scheme, netloc, path, query, fragment = match.groups(default="")
     return SplitResult(scheme.lower(), netloc, path, query, fragment)
+
+
+def one_host_each(url: str) -> list[str]:
+    """Return the URL for each host of its list of hosts, in order; the rest of the URL stays."""
+    parts = split_store_url(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    return [parts._replace(netloc=f"{login}{at}{host}").geturl() for host in hosts.split(",")]

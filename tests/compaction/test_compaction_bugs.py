@@ -14,6 +14,7 @@ from bearlake.compaction.runner import InProcess
 from bearlake.compaction.upkeep import TableUpkeep
 from bearlake.metadata.compaction import TaskState
 from bearlake.metadata.model import Stream
+from bearlake.owned_tasks import TaskDied
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics
 from fixtures.failing_runner import FailingRunner
@@ -169,4 +170,41 @@ async def test_a_bug_in_planning_is_followed_by_planning_from_scratch(monkeypatc
         return len(calls) >= 3 and await lake.is_done()
 
     assert await lake.works(compactor, is_done)
+    await lake.metadata.close()
+
+
+@virtual_time
+async def test_a_worker_that_ends_as_cancelled_on_its_own_ends_the_compactor(caplog: pytest.LogCaptureFixture) -> None:
+    lake = await Lake.open()
+    stream = await lake.stream("orders")
+    await lake.produce(stream, lake.batch(b"1"))
+    compactor = await lake.compactor()
+    inner = InProcess(lake.store, lake.bench())
+    compactor.worker._runner = FailingRunner(inner, stream, asyncio.CancelledError())  # type: ignore[assignment]
+
+    with pytest.raises(TaskDied, match="'work on tasks'"):
+        async with asyncio.timeout(60):
+            await compactor.run()
+    assert [record.task for record in caplog.records if record.levelname == "ERROR"] == ["work on tasks"]  # type: ignore[attr-defined]
+    await lake.metadata.close()
+
+
+@virtual_time
+async def test_a_swap_that_ends_as_cancelled_on_its_own_counts_as_a_failure() -> None:
+    lake = await Lake.open()
+    stream = await lake.stream("orders")
+    await lake.produce(stream, lake.batch(b"1"))
+    compactor = await lake.compactor()
+
+    async def cancelled(work: object) -> None:
+        raise asyncio.CancelledError
+
+    compactor.worker._committer._swap = cancelled  # type: ignore[assignment, method-assign]
+
+    async def is_quarantined() -> bool:
+        return [task.state for task in await lake.metadata.tasks.list()] == [TaskState.QUARANTINED]
+
+    assert await lake.works(compactor, is_quarantined)
+    (task,) = await lake.metadata.tasks.list()
+    assert "ended as cancelled" in task.error
     await lake.metadata.close()

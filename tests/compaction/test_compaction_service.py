@@ -231,10 +231,9 @@ async def test_a_worker_that_dies_around_the_table_commit_leaves_each_row_once(
     await deployment.produce(stream, 0, 1)
     dying = deployment.compactor(await deployment.register("worker"))
     dying.worker._committer._tables = DyingTables(deployment.tables, is_committed=is_committed)  # type: ignore[assignment]
-    with pytest.raises(BaseExceptionGroup) as caught:
+    with pytest.raises(Stopped):
         async with asyncio.timeout(WAIT_S):
             await dying.run()
-    assert caught.value.subgroup(Stopped)
     await running(deployment.compactor(await deployment.register("worker")), deployment.until(deployment.is_done))
 
     assert await deployment.rows(stream) == 6
@@ -257,7 +256,7 @@ async def test_a_zombie_can_commit_neither_the_table_nor_the_index(deployment: D
         raise Stopped
 
     zombie.worker._commit_round = keep  # type: ignore[method-assign]
-    with pytest.raises(BaseExceptionGroup):
+    with pytest.raises(Stopped):
         await zombie.run()
     await running(deployment.compactor(await deployment.register("worker")), deployment.until(deployment.is_done))
     (work,) = held
@@ -413,7 +412,7 @@ async def test_a_result_that_does_not_cover_the_offsets_read_is_refused(deployme
         raise Stopped
 
     compactor.worker._commit_round = keep  # type: ignore[method-assign]
-    with pytest.raises(BaseExceptionGroup):
+    with pytest.raises(Stopped):
         await compactor.run()
     (work,) = seen
     check_task_cover(work.task.id, work.slices, work.result)

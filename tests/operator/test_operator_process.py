@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from bearlake_operator.controllers import owner_references, reconcile_loop, resync
+from bearlake.owned_tasks import TaskDied
+from bearlake_operator.controllers import owner_references, reconcile_loop, resync, watches
 from bearlake_operator.controllers.cache import ResourceCache
 from bearlake_operator.controllers.leader_election import LeaderElector
 from bearlake_operator.controllers.process import Operator
@@ -97,6 +98,30 @@ async def test_a_process_that_fails_to_acquire_the_lease_does_nothing_else(clust
 
     assert failure.group_contains(OSError, match="no token")
     assert not listed
+
+
+async def test_a_control_loop_that_ends_as_cancelled_ends_the_process(cluster, monkeypatch):
+    async def forever(*_):
+        await asyncio.Event().wait()
+
+    async def acquired(self):
+        return
+
+    async def ended_as_cancelled(self):
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(LeaderElector, "acquire", acquired)
+    monkeypatch.setattr(LeaderElector, "renew", forever)
+    monkeypatch.setattr(watches, "run", forever)
+    monkeypatch.setattr(ReconcileLoop, "run", forever)
+    monkeypatch.setattr(Resync, "list_all", acquired)
+    monkeypatch.setattr(Resync, "run", ended_as_cancelled)
+
+    with pytest.raises(ExceptionGroup) as failure:
+        async with asyncio.timeout(10):
+            await operator_of(cluster).run()
+
+    assert failure.group_contains(TaskDied, match="'resync'")
 
 
 # Lists and watches.

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from bearlake.errors import Invalid, Unavailable
+from bearlake.errors import Invalid, OutOfRoom, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ObjectRef, Slice
@@ -75,6 +75,7 @@ async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncItera
         ],
         token=token,
         config=lambda: [{"setting": "kafka.port"}],
+        write_problem=lambda: member.failure,
     )
     await server.start()
     async with aiohttp.ClientSession(f"http://{server.endpoints['admin']}") as http:
@@ -402,6 +403,25 @@ async def test_health_asks_the_metadata_store(api: Api) -> None:
     status, problem = await api.call("GET", "/healthz")
 
     assert (status, problem["detail"]) == (503, "the store sleeps")
+
+
+async def test_health_says_why_the_stores_take_no_writes_and_the_server_stays_ready(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> int:
+        raise OutOfRoom("the disk is full")
+
+    api.server.is_ready = True
+    monkeypatch.setattr(api.member, "_settings", ServerSettings(heartbeat_retry_count=0))
+    monkeypatch.setattr(api.metadata.servers, "heartbeat", full)
+    await api.member.beat()
+    status, problem = await api.call("GET", "/healthz")
+    assert (status, problem["detail"]) == (503, "the disk is full")
+    assert (await api.call("GET", "/readyz"))[0] == (await api.call("GET", "/livez"))[0] == 200
+
+    monkeypatch.undo()
+    await api.member.beat()
+    assert (await api.call("GET", "/healthz"))[0] == 200
 
 
 async def test_readiness_is_the_state_that_the_process_reports(api: Api) -> None:

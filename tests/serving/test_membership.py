@@ -236,6 +236,25 @@ async def test_a_draining_member_is_seen_as_draining_by_itself_and_others(metada
     assert [server.is_draining for server in second.live()] == [True, False]
 
 
+@virtual_time
+async def test_a_store_that_does_not_answer_leaves_most_of_the_drain_to_the_requests() -> None:
+    metadata = await open_metadata("memory:///")
+    member = await join(metadata.servers, ServerSettings(name="one", drain_ms=20_000))
+
+    async def silent(server: ServerRef) -> None:
+        await asyncio.Event().wait()
+
+    metadata.servers.drain = silent  # type: ignore[method-assign]
+    started_s = asyncio.get_running_loop().time()
+    with pytest.raises(Unavailable, match="5000 ms"):
+        async with asyncio.timeout(20):
+            await member.drain()
+
+    assert asyncio.get_running_loop().time() - started_s == pytest.approx(5, abs=0.1)
+    assert [server.is_draining for server in member.live()] == [True]
+    await metadata.close()
+
+
 async def test_a_member_that_left_is_gone(metadata: Metadata) -> None:
     first = await join(metadata.servers, SETTINGS)
     second = await join(metadata.servers, OTHER)

@@ -22,6 +22,7 @@ from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.table.blocks import Block
 from bearlake.table.reader import DataFileSettings
+from bearlake.telemetry import metrics
 from fixtures.deployment import NOW_MS, append, batch_of, create, deployment, fetch, values_of
 from fixtures.history import COLD, PlanningWorker
 from simulator.loop import virtual_time
@@ -416,9 +417,12 @@ async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_a
         await asyncio.sleep(1)
         ranges = [FetchRange(view_.partition(0), 0, 1 << 20) for view_ in (view, other)]
 
-        damaged, healthy = await streams.fetch(ranges, bytes_min=0, bytes_max=1 << 20, wait_ms=0)
+        before = metrics.FETCH_DAMAGED.value
+        for _ in range(3):  # readers try again
+            damaged, healthy = await streams.fetch(ranges, bytes_min=0, bytes_max=1 << 20, wait_ms=0)
 
         assert isinstance(damaged.error, Corrupt)
+        assert metrics.FETCH_DAMAGED.value == before + 3
         assert written.file.key in str(damaged.error)
         (logged,) = [vars(found) for found in caplog.records if "damaged" in found.message]
         assert logged["partition"] == view.partition(0)

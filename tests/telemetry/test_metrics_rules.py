@@ -13,6 +13,7 @@ from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 
 PARTS = (
     "server",
+    "disk",
     "admin",
     "console",
     "kafka",
@@ -39,7 +40,7 @@ PARTS = (
     "import",
 )
 NAME = re.compile(rf"bearlake_({'|'.join(PARTS)})(_[a-z]+)+")
-LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"} | {
+LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "store", "version", "kernel"} | {
     "call",
     "code",
     "command",

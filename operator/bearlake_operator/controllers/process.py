@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bearlake.owned_tasks import Tasks
 from bearlake_operator.admin import AdminClient
 from bearlake_operator.controllers import owner_references, watches
 from bearlake_operator.controllers.apply import Applier
@@ -74,17 +75,18 @@ class Operator:
         try:
             port = await health.start()
             log.info("serving probes and metrics", extra={"port": port})
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as group, Tasks() as tasks:
                 group.create_task(_until(stop), name="stop")
                 await elector.acquire()
-                group.create_task(elector.renew(), name="renew the lease")
+                tasks.own("renew the lease", elector.renew())
                 await resync.list_all()
                 await self._find_owner()
                 health.is_ready = True
-                group.create_task(watches.run(self._config, self._cache, settings.watch_namespaces), name="watch")
-                group.create_task(resync.run(), name="resync")
+                tasks.own("watch", watches.run(self._config, self._cache, settings.watch_namespaces))
+                tasks.own("resync", resync.run())
                 for loop in loops:
-                    group.create_task(loop.run(), name=loop.name)
+                    tasks.own(loop.name, loop.run())
+                await tasks.run()
         except* _Stopped:
             log.info("stopping the operator")
         finally:

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from bearlake.owned_tasks import Tasks
 from bearlake_operator.controllers.health import Health
 from bearlake_operator.controllers.reconcile_loop import ReconcileLoop
 from bearlake_operator.errors import Invalid
@@ -64,11 +65,12 @@ async def run(settings: Settings, config: ClientConfig, options: Options) -> Non
     try:
         probe_port = await health.start()
         log.info("starting the metrics API", extra={"port": server.port, "probe_port": probe_port})
-        async with asyncio.TaskGroup() as group:
-            for loop in loops:
-                group.create_task(loop.run(), name=loop.name)
-            group.create_task(_set_ready(reloader, scraper, health), name="ready")
+        async with asyncio.TaskGroup() as group, Tasks() as tasks:
             group.create_task(_until(stop), name="stop")
+            for loop in loops:
+                tasks.own(loop.name, loop.run())
+            tasks.start("ready", _set_ready(reloader, scraper, health))
+            await tasks.run()
     except* _Stopped:
         log.info("stopping the metrics API")
     finally:

@@ -18,6 +18,7 @@ from bearlake.live.sweep import sweep_again_and_again
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
 from bearlake.objects.sts import Sts
+from bearlake.owned_tasks import Tasks
 from bearlake.protocols.rest.iceberg.access import TableAccess
 from bearlake.protocols.rest.iceberg.columns import ColumnReservations
 from bearlake.protocols.rest.iceberg.declared import DeclaredStreams
@@ -28,7 +29,6 @@ from bearlake.protocols.rest.iceberg.server import CatalogServer
 from bearlake.protocols.rest.iceberg.sql import SqlRoutes, SqlRunner
 from bearlake.protocols.rest.iceberg.vending import Vending
 from bearlake.serving.listener import Listener
-from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.telemetry.object_calls import ObjectCalls

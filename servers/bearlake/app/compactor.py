@@ -8,7 +8,7 @@ from typing_extensions import override
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.compaction.service import Compactor
 from bearlake.compaction.spark.runner import SparkRunner
-from bearlake.serving.tasks import Tasks
+from bearlake.owned_tasks import Tasks
 from bearlake.settings.document import Settings
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.table.current import IcebergCurrentTables

@@ -15,11 +15,11 @@ from bearlake.app.exits import Exit
 from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError, Invalid
+from bearlake.owned_tasks import TaskDied, Tasks
 from bearlake.serving.addresses import url_of
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.console.server import ConsoleServer
 from bearlake.serving.listener import Listener, open_listener
-from bearlake.serving.tasks import TaskDied, Tasks
 from bearlake.settings.document import Given, Settings, load_document
 from bearlake.telemetry import logs
 

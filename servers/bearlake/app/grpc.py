@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from bearlake.app.role import OpenListener, Parts, Role
+from bearlake.owned_tasks import Tasks
 from bearlake.protocols.grpc.login import GrpcListenerLogin
 from bearlake.protocols.grpc.server import GrpcServer
 from bearlake.serving.authentication.peer import check_openness, login_rules
 from bearlake.serving.authentication.presented import require_one_message
 from bearlake.serving.membership import RegisteredServer
-from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 from bearlake.streams.service import Streams
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from bearlake.app.startup import open_stores
 from bearlake.errors import Fenced
 from bearlake.metadata import Metadata
+from bearlake.owned_tasks import Tasks
 from bearlake.serving.admin.auth import read_metrics_token, read_token
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.token import AdminToken
@@ -57,11 +58,13 @@ async def joined(settings: Settings, name: str, admin_port: int | None = None) -
         await streams.start()
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work) for work in (registered.run(), streams.run(), _until(fenced, name))]
-                yield streams
-                await streams.drain()
-                for task in tasks:
-                    task.cancel()
+                fence = group.create_task(_until(fenced, name))
+                async with Tasks() as tasks:
+                    tasks.own("heartbeats", registered.run())
+                    tasks.own("streams", streams.run())
+                    yield streams
+                    await streams.drain()
+                fence.cancel()
         except ExceptionGroup as errors:  # the block's own error, or that of a task
             fenced_errors = errors.subgroup(Fenced)
             raise _first(fenced_errors or errors) from errors

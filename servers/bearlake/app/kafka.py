@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from bearlake.app.role import OpenListener, Parts, Role
+from bearlake.owned_tasks import Tasks
 from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.server import KafkaServer
 from bearlake.serving.authentication.peer import LoginRules, login_rules
 from bearlake.serving.listener import Listener
-from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
 

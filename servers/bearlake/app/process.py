@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from bearlake import __version__, kernel
+from bearlake.app.disks import DiskWatch, store_folders
 from bearlake.app.exits import Exit
 from bearlake.app.role import OpenListener, Parts, Plan, Role
 from bearlake.app.startup import Startup, open_stores
@@ -24,6 +25,7 @@ from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
+from bearlake.owned_tasks import Tasks
 from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import read_metrics_token, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
@@ -42,7 +44,6 @@ from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.shares.routes import ShareRoutes
-from bearlake.serving.tasks import Tasks
 from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
 from bearlake.settings.show import as_rows
@@ -105,14 +106,16 @@ async def run_process(
         )
         for role in roles:
             role.build(parts)
-        admin = _admin_server(parts, admin_listener)
+        disks = DiskWatch(store_folders(settings))
+        admin = _admin_server(parts, admin_listener, disks)
         closing.push_async_callback(admin.close)
-        await _run(parts, admin, roles, stop, serve)
+        await _run(parts, admin, disks, roles, stop, serve)
 
 
 async def _run(
     parts: Parts,
     admin: AdminServer,
+    disks: DiskWatch,
     roles: Sequence[Role],
     stop: Stop,
     serve: Callable[[Mapping[str, str]], Awaitable[None]],
@@ -123,6 +126,7 @@ async def _run(
         tasks.own("loop probe", _probe_loop())
         tasks.own("loop watchdog", _watch_loop())
         tasks.own("certificates", parts.certificates.run())
+        tasks.own("disks", disks.run())
         await admin.start()
         if parts.stream_service is not None:
             await parts.stream_service.start()
@@ -177,7 +181,7 @@ def _open_one(
     return listener
 
 
-def _admin_server(parts: Parts, listener: Listener) -> AdminServer:
+def _admin_server(parts: Parts, listener: Listener, disks: DiskWatch) -> AdminServer:
     """Build the admin API, with the routes of the services that this process has. Raises `Invalid`."""
     routes: list[Routes] = [CompactionRoutes(parts.metadata), LagRoutes(parts.metadata)]
     if parts.stream_service is not None:
@@ -201,6 +205,7 @@ def _admin_server(parts: Parts, listener: Listener) -> AdminServer:
         config=lambda: as_rows(parts.plan.loaded),
         login=_admin_login(parts),
         is_super_user=parts.settings.access.is_super_user,
+        write_problem=lambda: disks.problem or parts.registered.failure,
     )
 
 

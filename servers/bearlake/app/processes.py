@@ -20,7 +20,7 @@ from bearlake.app.exits import Exit
 from bearlake.app.options import UpOptions
 from bearlake.app.stop import Stop
 from bearlake.errors import Unavailable
-from bearlake.serving.tasks import Tasks
+from bearlake.owned_tasks import Tasks
 from bearlake.settings.document import Settings
 
 log = logging.getLogger(__name__)

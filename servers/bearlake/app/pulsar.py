@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from bearlake.app.role import OpenListener, Parts, Role
+from bearlake.owned_tasks import Tasks
 from bearlake.protocols.pulsar.http.server import PulsarHttpServer
 from bearlake.protocols.pulsar.server import PulsarServer
 from bearlake.protocols.pulsar.session import PulsarListenerLogin
 from bearlake.serving.authentication.peer import login_rules
 from bearlake.serving.listener import Listener
-from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from bearlake.app.role import OpenListener, Parts, Role
+from bearlake.owned_tasks import Tasks
 from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.serving.listener import Listener
-from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
+from bearlake.owned_tasks import Tasks
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.authentication.peer import LoginRules, login_rules
 from bearlake.serving.certificates import Certificates
@@ -19,7 +20,6 @@ from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.shares.client import SharePeers
-from bearlake.serving.tasks import Tasks
 from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
 from bearlake.settings.load import Loaded

@@ -20,9 +20,9 @@ from bearlake.app.role import Plan, Role
 from bearlake.app.stop import Stop, Stopped
 from bearlake.app.worker import WorkerProcess
 from bearlake.errors import BearlakeError, Fenced, Invalid
+from bearlake.owned_tasks import TaskDied
 from bearlake.serving.addresses import url_of
 from bearlake.serving.memory import tune_allocator, tune_collector
-from bearlake.serving.tasks import TaskDied
 from bearlake.settings.document import Given, Settings, load_document
 from bearlake.settings.load import Loaded
 from bearlake.telemetry import logs, metrics

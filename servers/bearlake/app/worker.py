@@ -15,7 +15,7 @@ from typing import Self
 
 from bearlake.app.children import ended, spawn, store_variables, terminate
 from bearlake.app.options import UpOptions
-from bearlake.serving.tasks import Tasks
+from bearlake.owned_tasks import Tasks
 from bearlake.settings.document import Settings
 
 log = logging.getLogger(__name__)

@@ -34,6 +34,7 @@ from bearlake.metadata import Metadata, task_object_rules
 from bearlake.metadata.compaction import Swap, SwapObject, Task, TaskClaim, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectRef, Stream, partition_index
 from bearlake.objects import ObjectStore
+from bearlake.owned_tasks import without_stray_end
 from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
 from bearlake.table import naming as table_naming
@@ -210,7 +211,7 @@ class Committer:
         async def run_step(work: Work) -> None:
             try:
                 async with self._calls:
-                    await step(work)
+                    await without_stray_end(step(work))
             except Exception as error:  # noqa: BLE001 - boundary: one task
                 errors[work.task.id] = error
 

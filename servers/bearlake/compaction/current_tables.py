@@ -27,6 +27,7 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.errors import BearlakeError, Conflict, Fenced, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Lease, ServerRef, Stream
+from bearlake.owned_tasks import Tasks
 from bearlake.streams.current_rules import CurrentRules, Envelope, current_rules, current_stream
 from bearlake.table import Tables, Unmergeable
 from bearlake.table.column_book import decode_book
@@ -100,11 +101,11 @@ class CurrentTables:
 
     async def run(self) -> None:
         """Make rounds. Ends only by cancellation."""
-        async with asyncio.TaskGroup() as group:
+        async with Tasks() as tasks:
             while True:
                 if not self._is_draining:
                     try:
-                        await self._look(lambda stream: group.create_task(self._step(stream)))
+                        await self._look(lambda stream: tasks.start("step a current table", self._step(stream)))
                         self._outage.over()
                     except BearlakeError as error:
                         self._outage.failed(error)

@@ -4,7 +4,6 @@ Every worker runs all parts; leases decide which worker plans and sweeps. The pr
 sends its heartbeats: claims and leases live as long as that registration.
 """
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import StreamBacklog
 from bearlake.metadata.model import ServerRef, Stream
 from bearlake.objects import ObjectStore
+from bearlake.owned_tasks import Tasks
 from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table import Tables
 from bearlake.table.current_model import CurrentStore
@@ -119,11 +119,11 @@ class Compactor:
             ("quarantine", self._quarantine.run_once, min(sweep.quarantine_retry_ms, MEASURE_MS)),
             ("measure", self.measure, MEASURE_MS),
         ]
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.planner.run(), name="plan compaction")
-            group.create_task(self.worker.run(), name="work on tasks")
+        async with Tasks() as tasks:
+            tasks.own("plan compaction", self.planner.run())
+            tasks.own("work on tasks", self.worker.run())
             if self._current is not None:
-                group.create_task(self._current.run(), name="current tables")
+                tasks.own("current tables", self._current.run())
             for name, job, pause_ms in jobs:
                 leased_job = run_with_lease(
                     name.replace(" ", "-"),
@@ -133,7 +133,8 @@ class Compactor:
                     pause_ms=pause_ms,
                     retry_pause_ms=sweep.retry_pause_ms,
                 )
-                group.create_task(leased_job, name=name)
+                tasks.own(name, leased_job)
+            await tasks.run()
 
     async def drain(self) -> None:
         """Claim no more tasks; return once all claimed tasks are done or given back."""

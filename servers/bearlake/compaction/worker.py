@@ -39,6 +39,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskClaim
 from bearlake.metadata.model import ServerRef, Stream
 from bearlake.objects import ObjectStore
+from bearlake.owned_tasks import Tasks, without_stray_end
 from bearlake.streams.schemas.compiled import SchemaCompiler
 from bearlake.table import Tables, Unmergeable
 from bearlake.telemetry import metrics
@@ -111,7 +112,7 @@ class Worker:
 
     async def run(self) -> None:
         """Process tasks. Ends only by cancellation."""
-        async with asyncio.TaskGroup() as group:
+        async with Tasks() as tasks:
             while True:
                 await self._release_due_claims()
                 works = [] if self._is_draining else await self._claim()
@@ -123,7 +124,7 @@ class Worker:
                     await self._pause()
                     continue
                 await self._slots.acquire()
-                group.create_task(self._commit_round(works))
+                tasks.start("commit a round of tasks", self._commit_round(works))
 
     async def drain(self) -> None:
         """Claim no more tasks; return once all claimed tasks are done or given back."""
@@ -231,14 +232,16 @@ class Worker:
         streams: dict[int, list[Work]] = {}
         for work in works:
             streams.setdefault(work.stream.number, []).append(work)
-        async with asyncio.TaskGroup() as group:
-            await self._slots.hold([group.create_task(self._commit_stream(w[0].stream, w)) for w in streams.values()])
+        async with Tasks() as tasks:
+            await self._slots.hold(
+                [tasks.start("commit tasks", self._commit_stream(w[0].stream, w)) for w in streams.values()]
+            )
         self._set_idle_if_done()
 
     async def _commit_stream(self, stream: Stream, works: Sequence[Work]) -> None:
         errors: Mapping[int, Exception]
         try:
-            errors = await self._committer.commit(stream, works)
+            errors = await without_stray_end(self._committer.commit(stream, works))
         except Exception as bug:  # noqa: BLE001 - boundary: one stream
             errors = dict.fromkeys((work.task.id for work in works), bug)
         now_s = asyncio.get_running_loop().time()

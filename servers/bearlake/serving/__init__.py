@@ -1,4 +1,4 @@
-"""Code that all servers share: the life cycle of a service, membership, routing, the admin API, owned background tasks.
+"""Code that all servers share: the life cycle of a service, membership, routing, the admin API.
 
 A protocol server is a `Service`. `bearlake.app` builds it from bound `Listener`s (`serving/listener.py`), starts it, watches it and
 stops it. The order is always: bind → register → start → (serve) → drain → close. So the server's address is known and its

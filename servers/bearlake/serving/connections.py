@@ -97,7 +97,7 @@ class Connections(Generic[C]):
                 self._acceptors.append(TlsAcceptor(listener.socket, partial(self._accepted, listener.tls, accept)))
 
     async def check_periodically(self) -> None:
-        """Check all connections every `check_ms`; ends only by cancellation. The task's owner notices its death (`serving/tasks.py`)."""
+        """Check all connections every `check_ms`; ends only by cancellation. The task's owner notices its death (`owned_tasks.py`)."""
         while True:
             await asyncio.sleep(self._check_s)
             self.check()

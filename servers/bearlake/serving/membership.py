@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 _SENT = metrics.SERVER_HEARTBEATS.labels("sent")
 _FAILED = metrics.SERVER_HEARTBEATS.labels("failed")
 
+ANNOUNCE_SHARE = 0.25
+"""Share of `drain_ms` for the announcement of the drain to the metadata store; the rest is for the work that was accepted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
@@ -50,7 +53,8 @@ class ServerSettings:
     """Longest wait at start for a metadata store or object store that does not answer yet; 0: no wait. The first failure is logged at
     once."""
     drain_ms: int = 20_000
-    """Longest time to finish requests on shutdown. The grace period of Kubernetes must be longer."""
+    """Longest time to finish requests on shutdown. The grace period of Kubernetes must be longer. At most a quarter of it
+    is for the announcement of the drain to the metadata store."""
     drain_notice_ms: int = 0
     """Time between the announcement that this server drains and its first refusal of work, so that clients learn of the drain. Use 5000 in
     a cluster, 0 for a single server."""
@@ -77,7 +81,8 @@ class RegisteredServer:
         self._own = own
         self._settings = settings
         self._on_fenced = on_fenced
-        self._is_failing = False
+        self.failure = ""
+        """Why the last heartbeat failed: the metadata store takes no writes of this server. Empty: it did not fail."""
         self.server: ServerRef = registration.server
         self.cluster_id = registration.cluster_id
         self.version = 0
@@ -224,12 +229,17 @@ class RegisteredServer:
         self.serving_count = sum(1 for server in servers if set(server.endpoints) - {"admin"})
 
     async def drain(self) -> None:
-        """Announce that clients should use other servers. Raises `Fenced`, `Unavailable`."""
+        """Announce that clients should use other servers, within `ANNOUNCE_SHARE` of `drain_ms`. Raises `Fenced`, `Unavailable`."""
         metrics.SERVER_DRAINING.set(1)
         self._own = replace(self._own, is_draining=True)
         self._see(self._live)  # this server's clients learn of it also while the store does not answer
-        await self._store.drain(self.server)
-        await self.refresh()
+        limit_ms = round(self._settings.drain_ms * ANNOUNCE_SHARE)
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self._store.drain(self.server)
+                await self.refresh()
+        except TimeoutError as error:
+            raise Unavailable(f"the metadata store did not take the announcement within {limit_ms} ms") from error
 
     async def leave(self) -> None:
         """End the registration and give up all leases. Raises `Unavailable`."""
@@ -237,14 +247,15 @@ class RegisteredServer:
         await self._store.leave(self.server)
 
     def _record_failure(self, error: BaseException) -> None:
-        if not self._is_failing:
-            log.warning("heartbeat failed; retrying", extra={"error": str(error) or type(error).__name__})
-        self._is_failing = True
+        text = str(error) or type(error).__name__
+        if not self.failure:
+            log.warning("heartbeat failed; retrying", extra={"error": text})
+        self.failure = text
 
     def _record_success(self) -> None:
-        if self._is_failing:
+        if self.failure:
             log.info("heartbeats succeed again")
-        self._is_failing = False
+        self.failure = ""
 
 
 def _now_ms() -> float:

@@ -2,6 +2,7 @@
 
 A lost reply is neither success nor failure: the commit is retried with the same token until its outcome is known or this server is fenced.
 After `commit_unknown_ms_max` the server stops, so that clients move to other servers; the store decides each token once, even if late.
+A full disk is waited for without end: the attempt is known to have stored nothing, and until there is room the server serves readers.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from bearlake.errors import BearlakeError, Fenced, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Fenced, OutOfRoom, Overloaded, Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted
 from bearlake.metadata.tokens import surely_not_stored
@@ -54,7 +55,8 @@ class Committer:
                 attempt, or the store has forgotten whether it decided the token (I8).
         """
         loop = self._loop
-        started = loop.time()
+        started = unknown_since = loop.time()
+        is_out_of_room = False
         pause_ms = self._settings.retry_pause_ms
         while not self.is_fenced:
             try:
@@ -65,13 +67,18 @@ class Committer:
                 self._end(self._on_fenced)
             except (Unavailable, Overloaded) as error:
                 # I1: neither success nor failure. Retry with the same token; later objects wait behind this one (I3).
-                if not is_unknown:
-                    log.warning("commit outcome unknown; retrying", extra={"key": commit.token, "error": repr(error)})
-                is_unknown = True
+                fields = {"key": commit.token, "error": repr(error)}
+                if isinstance(error, OutOfRoom):
+                    if not is_out_of_room:
+                        log.error("the metadata store is out of room; commits wait", extra=fields)  # noqa: TRY400
+                    is_out_of_room = True
+                elif not is_unknown:
+                    log.warning("commit outcome unknown; retrying", extra=fields)
+                    is_unknown, unknown_since = True, loop.time()
                 metrics.LOG_COMMIT_ERRORS.labels(type(error).__name__).inc()
                 await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.retry_pause_max_ms)
-                unknown_ms = (loop.time() - started) * 1000  # the wall clock may step
+                unknown_ms = (loop.time() - unknown_since) * 1000 if is_unknown else 0  # the wall clock may step
                 if unknown_ms >= self._settings.commit_unknown_ms_max:
                     log.error(  # noqa: TRY400
                         "commit outcome unknown for too long; stopping this server",
@@ -79,7 +86,7 @@ class Committer:
                     )
                     self._end(self._on_unknown)
             else:
-                if is_unknown:
+                if is_unknown or is_out_of_room:
                     log.info("commit outcome known", extra={"key": commit.token})
                 self.observe(loop.time() - started)
                 return result
@@ -89,8 +96,9 @@ class Committer:
 
     async def commit_again(self, commit: ObjectCommit, error: BearlakeError) -> ObjectCommitted | None:
         """As `commit`, after an attempt that raised `error`."""
-        log.warning("the commit after the put failed; retrying", extra={"key": commit.token, "error": repr(error)})
-        is_unknown = not (isinstance(error, Fenced) and surely_not_stored(error))
+        is_unknown = not (isinstance(error, OutOfRoom) or (isinstance(error, Fenced) and surely_not_stored(error)))
+        if not isinstance(error, OutOfRoom):  # the next attempt logs it
+            log.warning("the commit after the put failed; retrying", extra={"key": commit.token, "error": repr(error)})
         return await self.commit(commit, is_unknown=is_unknown)
 
     @staticmethod

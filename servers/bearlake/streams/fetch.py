@@ -33,6 +33,7 @@ from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Mov
 from bearlake.streams.tail_reads import TailReads
 from bearlake.streams.turns import in_turns
 from bearlake.telemetry import metrics
+from bearlake.telemetry.repeated import RepeatedError
 
 if TYPE_CHECKING:
     from bearlake.table.blocks import Block
@@ -77,6 +78,8 @@ class Reader:
         self._cache = cache
         self._views = committed_views
         self._settings = settings
+        self._damaged = RepeatedError(log, "committed bytes are damaged")
+        self._absent = RepeatedError(log, "a committed object is missing")
         self.at_tail = TailReads(tail, history, cache, settings.bytes_max, settings.wait_max_ms)
         """Reads that need neither the stores nor a wait."""
 
@@ -233,9 +236,9 @@ class Reader:
             except Moved:
                 is_fresh = True
             except BearlakeError as error:
-                fetched.error = _noted(error, fetched)
+                fetched.error = self._noted(error, fetched)
                 return
-        fetched.error = _missing(fetched)
+        fetched.error = self._missing(fetched)
 
     # -- load ----------------------------------------------------------------------------------------------------
 
@@ -288,9 +291,9 @@ class Reader:
                 if plan.fetched.error is not None:
                     return
             except BearlakeError as error:
-                plan.fetched.error = _noted(error, plan.fetched)
+                plan.fetched.error = self._noted(error, plan.fetched)
                 return
-        plan.fetched.error = _missing(plan.fetched)
+        plan.fetched.error = self._missing(plan.fetched)
 
     async def _load_views(self, plan: Plan) -> None:
         """Load the plan's slices. Before damaged ones, a plan ends: readers get what precedes the damage, and its exact place next time.
@@ -354,19 +357,19 @@ class Reader:
             if end < length or bytes_max <= 0:
                 return
 
+    # -- faults --------------------------------------------------------------------------------------------------
 
-def _noted(error: BearlakeError, fetched: Fetched) -> BearlakeError:
-    """Return the error for a reader. Damage is logged with its place: readers learn only that there is some."""
-    if isinstance(error, Corrupt):
+    def _noted(self, error: BearlakeError, fetched: Fetched) -> BearlakeError:
+        """Return the error for a reader. Damage is logged with its place: readers learn only that there is some."""
+        if isinstance(error, Corrupt):
+            partition, offset, _ = fetched.range
+            self._damaged.log((partition, str(error)), partition=partition, offset=offset, error=str(error))
+            metrics.FETCH_DAMAGED.inc()
+        return error
+
+    def _missing(self, fetched: Fetched) -> Unavailable:
+        """Return the error for a reader when objects that the store named are missing, in every attempt."""
         partition, offset, _ = fetched.range
-        log.error("committed bytes are damaged", extra={"partition": partition, "offset": offset, "error": str(error)})
-        metrics.FETCH_DAMAGED.inc()
-    return error
-
-
-def _missing(fetched: Fetched) -> Unavailable:
-    """The error for a reader when objects that the store named are missing, in every attempt."""
-    partition, offset, _ = fetched.range
-    log.error("a committed object is missing", extra={"partition": partition, "offset": offset})
-    metrics.FETCH_MISSING.inc()
-    return Unavailable(f"committed bytes are missing: partition {partition}, offset {offset}")
+        self._absent.log((partition, offset), partition=partition, offset=offset)
+        metrics.FETCH_MISSING.inc()
+        return Unavailable(f"committed bytes are missing: partition {partition}, offset {offset}")

@@ -31,6 +31,7 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.objects import ObjectStore
+from bearlake.owned_tasks import Tasks
 from bearlake.streams import gauges, promotions
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Appended, Call
@@ -212,17 +213,9 @@ class Streams(Management):
     def _open_subscriptions(self) -> None:
         """Wire up the subscriptions and the records of share groups."""
         self._subscriptions = SubscriptionService(
-            self.metadata,
-            self.metadata.cursors,
-            self.server,
-            self,
-            self._knows,
-            self.clock,
-            self.settings.subscriptions,
-            self.tenure,
-            self._is_terminated,
-            ConfiguredTerms(self.group_configs, self.metadata.groups),
-        )
+            self.metadata, self.metadata.cursors, self.server, self, self._knows, self.clock, self.settings.subscriptions,
+            self.tenure, self._is_terminated, ConfiguredTerms(self.group_configs, self.metadata.groups),
+        )  # fmt: skip
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
@@ -247,13 +240,14 @@ class Streams(Management):
 
     async def run(self) -> None:
         """Run the background tasks until cancelled. The process owns this task and stops if it fails."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follower.run(), name="follow the commit log")
-            group.create_task(self._upkeep.run(), name="keep the commit log short")
-            group.create_task(self.coordinator.ownership.run(), name="release idle groups")
-            group.create_task(self.groups.run(), name="hand groups over")
-            group.create_task(self.group_configs.run(), name="read the configs of groups")
-            group.create_task(self._subscriptions.run(), name="dispatch subscriptions")
+        async with Tasks() as tasks:
+            tasks.own("follow the commit log", self._follower.run())
+            tasks.own("keep the commit log short", self._upkeep.run())
+            tasks.own("release idle groups", self.coordinator.ownership.run())
+            tasks.own("hand groups over", self.groups.run())
+            tasks.own("read the configs of groups", self.group_configs.run())
+            tasks.own("dispatch subscriptions", self._subscriptions.run())
+            await tasks.run()
 
     async def drain(self) -> None:
         """Release the groups and the subscriptions' partitions, then flush and commit everything accepted so far."""

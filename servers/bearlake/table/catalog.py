@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
@@ -24,7 +24,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableRequirement, TableUpdate, ValidatableTableRequirement
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import URL, create_engine, delete, event, make_url, or_, select
+from sqlalchemy import URL, create_engine, delete, event, or_, select
 from sqlalchemy.exc import InvalidatePoolError, OperationalError, ProgrammingError
 from typing_extensions import override
 
@@ -36,8 +36,10 @@ from bearlake.table.io import StoreFileIO
 from bearlake.table.layouts import Layout
 from bearlake.table.light import lighten
 from bearlake.table.parsed_metadata import ParsedMetadata
+from bearlake.table.postgresql_hosts import Hosts, hosts_of
 from bearlake.table.rest_catalog import BoundedRestCatalog
 from bearlake.table.settings import TableSettings
+from bearlake.urls import split_store_url
 
 _DEPTH_MAX: Final = 20
 """Folders around a new table's folder in which another table is looked for."""
@@ -52,7 +54,7 @@ def open_catalog(settings: TableSettings, file_properties: Mapping[str, str]) ->
     """
     logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)  # logs the file reader's class at INFO with every load
     properties = {**_properties(settings), **file_properties}
-    scheme = urlsplit(settings.catalog_url).scheme
+    scheme = split_store_url(settings.catalog_url).scheme
     if scheme == "sqlite":
         return _Sqlite(settings, properties)
     if scheme in ("postgresql", "postgres"):
@@ -223,8 +225,9 @@ class _AssertSeen(ValidatableTableRequirement):
 
 class _Sqlite(ConditionalCatalog):
     def __init__(self, settings: TableSettings, properties: Mapping[str, str]) -> None:
-        path = Path(unquote(urlsplit(settings.catalog_url).path))
-        if urlsplit(settings.catalog_url).netloc or not path.is_absolute() or path == Path("/"):
+        parts = split_store_url(settings.catalog_url)
+        path = Path(unquote(parts.path))
+        if parts.netloc or not path.is_absolute() or path == Path("/"):
             raise Invalid(
                 "tables.catalog_url: a SQLite catalog is named by an absolute path: sqlite:///path/to/catalog.db"
             )
@@ -241,9 +244,12 @@ class _Sqlite(ConditionalCatalog):
 
 class _Postgresql(ConditionalCatalog):
     def __init__(self, settings: TableSettings, properties: Mapping[str, str]) -> None:
-        url = make_url(settings.catalog_url)
+        urls = hosts_of(settings.catalog_url)
+        url = urls[0]
+        self._hosts = Hosts(urls) if len(urls) > 1 else None
+        self._deadline_ms = settings.catalog_deadline_ms // len(urls)
         arguments: dict[str, Any] = {
-            "timeout": settings.catalog_deadline_ms / 1000,
+            "timeout": self._deadline_ms / 1000,
             "application_name": "bearlake",
             "ssl_context": _ssl_context(url),
         }
@@ -260,10 +266,16 @@ class _Postgresql(ConditionalCatalog):
             ) -> None:  # SQLAlchemy's
                 named["password"] = _password(settings.catalog_password_file)
 
+        if (hosts := self._hosts) is not None:
+
+            @event.listens_for(self.engine, "do_connect")
+            def connected(dialect: Any, _record: Any, arguments: Any, options: dict[str, Any]) -> Any:  # SQLAlchemy's
+                return hosts.connect(dialect, arguments, options)
+
         @event.listens_for(self.engine, "connect")
         def bounded(connection: Any, _record: Any) -> None:  # a DB-API connection
             cursor = connection.cursor()
-            cursor.execute(f"set statement_timeout = {settings.catalog_deadline_ms}")
+            cursor.execute(f"set statement_timeout = {self._deadline_ms}")
             cursor.close()
             connection.commit()
 

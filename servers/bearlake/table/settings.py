@@ -13,7 +13,7 @@ class TableSettings:
 
     catalog_url: str = ""
     """`sqlite:///path/to/catalog.db`, `postgresql://user:password@host/database` or `http(s)://host/path` (Iceberg REST). Empty: a SQLite
-    file next to the embedded metadata store."""
+    file next to the embedded metadata store. A PostgreSQL URL may name several hosts: the primary among them is used."""
 
     catalog_password_file: str = ""
     """File with the password of a PostgreSQL catalog; overrides a password in the URL, and is read for every new connection. Empty:
@@ -49,7 +49,8 @@ class TableSettings:
     """Longest wait for running threads when the tables are closed."""
 
     catalog_deadline_ms: int = 20_000
-    """Longest time of one statement or request to the catalog, and longest wait for a lock of a SQLite catalog."""
+    """Longest time of one statement or request to the catalog, and longest wait for a lock of a SQLite catalog. Of several hosts in the
+    URL, each has its part of it."""
 
     catalog_answer_bytes_max: int = 67_108_864
     """Largest answer of a REST catalog. The metadata of a table with 500 snapshots has about 1 MB."""

@@ -32,6 +32,8 @@ SERVER_LAPSES = counters(
     "Registrations that lapsed because their heartbeats stopped: this server's own, and those of its peers that it declared.",
     "kind",
 )
+DISK_FREE_BYTES = gauges("bearlake_disk_free_bytes", "Free bytes on the disk of a store on this machine.", "store")
+DISK_SIZE_BYTES = gauges("bearlake_disk_size_bytes", "Size of the disk of a store on this machine.", "store")
 SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server drains, else 0.")
 CONTAINED_FAULTS = counters(
     "bearlake_server_contained_faults_total",

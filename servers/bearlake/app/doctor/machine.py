@@ -3,22 +3,17 @@
 import os
 import platform
 import resource
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.parse import unquote
 
 from bearlake import __version__, kernel
+from bearlake.app.disks import Room, store_folders, usage_of
 from bearlake.metadata.inspection import Finding, failure, ok, warning
 from bearlake.settings.document import Settings
-from bearlake.urls import split_store_url
 
 FREE_BYTES_MIN = 1024**3
-FREE_BYTES_ENOUGH = 20 * 1024**3
-FREE_SHARE_MIN = 0.1
-"""A disk with less than this share, and less than `FREE_BYTES_ENOUGH`, gets a warning."""
 
 OPEN_FILES_MIN = 4_096
 """A server takes up to 10,000 connections by default; the usual soft limit of 1,024 files is reached long before that."""
@@ -43,17 +38,7 @@ def examine(settings: Settings) -> Sequence[Finding]:
 
 def local_folders(settings: Settings) -> Sequence[Path]:
     """Return the folders on this machine that hold metadata or objects; a folder inside another one is left out."""
-    found = []
-    for url, is_file in (
-        (settings.metadata.url, True),
-        (settings.object_store.url, False),
-        (settings.tables.catalog_url, True),
-    ):
-        parts = split_store_url(url)
-        if parts.scheme in ("sqlite", "file"):
-            path = Path(unquote(parts.path))
-            found.append(path.parent if is_file else path)
-    unique = sorted({path for path in found if path.is_dir()})
+    unique = sorted(set(store_folders(settings).values()))
     return [path for path in unique if not any(other in path.parents for other in unique)]
 
 
@@ -95,16 +80,15 @@ def _of_folder(folder: Path) -> Iterator[Finding]:
 
 
 def _space(folder: Path, what: str) -> Finding:
-    usage = shutil.disk_usage(folder)
-    share = usage.free / usage.total if usage.total else 0.0
-    detail = f"{usage.free / _GIB:,.1f} GiB free of {usage.total / _GIB:,.1f} GiB ({what})"
-    figures = {"free_bytes": usage.free, "total_bytes": usage.total}
+    usage = usage_of(folder)
+    detail = f"{usage.free_bytes / _GIB:,.1f} GiB free of {usage.size_bytes / _GIB:,.1f} GiB ({what})"
+    figures = {"free_bytes": usage.free_bytes, "total_bytes": usage.size_bytes}
     advice = (
         "free space, or enlarge the disk: servers cannot write on a full disk; retention.ms bounds what a stream keeps"
     )
-    if usage.free < FREE_BYTES_MIN:
+    if usage.free_bytes < FREE_BYTES_MIN or usage.room is Room.FULL:
         return failure("disk space", detail, advice, **figures)
-    if share < FREE_SHARE_MIN and usage.free < FREE_BYTES_ENOUGH:
+    if usage.room is Room.LOW:
         return warning("disk space", detail, advice, **figures)
     return ok("disk space", detail, **figures)
 

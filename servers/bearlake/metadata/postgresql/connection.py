@@ -27,7 +27,7 @@ from typing import Any
 
 import asyncpg
 
-from bearlake.urls import split_store_url
+from bearlake.urls import one_host_each, split_store_url
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +54,10 @@ _NEXT_HOST = (
 
 def hosts_of(url: str) -> list[str]:
     """Return a URL for each host of a URL. A list in a parameter or a variable stays as it is: the driver knows what belongs together."""
-    parts = split_store_url(url)
-    login, at, hosts = parts.netloc.rpartition("@")
-    if "host=" in parts.query or "port=" in parts.query or "," in os.environ.get("PGPORT", ""):
+    query = split_store_url(url).query
+    if "host=" in query or "port=" in query or "," in os.environ.get("PGPORT", ""):
         return [url]
-    return [parts._replace(netloc=f"{login}{at}{host}").geturl() for host in hosts.split(",")]
+    return one_host_each(url)
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types

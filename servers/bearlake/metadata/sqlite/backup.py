@@ -7,6 +7,7 @@ restores into it. Until the end the store at the place has the layout `RESTORING
 All functions block. Source: SQLite, "Online Backup API", "PRAGMA locking_mode".
 """
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from bearlake.errors import AlreadyExists, Corrupt, Unavailable
+from bearlake.errors import AlreadyExists, Corrupt, Denied, OutOfRoom, Unavailable
 from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows
@@ -58,10 +59,15 @@ def copy_store(path: Path, folder: Path, progress: Progress) -> StoreCopy:
     """Copy the store at `path` into `folder`, as of one moment after the call.
 
     Raises:
-        Unavailable: the file cannot be read or the copy cannot be written.
+        Denied, Unavailable: the file cannot be read or the copy cannot be written; `OutOfRoom`: the copy's disk is full.
         Corrupt: the file is damaged.
     """
     target = folder / FILE
+    with _file_errors(folder):
+        return _copied(path, target, progress)
+
+
+def _copied(path: Path, target: Path, progress: Progress) -> StoreCopy:
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
     try:
         with closing(_connect(path)) as source, closing(_connect(target)) as copy:
@@ -77,7 +83,7 @@ def copy_store(path: Path, folder: Path, progress: Progress) -> StoreCopy:
             source.execute("ROLLBACK")
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a journal beside it
             _check(copy, target)
-            found = _described(copy, folder)
+            found = _described(copy, target.parent)
     except sqlite3.Error as error:
         raise translated(error, str(path)) from error
     _sync(target)
@@ -135,8 +141,9 @@ def _open_tasks(connection: sqlite3.Connection) -> Mapping[int, OpenTask]:
 
 def check_place(path: Path, *, may_replace: bool) -> None:
     """Raise `AlreadyExists` if there is a store at `path` and it may not be replaced; one that a restore has begun to make may be."""
-    if may_replace or not path.exists():
-        return
+    with _file_errors(path):
+        if may_replace or not path.exists():
+            return
     try:
         with closing(_connect(path)) as connection:
             _refuse_content(connection, path, may_replace=may_replace)
@@ -158,6 +165,7 @@ def placed(
     Raises:
         AlreadyExists: there is a store at `path`, and it may not be replaced.
         Unavailable: another process has the store at `path` open. Nothing was changed.
+        Denied, OutOfRoom, Unavailable: the store cannot be written here.
         Unsupported: a newer program made the copy.
         Corrupt: the copy is damaged.
     """
@@ -166,14 +174,16 @@ def placed(
         with _held(path, settings.busy_timeout_ms) as place:
             _refuse_content(place, path, may_replace=may_replace)
             try:
-                _prepare(prepared, folder, restore, now_ms, ordinal)
+                with _file_errors(prepared):
+                    _prepare(prepared, folder, restore, now_ms, ordinal)
                 _mark(place, now_ms)
                 yield prepared
                 with closing(_connect(prepared)) as connection:
                     connection.execute("PRAGMA journal_mode = DELETE")
                     connection.backup(place)
             finally:
-                _remove(prepared)
+                with _file_errors(prepared):
+                    _remove(prepared)
     except sqlite3.Error as error:
         raise translated(error, str(path)) from error
 
@@ -215,8 +225,9 @@ def _jump(connection: sqlite3.Connection, restore: str, ordinal: int) -> None:
 @contextmanager
 def _held(path: Path, wait_ms: int) -> Iterator[sqlite3.Connection]:
     """Yield a connection that keeps all other processes out of the file at `path` (decision 112); make an empty file if there is none."""
-    if not path.exists():
-        _make(path)
+    with _file_errors(path):
+        if not path.exists():
+            _make(path)
     deadline_s = time.monotonic() + wait_ms / 1000
     while True:
         with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
@@ -226,6 +237,18 @@ def _held(path: Path, wait_ms: int) -> Iterator[sqlite3.Connection]:
         if time.monotonic() >= deadline_s:
             raise Unavailable(f"another process has the metadata store {path} open: stop all processes that use it")
         time.sleep(POLL_S)
+
+
+@contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    """Translate errors of the file system: `Denied`, `OutOfRoom`, else `Unavailable`. `path` is what could not be written."""
+    try:
+        yield
+    except PermissionError as error:
+        raise Denied(f"{path}: {error}") from error
+    except OSError as error:
+        kind = OutOfRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else Unavailable
+        raise kind(f"{path}: {error}") from error
 
 
 def _make(path: Path) -> None:

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bearlake.errors import BearlakeError, Corrupt, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Corrupt, OutOfRoom, Overloaded, Unavailable
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.telemetry.containment import noticed
 from bearlake.threads import Threads
@@ -36,10 +36,13 @@ DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def translated(error: sqlite3.Error, path: str) -> BearlakeError:
-    """Return the error kind that the caller can act on: `Corrupt` for a damaged file, else `Unavailable`."""
+    """Return the error kind that the caller can act on: `Corrupt` for a damaged file, `OutOfRoom` on a full disk, else `Unavailable`."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in DAMAGED:
         return Corrupt(f"the metadata store {path} is damaged or not a SQLite file: {error}")
+    if code is not None and (code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE):
+        # Without room for its index of the WAL (-shm), SQLite cannot even open a file: "disk I/O error".
+        return OutOfRoom(f"the disk of the metadata store {path} is full: {error}")
     return Unavailable(f"the metadata store {path} failed: {error}")
 
 

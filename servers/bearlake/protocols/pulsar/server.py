@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from bearlake.owned_tasks import Tasks
 from bearlake.protocols.pulsar import handlers
 from bearlake.protocols.pulsar.commands import CommandMeters
 from bearlake.protocols.pulsar.connection import Connection
@@ -92,11 +93,12 @@ class PulsarServer:
 
     async def run(self) -> None:
         """Check connections and the leases of exclusive producers until cancelled. The process runs this as one of its tasks."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.connections.check_periodically(), name="check Pulsar connections")
-            group.create_task(self._verify_for_ever(), name="verify exclusive producers")
-            group.create_task(self._follow_rules(), name="apply changed access rules")
-            group.create_task(self.context.watchers.run(), name="update watched topic lists")
+        async with Tasks() as tasks:
+            tasks.own("check Pulsar connections", self.connections.check_periodically())
+            tasks.own("verify exclusive producers", self._verify_for_ever())
+            tasks.own("apply changed access rules", self._follow_rules())
+            tasks.own("update watched topic lists", self.context.watchers.run())
+            await tasks.run()
 
     async def _verify_for_ever(self) -> None:
         while True:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+from bearlake.owned_tasks import Tasks
 from bearlake.protocols.rest import operations
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.guard import RestGuard
@@ -94,9 +95,10 @@ class RestServer:
 
     async def run(self) -> None:
         """Keep consumer instances alive, end idle instances, and delete expired streams. Ends only by cancellation."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._proxy.consumers.run(), name="REST consumers")
-            group.create_task(self._tailing.lifetimes.run(), name="delete expired streams")
+        async with Tasks() as tasks:
+            tasks.own("REST consumers", self._proxy.consumers.run())
+            tasks.own("delete expired streams", self._tailing.lifetimes.run())
+            await tasks.run()
 
     async def drain(self, deadline_ms: int) -> None:
         """Drain as the module docstring describes; return within `deadline_ms`."""

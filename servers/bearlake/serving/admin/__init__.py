@@ -2,7 +2,7 @@
 
 | path | |
 |---|---|
-| `GET /healthz` | checks that the metadata store and the event loop answer; 200 or 503 |
+| `GET /healthz` | checks that the metadata store and the event loop answer, and that the stores take writes; 200 or 503 |
 | `GET /readyz` | 200 while the server takes work, 503 before and while draining |
 | `GET /metrics` | Prometheus' text format |
 | `GET /v1/streams?prefix=&after=&limit=` | streams by name, one page |

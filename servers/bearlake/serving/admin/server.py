@@ -61,11 +61,13 @@ class AdminServer:
         login: HttpListenerLogin | None = None,
         is_super_user: Callable[[Principal], bool] = lambda _: False,
         metrics_token: AdminToken | None = None,
+        write_problem: Callable[[], str] = str,
     ) -> None:
         """`login`: how super users log in, besides the token; None: they cannot. `is_super_user` says which of them may use the API.
 
         `routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
-        returns the content of `/v1/config`, without secrets. `metrics_token` reads only metrics; None: there is none.
+        returns the content of `/v1/config`, without secrets. `metrics_token` reads only metrics; None: there is none. `write_problem`
+        returns why the stores take no writes; empty: as far as known, they do.
         """
         self._listener = listener
         self._log = commit_log
@@ -74,6 +76,7 @@ class AdminServer:
         self._settings = settings
         self._config = config
         self._guard = AdminGuard(settings, token, login, is_super_user, metrics_token)
+        self._write_problem = write_problem
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.request_timeout_ms)
         self.is_ready = False
         """The result of `/readyz`; the process sets it when all services accept, and clears it when the drain begins."""
@@ -111,7 +114,7 @@ class AdminServer:
         return web.json_response({"status": "alive"})
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        """Check that the metadata store and the event loop answer."""
+        """Check that the metadata store and the event loop answer, and that the stores take writes."""
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._settings.health_timeout_ms / 1000):
@@ -119,6 +122,8 @@ class AdminServer:
         except (TimeoutError, Unavailable) as error:
             reason = str(error) or f"no answer within {self._settings.health_timeout_ms} ms"
             return problems.answer(problems.problem(503, "Metadata store does not answer", reason))
+        if problem := self._write_problem():
+            return problems.answer(problems.problem(503, "Stores take no writes", problem))
         milliseconds = (time.perf_counter() - start) * 1000
         return web.json_response({"status": "ok", "log_position": position, "metadata_ms": round(milliseconds, 3)})
 

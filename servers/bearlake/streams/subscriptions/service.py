@@ -18,6 +18,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata import subscriptions as cursors
 from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
 from bearlake.metadata.subscriptions import dispatch_lease
+from bearlake.owned_tasks import Tasks
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.attachment import Attached
@@ -98,7 +99,7 @@ class SubscriptionService(Subscriptions):
         self.shares = LocalShares(self._holdings, self._saver, records, clock, share_terms or NoTerms(), self.seek)
         self._local = NonDurable(around)
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks: Tasks | None = None
         self._is_draining = False
         self._attached_count = 0
         """Consumers attached at the last check, plus those attached since."""
@@ -107,12 +108,13 @@ class SubscriptionService(Subscriptions):
     async def run(self) -> None:
         """Save cursors, read for consumers, and release idle partitions; runs until cancelled."""
         try:
-            async with asyncio.TaskGroup() as self._group:
-                self._group.create_task(self._saver.run(), name="save cursors")
-                self._group.create_task(self._check_periodically(), name="release idle partitions")
-                self._group.create_task(self._endings.run(), name="find the ends of terminated streams")
+            async with Tasks() as self._tasks:
+                self._tasks.own("save cursors", self._saver.run())
+                self._tasks.own("release idle partitions", self._check_periodically())
+                self._tasks.own("find the ends of terminated streams", self._endings.run())
+                await self._tasks.run()
         finally:
-            self._group = None
+            self._tasks = None
 
     def streams_changed(self) -> None:
         """Call this after this server learns that streams were created, changed or deleted."""
@@ -347,10 +349,10 @@ class SubscriptionService(Subscriptions):
     # -- internals -----------------------------------------------------------------------------------------------
 
     def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        if self._group is None:
+        if self._tasks is None:
             work.close()
             raise Unavailable("the dispatcher of this server is not running")
-        return self._group.create_task(work)
+        return self._tasks.start("read for subscriptions", work)
 
     async def _bounds(self, partition: PartitionKey) -> PartitionBounds:
         bounds = (await self._records.bounds([partition])).get(partition)

@@ -10,12 +10,12 @@ import subprocess
 
 import pytest
 
+from bearlake.owned_tasks import TaskDied, Tasks
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka import server
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving import handshakes
 from bearlake.serving.listener import ListenerSettings
-from bearlake.serving.tasks import TaskDied, Tasks
 from bearlake.telemetry import metrics
 from fixtures.waiting import WAIT_S, until
 

@@ -1,0 +1,123 @@
+"""The owner of background tasks: no task is lost, and no task dies unnoticed.
+
+A background task runs for the whole life of its owner. If one ends on its own, its owner is incomplete: it logs the task by name, cancels
+all others, and its block raises `TaskDied`. An end is an error, a return, and also a cancellation that the owner did not ask for:
+`asyncio.TaskGroup` takes a task that ended as cancelled for one that succeeded (cpython, `asyncio/taskgroups.py`, `_on_task_done`).
+Owners nest: the owner around passes `TaskDied` on, up to the process, which stops.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class TaskDied(Exception):
+    """A background task ended on its own: stop the process. `name` is the task's name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"background task {name!r} ended unexpectedly")
+        self.name = name
+
+
+class Tasks:
+    """`async with Tasks() as tasks: tasks.own("heartbeats", …)`; all tasks are cancelled and awaited at the end of the block."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_ending = False
+        """The block ends, or a task has died: all tasks are being cancelled."""
+        self._owner: asyncio.Task[Any] | None = None
+        self._old_request_count = 0
+        """Requests to cancel the owner's task that are older than the block."""
+
+    async def __aenter__(self) -> Self:
+        self._owner = asyncio.current_task()
+        self._old_request_count = _request_count(self._owner)
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_ending = True
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            died = next((leaf for leaf in group.exceptions if isinstance(leaf, TaskDied)), None)
+            raise died or group.exceptions[0] from None
+
+    def own(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` under this name; it is expected to run until the block cancels it."""
+        self._begin(name, work, may_end=False)
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run `work` under this name; it may return, and its starter may cancel it. If it ends otherwise, it has died."""
+        return self._begin(name, work, may_end=True)
+
+    async def run(self) -> NoReturn:
+        """Wait until the block is cancelled or a task dies."""
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets this event")
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None], *, may_end: bool) -> "asyncio.Task[None]":
+        task = self._group.create_task(self._watched(name, work, may_end=may_end), name=name)
+        task.add_done_callback(lambda _: work.close())  # for a task that is cancelled before it ran
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _watched(self, name: str, work: Coroutine[Any, Any, None], *, may_end: bool) -> None:
+        try:
+            await self._ended(name, work, may_end=may_end)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._is_ending = True  # the group cancels the others
+            raise
+
+    async def _ended(self, name: str, work: Coroutine[Any, Any, None], *, may_end: bool) -> None:
+        """Await the work; log an end that nobody asked for. Raises `TaskDied`."""
+        try:
+            await work
+        except asyncio.CancelledError as error:
+            # A loop that is closed cancels all tasks at once, the owner's among them.
+            is_owner_ending = self._is_ending or _request_count(self._owner) > self._old_request_count
+            if is_owner_ending or (may_end and _is_asked_to_end()):
+                raise
+            log.exception("a background task ended as cancelled; stopping the process", extra={"task": name})
+            raise TaskDied(name) from error
+        except TaskDied:  # an owner below has logged it
+            raise
+        except Exception as error:  # boundary: after any error the process stops
+            log.exception("a background task failed; stopping the process", extra={"task": name})
+            raise TaskDied(name) from error
+        if not may_end:
+            log.error("a background task returned; stopping the process", extra={"task": name})
+            raise TaskDied(name)
+
+
+async def without_stray_end(work: Awaitable[T]) -> T:
+    """Await `work`. Raises `RuntimeError` if it ends as cancelled and nobody has cancelled this task: a bug like others."""
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        if _is_asked_to_end():
+            raise
+        raise RuntimeError("ended as cancelled, although nobody has cancelled it") from error
+
+
+def _is_asked_to_end() -> bool:
+    return _request_count(asyncio.current_task()) > 0
+
+
+def _request_count(task: "asyncio.Task[Any] | None") -> int:
+    return 0 if task is None else task.cancelling()

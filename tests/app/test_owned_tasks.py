@@ -1,0 +1,168 @@
+"""Background tasks: owned, cancelled at the end, and never dead unnoticed."""
+
+import asyncio
+
+import pytest
+
+from bearlake.owned_tasks import TaskDied, Tasks
+
+
+async def forever(seen: list[str]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        seen.append("cancelled")
+
+
+async def test_tasks_are_cancelled_when_the_block_ends() -> None:
+    seen: list[str] = []
+
+    async with Tasks() as tasks:
+        tasks.own("a", forever(seen))
+        tasks.own("b", forever(seen))
+        await asyncio.sleep(0)
+
+    assert seen == ["cancelled", "cancelled"]
+
+
+async def test_a_task_that_fails_ends_the_block_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever(seen))
+            await asyncio.sleep(0)
+            tasks.own("broken", broken())
+            await asyncio.Event().wait()
+
+    with pytest.raises(TaskDied, match="'broken'"):
+        await block()
+
+    assert seen == ["cancelled"]
+    assert caplog.records[-1].task == "broken"  # type: ignore[attr-defined]
+    assert caplog.records[-1].exc_info is not None
+
+
+async def test_a_task_that_returns_counts_as_dead() -> None:
+    async def done() -> None:
+        return
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("done", done())
+            await asyncio.Event().wait()
+
+    with pytest.raises(TaskDied, match="'done'"):
+        await block()
+
+
+async def test_an_error_of_the_block_itself_is_raised() -> None:
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever([]))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await block()
+
+
+async def test_cancelling_the_block_cancels_the_tasks() -> None:
+    seen: list[str] = []
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever(seen))
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(block())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert seen == ["cancelled"]
+
+
+async def ended_as_cancelled() -> None:
+    """Ends as cancelled although nobody has cancelled it: what it awaits was cancelled."""
+    broken = asyncio.get_running_loop().create_future()
+    broken.cancel()
+    await broken
+
+
+async def test_a_task_that_ends_as_cancelled_on_its_own_counts_as_dead(caplog: pytest.LogCaptureFixture) -> None:
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("stray", ended_as_cancelled())
+            await tasks.run()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TaskDied, match="'stray'"):
+            await block()
+    assert [record.task for record in caplog.records] == ["stray"]  # type: ignore[attr-defined]
+
+
+async def test_owners_around_pass_a_death_on_and_do_not_log_it_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def inner() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever([]))
+            tasks.own("stray", ended_as_cancelled())
+            await tasks.run()
+
+    async def outer() -> None:
+        async with Tasks() as tasks:
+            tasks.own("a service", inner())
+            await tasks.run()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TaskDied, match="'stray'"):
+            await outer()
+    assert [record.task for record in caplog.records] == ["stray"]  # type: ignore[attr-defined]
+
+
+async def test_a_started_task_may_return_and_may_be_cancelled_by_its_starter() -> None:
+    async def done() -> None:
+        return
+
+    async with Tasks() as tasks:
+        returned, cancelled = tasks.start("returns", done()), tasks.start("is cancelled", forever([]))
+        await returned
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+
+    assert cancelled.cancelled()
+
+
+async def test_a_started_task_that_ends_as_cancelled_on_its_own_counts_as_dead() -> None:
+    async def block() -> None:
+        async with Tasks() as tasks:
+            await tasks.start("stray", ended_as_cancelled())
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TaskDied, match="'stray'"):
+            await block()
+
+
+async def test_a_loop_that_cancels_all_tasks_is_no_death(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever(seen))
+            await tasks.run()
+
+    before = asyncio.all_tasks()
+    running = asyncio.create_task(block())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for task in sorted(asyncio.all_tasks() - before, key=lambda found: found is running):  # the owner's last
+        task.cancel()
+
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert seen == ["cancelled"]
+    assert not caplog.records

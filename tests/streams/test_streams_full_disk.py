@@ -1,0 +1,53 @@
+"""Commits into a metadata store whose disk is full: they wait for room, and the server stays."""
+
+import asyncio
+
+import pytest
+
+from bearlake.errors import OutOfRoom
+from fixtures.deployment import append, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
+from fixtures.failing_stores import failing, settings
+from simulator.loop import virtual_time
+
+FULL = OutOfRoom("the disk is full")
+
+
+def test_a_server_waits_for_room_longer_than_for_an_unknown_outcome(caplog: pytest.LogCaptureFixture) -> None:
+    @virtual_time
+    async def body() -> None:
+        async with deployment() as stores:
+            told: list[str] = []
+            metadata = failing(stores, *[FULL] * 3_000)
+            streams = await stores.serve(settings(), metadata=metadata, on_unknown=lambda: told.append("unknown"))
+            view = await create(streams)
+
+            waiting = submit(streams, view, batch_of(b"a", producer=1))
+            await asyncio.sleep(1_000)  # `commit_unknown_ms_max` is 600 s
+            assert metadata.log.failures  # the disk is still full
+            metadata.log.failures.clear()
+            await waiting
+            assert len(set(metadata.log.tokens)) == 1
+            again = await append(streams, view, batch_of(b"a", producer=1))
+
+            assert verdicts_of(again) == ["DUPLICATE"]
+            assert values_of(await fetch(streams, view)) == [(0, b"a")]
+            assert told == []
+
+    body()
+
+    levels = [record.levelname for record in caplog.records if record.name == "bearlake.streams.committer"]
+    assert levels == ["ERROR"]
+
+
+@virtual_time
+async def test_an_unknown_outcome_on_a_disk_that_is_full_since_still_stops_the_server() -> None:
+    async with deployment() as stores:
+        told: list[str] = []
+        metadata = failing(stores, FULL, "lost", *[FULL] * 3_000)
+        streams = await stores.serve(settings(), metadata=metadata, on_unknown=lambda: told.append("unknown"))
+        view = await create(streams)
+
+        submit(streams, view, batch_of(b"a"))
+        await asyncio.sleep(1_000)
+
+        assert told == ["unknown"]
