@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -16,6 +17,8 @@ from bearlake.streams.checking import BadRecord
 from bearlake.streams.schema_rules import SchemaRules
 from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import CheckedValues, Compiled, ValueChecker
+from bearlake.streams.schemas.confined.frames import Answer
+from bearlake.streams.schemas.confined.lane import Call
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.settings import SchemasSettings
@@ -25,6 +28,7 @@ from bearlake.streams.validation.outside import Outside
 from bearlake.streams.value_rules import schema_rules
 from fixtures.registered import register
 from fixtures.schema_door import VALUE, Door, bad, doors, opened, rules, rules_of_one
+from fixtures.waiting import WAIT_S, until
 
 ORDER: dict[str, Any] = {
     "type": "object",
@@ -142,26 +146,45 @@ async def test_a_schema_that_takes_for_ever_refuses_its_own_values_and_hinders_n
     assert error.reasons[1:] == ["value: was not checked, because an earlier value needs too much time or memory"] * 49
 
 
-async def test_many_costly_schemas_do_not_keep_the_values_of_another_one_waiting() -> None:
-    pool = Pool(SchemasSettings(value_count_max=1, value_time_ms_max=100, value_mebibyte_time_ms_max=1))
+async def test_many_costly_schemas_do_not_keep_the_values_of_another_one_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = Pool(SchemasSettings(value_count_max=1, value_time_ms_max=50))
+    lane, all_wait = pool._evaluating, threading.Event()  # noqa: SLF001
+    owners: list[str] = []
+    take, ask = lane._line.take, lane._ask  # noqa: SLF001
+
+    def watched() -> tuple[str, Any] | None:
+        if (found := take()) is not None:
+            owners.append(found[0])
+        return found
+
+    def held(calls: Sequence[Call]) -> Answer:
+        all_wait.wait(WAIT_S)
+        return ask(calls)
+
+    def check(schema: Compiled) -> asyncio.Task[CheckedValues]:
+        return asyncio.create_task(pool.checked_values(schema, [b'{"id": 1}'], pool.budget()))
+
     try:
         good = await pool.compiled("JSON", json.dumps(ORDER), {})
-        costly = [await pool.compiled("JSON", json.dumps(doubling(40) | {"title": f"{at}"}), {}) for at in range(12)]
-
-        def check(schema: Compiled) -> asyncio.Task[CheckedValues]:
-            return asyncio.create_task(pool.checked_values(schema, [b'{"id": 1}'], pool.budget()))
-
+        costly = [await pool.compiled("JSON", json.dumps(doubling(40) | {"title": f"{at}"}), {}) for at in range(6)]
         await asyncio.gather(*map(check, costly))
-        again = [*map(check, costly * 2)]
-        found = await check(good)
-        done_count = sum(task.done() for task in again)
-        unfit = [(await task).unfit for task in again]
+        for schema in costly:
+            lane._line.charge(schema.digest, 1)  # noqa: SLF001 - a check that takes less than 1 ms counts as none
+        monkeypatch.setattr(lane._line, "take", watched)  # noqa: SLF001
+        monkeypatch.setattr(lane, "_ask", held)
+        tasks = [*map(check, costly), check(good)]
+        await until(lambda: lane.request_count == 7)
+        all_wait.set()
+        found = await asyncio.gather(*tasks)
     finally:
+        all_wait.set()
         pool.close()
 
-    assert not found.unfit
-    assert done_count < len(again)  # in line with them, it would be the last
-    assert [[*places] for places in unfit] == [[0]] * len(again)
+    assert [[*checked.unfit] for checked in found] == [[0]] * 6 + [[]]
+    assert [owners.count(owner) for owner in owners] == [1] * 7
+    assert good.digest in owners[:2]  # at most the request that ran already goes before it
 
 
 async def test_batches_of_one_stream_take_turns_and_give_up_in_time(closing: AsyncExitStack) -> None:
