@@ -163,8 +163,8 @@ def _message(message: memoryview) -> tuple[memoryview, memoryview] | None:
 
 
 def _has_checksum(message: memoryview) -> bool:
-    _, checksum = _CHECKSUM.unpack_from(message)
-    return crc32c(message[_CHECKSUM.size :]) == checksum
+    checksum: int = _CHECKSUM.unpack_from(message)[1]
+    return checksum == crc32c(message[_CHECKSUM.size :])
 
 
 def _is_plain(metadata: memoryview) -> bool:
