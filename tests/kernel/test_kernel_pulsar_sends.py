@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from bearlake.kernel import fallback
+from bearlake.kernel.pulsar import sends
 from bearlake.protocols.pulsar import entries, framing
 from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand, CommandSend, CommandSendReceipt, MessageIdData
 from bearlake.protocols.pulsar.proto.metadata_pb2 import LZ4, EncryptionKeys, KeyValue, SingleMessageMetadata
@@ -70,6 +71,17 @@ def test_a_frame_that_is_not_whole_waits(kernel: ModuleType) -> None:
     for size in range(len(frame)):
         found = kernel.parse_sends(frame + frame, 0, len(frame) + size, 100, BIG, BIG)
         assert [entry[3] for entry in found] == [len(frame)]
+
+
+def test_the_checksum_of_a_send_that_is_not_common_is_left_to_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(_: memoryview) -> int:
+        raise AssertionError("the checksum reads all bytes")
+
+    frames = [send(message(compression=LZ4, uncompressed_size=5)), send(message(b"v" * 11))]
+    monkeypatch.setattr(sends, "crc32c", forbidden)
+
+    for frame in frames:
+        assert fallback.parse_sends(frame, 0, len(frame), 1, 10, BIG) == []
 
 
 def test_bytes_before_the_start_are_left_alone(kernel: ModuleType) -> None:

@@ -64,8 +64,8 @@ class OffsetAssignment(Generic[State]):
 
     - batches without a producer;
     - the next batch of a known producer that counts records, unless it has one of `rule_flags`;
-    - a batch with the flag `BATCH_NAMED` alone of a known producer, in the producer's epoch, which is not older than the partition's: its
-      sequence is greater than the last one, and that sent before it is not.
+    - a batch with the flag `BATCH_NAMED` alone of a known producer, in the producer's epoch, which is not older than the partition's, if
+      its sequence is greater than the last one and its `after_sequence` is not.
     """
 
     def __init__(

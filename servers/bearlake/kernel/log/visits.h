@@ -19,7 +19,7 @@ void visit_clear(Visit *visit);
 PyObject *visit_known(const Visit *visit, int64_t producer_id); /* of a producer: borrowed; NULL, with an exception set or not */
 /* Whether the batch (fields of a BatchCommit) is the next one of a producer of which that is remembered; -1 with an exception set. */
 int producer_is_next(PyObject *known, const int64_t *batch);
-/* The same for a named producer that may skip sequences, in a partition of this epoch. */
+/* The same for a named producer, which may skip sequences; `partition_epoch` fences older ones. */
 int named_is_next(PyObject *known, const int64_t *batch, int64_t partition_epoch);
 /* What is remembered of the producer after that batch, whose first record gets the offset `end`; NULL with an exception set. */
 PyObject *producer_after(PyObject *known, PyObject *now_ms, const int64_t *batch, int64_t end);

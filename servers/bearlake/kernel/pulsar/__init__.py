@@ -26,7 +26,7 @@ SendIds: TypeAlias = tuple[int, int | None]
 
 
 class SendBinding(NamedTuple):
-    """What is known about the next SENDs of a producer, so that they need no question."""
+    """What the next SENDs of a producer have in common: their names, and the limits of the stream."""
 
     producer_id: int
     """On the connection."""

@@ -6,7 +6,7 @@ enum {
     PRODUCER, PARTITION, STREAM_ID, BATCH_BYTES_MAX, EARLIEST, LATEST, STORED_ID, EPOCH, NEWEST, IS_DEDUPLICATED, BINDING_FIELDS
 };
 
-#define ROOM_BYTES 1024 /* of the batches beyond their frames: what is not enough grows */
+#define ROOM_BYTES 1024 /* first room for batches that are larger than their frames; the output grows as needed */
 
 /* What is the same for all SENDs of a call. */
 typedef struct {
@@ -52,7 +52,7 @@ static int make_room(Taken *taken)
     return 0;
 }
 
-/* Whether the buffer has room for one more batch of so many bytes. */
+/* Whether the buffer has room for one more batch of that size; if not, sets whether another buffer would have. */
 static bool fits(const WriteBuffer *buffer, const Taken *taken, int64_t bytes, bool *is_full)
 {
     if (write_buffer_fits(buffer, output_size(&taken->output) + bytes, taken->count + 1))
@@ -111,22 +111,18 @@ static int take_send(const Intake *intake, const WriteBuffer *buffer, SendResult
     const int64_t start = output_size(&taken->output);
     if (!fits(buffer, taken, frame.payload.end - frame.payload.at, is_full)) /* before the work is done */
         return 0;
-    int outcome = 1;
-    if (put_entry(intake->state, &taken->output, frame.metadata, frame.payload, false, &encoded) < 0) {
-        outcome = clear_refusal(intake->state) ? 0 : -1;
-    } else {
-        const int64_t size = output_size(&taken->output) - start;
-        taken->output.writer.at = output_at(&taken->output, start);
-        if (size > number[BATCH_BYTES_MAX] || encoded.base_timestamp < number[EARLIEST] || encoded.max_timestamp > number[LATEST]
-            || !fits(buffer, taken, size, is_full))
-            return 0;
-        taken->output.writer.at += size;
-        add_batch(intake, taken, call, &frame.send, &encoded, start);
-        *at = frame.end;
-    }
-    if (outcome == 0)
-        taken->output.writer.at = output_at(&taken->output, start);
-    return outcome;
+    const bool is_encoded = put_entry(intake->state, &taken->output, frame.metadata, frame.payload, false, &encoded) == 0;
+    if (!is_encoded && !clear_refusal(intake->state))
+        return -1;
+    const int64_t size = output_size(&taken->output) - start;
+    taken->output.writer.at = output_at(&taken->output, start); /* the next batch overwrites one that is not taken */
+    if (!is_encoded || size > number[BATCH_BYTES_MAX] || encoded.base_timestamp < number[EARLIEST]
+        || encoded.max_timestamp > number[LATEST] || !fits(buffer, taken, size, is_full))
+        return 0;
+    taken->output.writer.at += size;
+    add_batch(intake, taken, call, &frame.send, &encoded, start);
+    *at = frame.end;
+    return 1;
 }
 
 /* Moves the SENDs to the call, and their batches to the buffer. Both are checked again: a checksum may have released the GIL. */

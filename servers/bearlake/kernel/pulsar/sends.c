@@ -3,7 +3,8 @@
 
 #define MAGIC 0x0E01
 #define SIZE_BYTES 4
-#define CHECKED_AT 6     /* in a message: after magic and checksum */
+#define CHECKSUM_AT 2    /* in a message: after the magic */
+#define CHECKED_AT 6     /* after the checksum */
 #define METADATA_AT 10   /* after the metadata's size */
 #define IDS_FIELDS 2     /* of pulsar.SendIds */
 #define OUTCOME_FIELDS 3 /* of log.ProduceOutcome */
@@ -72,19 +73,25 @@ static bool is_plain(Cursor metadata)
     return true;
 }
 
-/* Reads the metadata and the payload of a message; false if the frame or its checksum is wrong. */
-static bool read_payload(const uint8_t *message, int64_t size, Cursor *metadata, Cursor *payload)
+/* Finds the metadata and the payload of a message; false if the frame is wrong. */
+static bool split_message(const Cursor *message, Cursor *metadata, Cursor *payload)
 {
-    if (size < METADATA_AT || load_u16(message) != MAGIC)
+    if (message->end - message->at < METADATA_AT || load_u16(message->at) != MAGIC)
         return false;
-    const uint8_t *start = message + METADATA_AT, *end = message + size;
-    const int64_t metadata_size = load_u32(message + CHECKED_AT);
-    if (metadata_size > end - start
-        || checksum_releasing(message + CHECKED_AT, (Py_ssize_t)(size - CHECKED_AT)) != load_u32(message + 2))
+    const uint8_t *start = message->at + METADATA_AT;
+    const int64_t metadata_size = load_u32(message->at + CHECKED_AT);
+    if (metadata_size > message->end - start)
         return false;
     *metadata = (Cursor){start, start + metadata_size};
-    *payload = (Cursor){start + metadata_size, end};
+    *payload = (Cursor){start + metadata_size, message->end};
     return true;
+}
+
+/* Whether the checksum of a message is right; may release the GIL. */
+static bool has_checksum(const Cursor *message)
+{
+    const uint8_t *start = message->at + CHECKED_AT;
+    return checksum_releasing(start, (Py_ssize_t)(message->end - start)) == load_u32(message->at + CHECKSUM_AT);
 }
 
 /* Reads the command of the whole SEND at `at`; the message is what follows it. */
@@ -105,10 +112,12 @@ static bool read_frame(const uint8_t *bytes, Py_ssize_t at, Py_ssize_t end, Send
 bool read_common_send(const uint8_t *bytes, Py_ssize_t at, Py_ssize_t end, const SendLimits *limits, SendFrame *found)
 {
     Cursor message;
+    /* The checksum comes last, because it reads all bytes: large and compressed entries are refused without it. */
     return read_frame(bytes, at, end, found, &message) && message.end - message.at <= limits->message_bytes_max
         && (!limits->has_producer || found->send.producer_id == limits->producer_id)
-        && read_payload(message.at, message.end - message.at, &found->metadata, &found->payload)
-        && found->payload.end - found->payload.at <= limits->payload_bytes_max && is_plain(found->metadata);
+        && split_message(&message, &found->metadata, &found->payload)
+        && found->payload.end - found->payload.at <= limits->payload_bytes_max && is_plain(found->metadata)
+        && has_checksum(&message);
 }
 
 bool clear_refusal(const KernelState *state)

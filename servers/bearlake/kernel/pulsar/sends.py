@@ -101,7 +101,8 @@ def read_common_send(
     parts = _message(frame.message)
     if parts is None or len(parts[1]) > payload_bytes_max or not _is_plain(parts[0]):
         return None
-    return CommonSend(*frame.command, *parts, frame.end)
+    # The checksum comes last, because it reads all bytes: large and compressed entries are refused without it.
+    return CommonSend(*frame.command, *parts, frame.end) if _has_checksum(frame.message) else None
 
 
 class _Frame(NamedTuple):
@@ -153,14 +154,17 @@ def _command(command: memoryview) -> tuple[int, int, int | None] | None:
 
 
 def _message(message: memoryview) -> tuple[memoryview, memoryview] | None:
-    """Return the metadata and payload of a message; None if the frame or its checksum is wrong."""
+    """Return the metadata and payload of a message; None if the frame is wrong."""
     if len(message) < _METADATA_AT:
         return None
-    magic, checksum = _CHECKSUM.unpack_from(message)
     end = _METADATA_AT + _SIZE.unpack_from(message, _CHECKSUM.size)[0]
-    if magic != _MAGIC or end > len(message) or crc32c(message[_CHECKSUM.size :]) != checksum:
-        return None
-    return message[_METADATA_AT:end], message[end:]
+    magic, _ = _CHECKSUM.unpack_from(message)
+    return None if magic != _MAGIC or end > len(message) else (message[_METADATA_AT:end], message[end:])
+
+
+def _has_checksum(message: memoryview) -> bool:
+    checksum: int = _CHECKSUM.unpack_from(message)[1]
+    return checksum == crc32c(message[_CHECKSUM.size :])
 
 
 def _is_plain(metadata: memoryview) -> bool:

@@ -187,7 +187,7 @@ class Producer:
                 self._hold(send, (Append(*head, *self._names(sequence_id)),))
 
     def take_arrived(self, frames: memoryview, low: int, high: int, count_max: int) -> tuple[int, int]:
-        """Append the SENDs at `low` of the receive buffer that need no question; returns the end of the last one, and their number."""
+        """Append the SENDs from `low` of the receive buffer that need no further checks; returns the last one's end and their count."""
         context, count = self.connection.context, 0
         streams = context.streams
         binding = None if self.state is not State.OPEN or self._held else self._binding(streams.clock.now_ms())

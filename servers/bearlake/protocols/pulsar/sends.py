@@ -1,7 +1,7 @@
 """SENDs of one producer that arrived together: appended in one call, acknowledged in one buffer.
 
     TakenSends   SENDs that the kernel has taken into the open buffer, which are a call of the write path
-    Sends        SENDs that Python has decided: their call is another object, or none
+    Sends        SENDs that Python has handled; their call, if any, is another object
 
 Each SEND becomes one record batch. The answers leave in the order of the SENDs (`producers.py`).
 """
