@@ -2,8 +2,8 @@
 
     start ──► first part, in any thread ──► second part, once the steps before are over ──► ended, on the event loop, in order
 
-No thread waits for another: the thread whose second part lets a later step go on runs that step's second part, too. So a step needs no
-limit for its wait, and any number of threads makes progress.
+No thread waits for another: a thread that has ended a part takes the next second part whose turn has come, also of a step that another
+thread began. So one thread is enough for progress, and a wait for a turn needs no limit.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class OrderedThreads:
         self._name = name
         self._thread_count = thread_count
         self._lock = threading.Lock()
-        """Held by users of what follows, never while a part runs."""
+        """Guards the attributes below; never held while a part runs."""
         self._queue: deque[_Step] = deque()
         """Steps that no thread has begun."""
         self._line: deque[_Step] = deque()
@@ -92,7 +92,10 @@ class OrderedThreads:
                 return
 
     def _following(self, step: "_Step | None", wake: threading.Lock) -> "tuple[_Step | None, bool]":
-        """A part of `step` is over: return the step whose next part the thread runs, or whether it is idle; if neither, it ends."""
+        """Note that a part of `step` is over; return the step whose next part this thread runs, or None and whether the thread stays idle.
+
+        A thread that neither runs a part nor stays idle ends.
+        """
         over = step if step is not None and step.is_ready else None
         if over is not None:
             self._line.popleft()
@@ -102,7 +105,7 @@ class OrderedThreads:
         following = self._take()
         is_idle = following is None and not self._is_closed
         if is_idle:
-            self._idle.append(wake)  # before the event loop knows: the step that it starts then wakes this thread
+            self._idle.append(wake)  # before `tell`: if the event loop then starts a step, it wakes this thread
         if over is not None:
             over.tell()  # with the lock: in order
         return following, is_idle

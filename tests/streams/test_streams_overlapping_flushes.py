@@ -198,17 +198,73 @@ def test_nothing_is_stored_behind_a_bug(part: str, number: int) -> None:
 
 def test_the_event_loop_commits_behind_an_object_with_a_refused_batch() -> None:
     async def body(server: Server, store: HereStore) -> None:
+        assert store.late is not None
+        assert store.turns is not None
         batch = batch_of(b"first", producer=7)
-        await submit(server.streams, server.view, batch)
-        repeated = submit(server.streams, server.view, batch)
+        answers = [submit(server.streams, server.view, batch)]
         await asyncio.sleep(0.02)
-        later = submit(server.streams, server.view, batch_of(b"second"))
+        store.late[0]()
+        store.turns.pop()()
+        await answers[0]
+        for following in (batch, batch_of(b"second")):
+            answers.append(submit(server.streams, server.view, following))
+            await asyncio.sleep(0.02)
+        for put in store.late[1:]:
+            put()
+        while store.turns:
+            store.turns.pop()()
 
-        assert verdicts_of([*await repeated, *await later]) == ["DUPLICATE", "ACCEPTED"]
+        assert [verdicts_of(await answer) for answer in answers] == [["ACCEPTED"], ["DUPLICATE"], ["ACCEPTED"]]
         assert (len(server.log.behind), len(server.log.tokens)) == (2, 1)
         assert await server.values() == [(0, b"first"), (1, b"second")]
 
-    with_server(body, HereStore(), linger_ms=10)
+    with_server(body, Ordered(), linger_ms=10)
+
+
+@pytest.mark.parametrize("part", ["put", "commit"])
+def test_threads_commit_again_once_the_event_loop_has_caught_up(part: str) -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        assert store.late is not None
+        assert store.turns is not None
+        assert isinstance(store, Ordered)
+        schedule = ("seal", "put 0", "commit", "put 1", "commit")
+        answers = await follow(schedule, server, store, 0)
+        await asyncio.gather(*answers[:2])
+        behind = len(server.log.behind)
+        assert server.log.tokens  # of commits on the event loop
+        store.late[2]()
+        store.turns.pop()()
+
+        assert verdicts_of(await answers[2]) == ["ACCEPTED"]
+        assert len(server.log.behind) == behind + 1
+        assert await server.values() == list(enumerate(VALUES))
+
+    store = Ordered(VALUES[0], "lost" if part == "put" else None)
+    with_server(body, store, *["lost"] * (part == "commit"), linger_ms=10)
+
+
+@pytest.mark.parametrize("part", ["put", "commit"])
+def test_closing_does_not_let_threads_commit_behind_a_failure(part: str) -> None:
+    failure = Unavailable("busy")
+
+    async def body(server: Server, store: HereStore) -> None:
+        assert store.late is not None
+        assert store.turns is not None
+        assert isinstance(store, Ordered)
+        server.log.failures = [failure] * 9
+        answers = await follow(("put 0", "commit"), server, store, 0)
+        behind = len(server.log.behind)
+        closing = asyncio.ensure_future(server.streams.close())
+        await asyncio.sleep(0.02)
+        store.late[1]()
+        store.turns.pop()()
+        await closing
+
+        assert len(server.log.behind) == behind
+        assert [verdicts_of(answer) for answer in await asyncio.gather(*answers)] == [["UNAVAILABLE"]] * 2
+
+    store = Ordered(VALUES[0], failure if part == "put" else None)
+    with_server(body, store, *[failure] * (part == "commit"), linger_ms=10)
 
 
 @pytest.mark.parametrize("end", ["close", "drain"])

@@ -216,7 +216,7 @@ class CommitLog(Protocol):
         """
 
     def blocking_commit(self) -> BlockingCommit | None:
-        """Return `commit` for a thread that has just stored the object; None if the store is on another machine."""
+        """Return `commit` for threads that store objects; None if the store is on another machine."""
 
     async def follow(self, after: int, *, limit: int) -> Entries:
         """Return at most `limit` log entries with position > `after`, oldest first, as of now (may be empty).

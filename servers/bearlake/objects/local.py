@@ -43,8 +43,8 @@ class LocalSettings:
     only."""
 
     write_thread_count: int = 4
-    """Threads for puts and deletes, and as many others that store and commit the write path's objects. More threads keep more disk syncs in
-    flight, which file system journals merge; each thread costs memory, from its first use on."""
+    """Threads for puts and deletes, and as many more that store and commit the write path's objects. More threads keep more disk syncs in
+    flight, which file system journals merge. A thread starts when it is needed, and then costs memory."""
 
     read_thread_count: int = 4
     """Threads for reads and listings."""

@@ -1,8 +1,8 @@
 """One object in flight, and the threads that put and commit it.
 
-Where both stores are on this machine, the thread that has put an object also commits it (decisions 29 and 259): a flush costs one switch to
-that thread and one back, without a task, a timer or a future per store. Objects in flight at the same time are put at the same time and
-committed in seal order (I3, decision 349). What threads do not finish, the writer finishes on the event loop, with the same key and token.
+Where both stores are on this machine, threads put and commit the objects (decisions 29 and 259): a flush costs one switch to a thread and
+one back, without a task, a timer or a future per store. Objects in flight at the same time are put at the same time, and committed in seal
+order (I3, decision 349). What threads do not finish, the writer finishes on the event loop, with the same key and token.
 """
 
 import asyncio
@@ -43,16 +43,20 @@ class Flush:
 
 
 class CommitOrder:
-    """Whether a thread may commit the next object: all before it were committed by threads, with every batch accepted (I3).
+    """The object that may be committed next, because all objects before it are committed or have failed for good (I3).
 
-    Threads use it in seal order. The event loop starts another one when nothing is in flight.
+    A thread moves it forward if every batch was accepted, else the event loop does once the object has ended.
     """
 
-    __slots__ = ("is_broken",)
+    __slots__ = ("next_number",)
 
     def __init__(self) -> None:
-        self.is_broken = False
-        """Whether the event loop must commit what follows."""
+        self.next_number = 1
+
+    def ended(self, number: int) -> None:
+        """Let the object after `number` be committed; on the event loop, which has answered all objects up to `number`."""
+        if self.next_number <= number:  # else a thread has committed it, and perhaps others after it
+            self.next_number = number + 1
 
 
 class Storing:
@@ -95,12 +99,9 @@ class Storing:
         self.put_s = time.monotonic() - started
 
     def commit(self) -> None:
-        """Commit the object if it is stored, and all before it are committed; in seal order."""
-        order = self._order
-        if order.is_broken:
-            return
-        order.is_broken = True  # whatever happens from here on, unless it goes well
-        if not self._is_stored:
+        """Commit the object if it is stored and may be committed next; in seal order."""
+        order, number = self._order, self.flush.number
+        if not self._is_stored or order.next_number != number:
             return
         stored = time.monotonic()
         try:
@@ -108,7 +109,8 @@ class Storing:
         except BearlakeError as error:
             self.commit_error = error
         else:
-            order.is_broken = bool(OutcomeRows.of(result.outcomes).others())
+            if not OutcomeRows.of(result.outcomes).others():
+                order.next_number = number + 1
         self.commit_s = time.monotonic() - stored
 
     def forget_errors(self) -> None:

@@ -88,7 +88,7 @@ class Writer:
         """Full buffers, which wait for an upload slot; bounded by `bytes_max` and `batch_count_max`."""
         self._in_flight: dict[Flush, None] = {}
         self._last_commit: asyncio.Future[None] | None = None
-        self._order: CommitOrder | None = None  # of the newest object; None if the event loop writes it
+        self._order = CommitOrder()
         self._calls = WaitingCalls(settings.deadline_ms)
         self._closed_bytes = self._closed_count = 0
         """Bytes of the batches that are not in the open buffer, and the number of these batches."""
@@ -267,22 +267,15 @@ class Writer:
         flush = Flush(self._flush_count, sealed, commit, before, self._last_commit)
         self._in_flight[flush] = None
         if not self._start_here(flush):
-            self._order = None
             self._start(flush, self._write(flush))
-
-    def _is_oldest(self, before: asyncio.Future[None] | None) -> bool:
-        """Whether the object behind `before` may be committed at once (I3)."""
-        return before is None or before.done()
 
     # -- put and commit in threads ---------------------------------------------------------------------------------
 
     def _start_here(self, flush: Flush) -> bool:
         """Put and commit the object in threads; returns False, with nothing done, where this is not possible."""
         put_here, commit_here = self._store.here, self._commit_here
-        if self._is_oldest(flush.before):
-            self._order = CommitOrder()
-        if put_here is None or commit_here is None or self._order is None or self._committer.is_fenced:
-            return False  # or the object before is on the event loop
+        if put_here is None or commit_here is None or self._committer.is_fenced:
+            return False
         storing = Storing(flush, put_here, commit_here, self._order)
         try:
             put_here.start(storing.put, storing.commit, partial(self._stored, storing, self._store.failure_count))
@@ -384,6 +377,8 @@ class Writer:
     def _ended(self, flush: Flush) -> None:
         """The flush is over, successful or not: the next object may be committed, and another flush may begin."""
         del self._in_flight[flush]
+        if not (self._is_closed or self._committer.is_fenced):
+            self._order.ended(flush.number)
         if not flush.done.done():
             flush.done.set_result(None)
         flush.sealed.release()

@@ -1,4 +1,4 @@
-"""Commits in the thread that has just stored the object (decision 29)."""
+"""Commits in the threads that store objects (decision 29)."""
 
 from collections.abc import Callable
 
