@@ -16,6 +16,7 @@ An entry replaces all runs that begin at its first run's target offset or later.
 ignored: they come from an export that was given up, and nothing that they describe was sent.
 """
 
+import asyncio
 import json
 import time
 import uuid
@@ -26,10 +27,11 @@ from typing import Any
 from bearlake.errors import Corrupt, Fenced
 from bearlake.exporting.batches import Sender
 from bearlake.exporting.mapping import Runs
-from bearlake.exporting.sending import produced
+from bearlake.exporting.sending import Refused, produced
 from bearlake.exporting.settings import ExportTargetSettings
 from bearlake.importing.cluster import Connections, SourceCluster, SourceTopic
 from bearlake.importing.reading import pieces_of
+from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.records import codec as record_codec
 from bearlake.streams.admission import UNCOMPRESSED_BYTES_MAX
 
@@ -39,6 +41,8 @@ RUNS_OF_ENTRY_MAX = 2_000
 """Runs of one entry, about 64 KiB."""
 _ENTRIES_OF_BATCH_MAX = 8
 """Entries of one batch, so that its size is below the usual limit of 1 MiB."""
+PAUSE_S, PAUSE_S_MAX = 0.05, 1.0
+"""Pauses between attempts while the leader refuses a batch; each is twice as long as the one before."""
 _VERSION = 1
 
 Place = tuple[str, int]
@@ -147,10 +151,25 @@ class Ledger:
                     for key, value in records[at : at + _ENTRIES_OF_BATCH_MAX]
                 ]
             )
+            await self._produce(batch, connections)
+
+    async def _produce(self, batch: bytes | bytearray, connections: Connections) -> None:
+        """Make a batch durable. A leader refuses for a moment when the topic has just been created, or has moved to it."""
+        loop, pause_s = asyncio.get_running_loop(), PAUSE_S
+        deadline = loop.time() + self._settings.timeout_ms / 1000
+        while True:
             connection = await connections.to(self._topic.leaders[0])
-            await produced(
-                connection, {self._topic.name: self._topic}, [{(self._topic.name, 0): batch}], self._settings
-            )
+            try:
+                await produced(
+                    connection, {self._topic.name: self._topic}, [{(self._topic.name, 0): batch}], self._settings
+                )
+            except Refused as refused:
+                if refused.code != ErrorCode.NOT_LEADER_OR_FOLLOWER or loop.time() + pause_s > deadline:
+                    raise
+            else:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def _key(self, entry: Entry) -> list[Any]:
         return [self._source_id, *entry.place, entry.runs[0][1]]

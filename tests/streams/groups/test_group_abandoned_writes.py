@@ -7,8 +7,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from bearlake.metadata.model import Lease, ServerRef
 from bearlake.streams.groups.abandoned_writes import AbandonedWrites
+from bearlake.streams.groups.problems import GroupRefusal
 
 LEASE = Lease(name="group/g", holder=ServerRef(node_id=0, epoch=1), epoch=1)
 
@@ -74,3 +77,18 @@ async def test_an_abandoned_write_that_is_removed_before_its_task_runs_needs_no_
         await finishing
 
     assert store.answers == []
+
+
+async def test_who_waits_for_an_empty_write_when_the_groups_are_closed_is_refused_and_not_cancelled() -> None:
+    """The task that releases idle groups would end as cancelled, which nobody asked for."""
+    store = Store()
+    writes = AbandonedWrites(store)  # type: ignore[arg-type]
+    writes.add("g", LEASE)
+    waiting = asyncio.create_task(writes.finish("g"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    await writes.close()
+
+    with pytest.raises(GroupRefusal, match="closes"):
+        await waiting

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from bearlake.errors import BearlakeError, Fenced
+from bearlake.errors import BearlakeError, Fenced, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Lease
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -26,6 +26,14 @@ class _Write:
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """Wait for a task that others wait for, too. Raises what it raised, and `Unavailable` if `close` has ended it."""
+    await asyncio.wait([task])
+    if task.cancelled():
+        raise Unavailable("this server closes its groups")
+    task.result()
 
 
 class AbandonedWrites:
@@ -53,7 +61,7 @@ class AbandonedWrites:
         try:
             async with asyncio.timeout(FINISH_MS / 1000):
                 while name in self._writes:
-                    await asyncio.shield(self._finishing.get(name) or self._begin_to_finish(name))
+                    await _ended(self._finishing.get(name) or self._begin_to_finish(name))
         except (BearlakeError, TimeoutError) as error:
             raise GroupRefusal(
                 Problem.COORDINATOR_UNAVAILABLE, f"outcome of an earlier write unknown: {error!r}"
