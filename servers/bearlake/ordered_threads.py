@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from bearlake.errors import Unavailable
+from bearlake.threads import start_thread
 
 Ended = Callable[[BaseException | None], None]
 
@@ -50,7 +51,7 @@ class OrderedThreads:
         if self._is_closed:
             raise Unavailable(f"the threads {self._name} are closed")
         if not self._idle and len(self._threads) < self._thread_count:
-            self._start_thread()
+            start_thread(self._threads, self._name, self._work)
         step = _Step(first, second, ended, asyncio.get_running_loop())
         with self._lock:
             self._queue.append(step)
@@ -66,16 +67,6 @@ class OrderedThreads:
             idle, self._idle = self._idle, []
         for wake in idle:
             wake.release()
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # the system refuses more threads: the others do the work
-            if not self._threads:
-                raise Unavailable(f"the system has no thread for {self._name}: {error}") from error
-        else:
-            self._threads.add(thread)
 
     def _work(self) -> None:
         wake = threading.Lock()

@@ -20,6 +20,22 @@ from bearlake.errors import Unavailable
 Result = TypeVar("Result")
 
 
+def start_thread(threads: set[threading.Thread], name: str, work: Callable[[], None]) -> None:
+    """Add a running thread to those of a pool. If the system refuses it, the others do the work.
+
+    Raises:
+        Unavailable: the system refuses it, and there are no others.
+    """
+    thread = threading.Thread(target=work, name=f"{name}_{len(threads)}", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if not threads:
+            raise Unavailable(f"the system has no thread for {name}: {error}") from error
+    else:
+        threads.add(thread)
+
+
 class Threads:
     """Up to `thread_count` threads, started when needed. Use it from one event loop, in its thread."""
 
@@ -107,19 +123,9 @@ class Threads:
     def _hand_over(self, call: "_Call | _Step") -> None:
         """Queue a call that has a place. Raises `Unavailable`, with nothing done, if there is no thread."""
         if len(self._threads) < min(self._pending_count + 1, self._thread_count):  # also replaces a thread that died
-            self._start_thread()
+            start_thread(self._threads, self._name, self._work)
         self._pending_count += 1
         self._queue.put(call)
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # the system refuses more threads: the others do the work
-            if not self._threads:
-                raise Unavailable(f"the system has no thread for {self._name}: {error}") from error
-        else:
-            self._threads.add(thread)
 
     def _work(self) -> None:
         try:

@@ -339,9 +339,8 @@ class Connection(TurnConnection):
     def answer_produced(self, place: Place, frames: bytes) -> None:
         """As `answer`, for Produce requests. If the client waits for nothing else, no response can join theirs: it is sent at once."""
         transport, is_alone = self._transport, len(self._slots) == 1 and self._quotas.usage is None
-        is_held = (
-            self._is_pumping or self._is_reading_paused or self._is_ending
-        )  # paused also while the client does not read
+        # reading is paused also while the client does not read
+        is_held = self._is_pumping or self._is_reading_paused or self._is_ending
         if not is_alone or is_held or transport is None or transport.is_closing():
             self.answer(place, (frames,))
             return
