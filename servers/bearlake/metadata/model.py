@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 from bearlake.kernel import BATCH_CONTROL as BATCH_CONTROL
@@ -185,13 +186,18 @@ def _outcome(fields: tuple[int, ...]) -> Outcome:
 class OutcomeRows(Rows[Outcome], width=len(Outcome._fields)):
     """Outcomes in packed form. Reading a row whose kind is unknown raises `ValueError`."""
 
-    __slots__ = ()
+    __slots__ = ("_others",)
     make = staticmethod(_outcome)
+    _others: Sequence[OutcomeKind]
 
-    def others(self) -> list[OutcomeKind]:
+    def others(self) -> Sequence[OutcomeKind]:
         """Return the kinds of the batches that were not accepted."""
-        kinds = self.packed[:: 8 * self.width]  # the first byte of a row: kinds are less than 256
-        return [OutcomeKind(kind) for kind in kinds.translate(None, _ACCEPTED_KIND)]
+        try:
+            return self._others
+        except AttributeError:  # the first of two questions per commit
+            kinds = self.packed[:: 8 * self.width]  # the first byte of a row: kinds are less than 256
+            self._others = tuple(map(OutcomeKind, kinds.translate(None, _ACCEPTED_KIND)))
+            return self._others
 
 
 class Slice(NamedTuple):
@@ -214,6 +220,9 @@ class Slice(NamedTuple):
         return self.base_offset + self.record_count
 
 
+_RECORD_COUNT = itemgetter(Slice._fields.index("record_count"))
+
+
 class SliceRows(Rows[Slice], width=len(Slice._fields)):
     """Slices in packed form."""
 
@@ -222,7 +231,7 @@ class SliceRows(Rows[Slice], width=len(Slice._fields)):
 
     def record_count(self) -> int:
         """Return the records of all slices."""
-        return sum(fields[2] for fields in self._struct.iter_unpack(self.packed))
+        return sum(map(_RECORD_COUNT, self._struct.iter_unpack(self.packed)))
 
 
 NO_ROW = -1

@@ -1,6 +1,7 @@
 """Outcomes of commits: counts them, and tracks the log position that decides whether a batch is UNSURE."""
 
 import logging
+from collections.abc import Sequence
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata import CommitLog
@@ -12,7 +13,7 @@ log = logging.getLogger(__name__)
 _ACCEPTED = metrics.LOG_BATCHES.labels("accepted")
 
 
-def count(result: ObjectCommitted, size_bytes: int) -> list[OutcomeKind]:
+def count(result: ObjectCommitted, size_bytes: int) -> Sequence[OutcomeKind]:
     """Count the outcomes of a commit's batches (`size_bytes` in total); returns the kinds of the batches that were not accepted."""
     others = OutcomeRows.of(result.outcomes).others()
     _ACCEPTED.value += len(result.outcomes) - len(others)
