@@ -104,7 +104,8 @@ class WorkerProcess:
                 return True
             if count == 0:
                 log.error(
-                    "compaction cannot start: streams work, but no table gets its files", extra={"missing": self._missing}
+                    "compaction cannot start: streams work, but no table gets its files",
+                    extra={"missing": self._missing},
                 )
             await self._pause(pause_s)
             pause_s = _next(pause_s)
