@@ -118,7 +118,9 @@ def test_a_java_that_is_missing_does_not_run_or_is_too_old_is_named_with_a_cure(
     silent = lacking(java_saying(tmp_path / "silent", "true"))
 
     assert absent is not None
-    assert absent.startswith(f"there is no Java at {tmp_path}/absent/bin/java (No such file or directory): let JAVA_HOME")
+    assert absent.startswith(
+        f"there is no Java at {tmp_path}/absent/bin/java (No such file or directory): let JAVA_HOME"
+    )
     assert broken is not None
     assert "does not run" in broken
     assert old is not None
