@@ -35,10 +35,9 @@ bearlake_kafka_open_connections 12
 bearlake_objects_calls_total{{operation="put",outcome="ok"}} {4 * factor}
 bearlake_objects_calls_total{{operation="put",outcome="unavailable"}} {1 * factor}
 bearlake_objects_calls_total{{operation="read",outcome="ok"}} {10 * factor}
-bearlake_kafka_request_seconds_bucket{{api="Produce",le="0.1"}} {50 * factor}
-bearlake_kafka_request_seconds_bucket{{api="Produce",le="0.2"}} {100 * factor}
-bearlake_kafka_request_seconds_bucket{{api="Produce",le="+Inf"}} {100 * factor}
-bearlake_kafka_request_seconds_bucket{{api="Fetch",le="+Inf"}} {100 * factor}
+bearlake_append_seconds_bucket{{le="0.1"}} {50 * factor}
+bearlake_append_seconds_bucket{{le="0.2"}} {100 * factor}
+bearlake_append_seconds_bucket{{le="+Inf"}} {100 * factor}
 not a sample
 """
     )
@@ -87,7 +86,7 @@ def test_rates_latencies_lag_and_cost_come_from_two_readings() -> None:
     totals = found["totals"]
     assert (totals["append_records_per_s"], totals["append_bytes_per_s"]) == (100, 10_000)
     assert (totals["requests_per_s"], totals["commits_per_s"], totals["cpu_cores"]) == (11, 4, 0.5)
-    assert totals["produce_p99_ms"] == pytest.approx(198, abs=1)
+    assert totals["append_p99_ms"] == pytest.approx(198, abs=1)
     assert found["object_store"]["requests_per_s"] == {"put": 5, "read": 10, "size": 0, "list": 0, "delete": 0}
     assert found["object_store"]["cost_per_day"] == pytest.approx((5 * 0.005 + 10 * 0.0004) * 86_400)
     (stream,) = found["streams"]

@@ -1,5 +1,7 @@
 """Every page of the console in a real browser, on live data: what it shows, what it changes, and whether all can use it."""
 
+import re
+import time
 from typing import Any
 
 import pytest
@@ -340,3 +342,14 @@ def test_a_thousand_streams_are_shown_in_steps_and_found_by_name(page: Any, lake
 
     expect(page.get_by_role("row")).to_have_count(2)
     expect(row(page, "wide-0999")).to_contain_text("10")
+
+
+def test_the_overview_shows_the_time_of_appends_by_rest_too(page: Any, lake: Lake) -> None:
+    open_page(page, lake, "")
+    figure = page.locator("dl.figures > *").filter(has_text="Append, p99")
+    expect(figure).to_be_visible()
+    end_s = time.monotonic() + WAIT_S
+    while "\N{EN DASH}" in figure.inner_text() and time.monotonic() < end_s:
+        lake.write("audit", {"value": {"type": "STRING", "data": "the ice melts"}})
+
+    assert re.search(r"Append, p99\s+[\d.]+ m?s", figure.inner_text())

@@ -225,7 +225,8 @@ async def test_a_broker_that_sends_nonsense_is_an_error_of_a_known_kind() -> Non
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        with pytest.raises(BearlakeError):
+        with pytest.raises(BearlakeError) as refused:
             await names_of(f"{host}:{port}")
         server.close()
         await server.wait_closed()
+        assert answer.startswith(b"HTTP") == ("it is an HTTP server, not a Kafka listener" in str(refused.value))

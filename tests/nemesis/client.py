@@ -34,6 +34,7 @@ KINDS = {
     "member-rest": "rest:be_member",
     "consume-pulsar": "pulsars:consume",
     "churn-topics": "topics:churn",
+    "define": "definitions:define",
     "sql": "tables:query",
     "pyiceberg": "tables:scan",
 }

@@ -21,21 +21,24 @@ from faults.cluster import Server
 from faults.waiting import until
 from fixtures.kafka_bounds import bounds
 from fixtures.server_process import PROGRAM, clean_environment
-from nemesis import drill_steps, restored, table_files
+from nemesis import drill_definitions, drill_steps, restored, table_files
 from nemesis.backups import Backup, Kept
 from nemesis.clients import copying, pulsars, rest, transactional
 from nemesis.clients import kafka as kafka_clients
+from nemesis.clients.definitions import ERRORS
 from nemesis.clients.kafka import by_partition
 from nemesis.cluster import Cluster
 from nemesis.recording import Recording
 from nemesis.restored import Place, Restored
 from nemesis.script import CLEANED_TOPIC, COPIES_TOPIC, PULSAR_TOPIC, STREAM, TRANSACTIONAL_TOPIC
-from simulator.history.reader import read_files
+from simulator.history.reader import read_events, read_files
 
 log = logging.getLogger("nemesis")
 
 NAME = "restored"
 WORKER = "restored-worker"
+MORE = {"registry": "rest", "pulsar_http": "pulsar"}
+"""Further protocols that the drill asks, if the run has them, and the roles of their servers."""
 COMMAND_S = 120.0
 READ_S = 90.0
 TABLE_S = 150.0
@@ -58,6 +61,11 @@ class Drill:
         self._url = cluster.postgresql.primary.url(NAME)
         self._settings, self._keys = cluster.deployment(self._url, kept.storage.server.endpoint)
         self._server = self._of_role(NAME, "kafka")
+        self._more = {
+            protocol: self._of_role(f"{NAME}-{role}", role)
+            for protocol, role in MORE.items()
+            if protocol in cluster.addresses
+        }
         self._history = Recording(cluster.folder / f"{NAME}.jsonl", NAME)
         self._reader: Any = None
         """A consumer of the restored deployment (without types)."""
@@ -83,6 +91,8 @@ class Drill:
         self._server.start()
         self._read()
         self._look_at_groups()
+        if "define" in self._cluster.size.clients:
+            self._look_at_definitions()
         self._check()
         self._look_at_rows()
         self._go_on()
@@ -94,6 +104,8 @@ class Drill:
         if self._reader is not None:
             self._reader.close()
         self._server.end()
+        for server in self._more.values():
+            server.end()
         for server in self._cluster.servers.values():
             server.end()
 
@@ -233,6 +245,20 @@ class Drill:
             self.problems += [*problems, *restored.shared(operations, self._content, given)]
             self.figures.append(f"{sum(map(len, given.values())):,} records given to a share group")
 
+    def _look_at_definitions(self) -> None:
+        """Users, rules, quotas, schemas and subscriptions are those of the backup, and no id of a schema is given out again."""
+        histories = [path for path in self._cluster.fleet.histories() if path.stem.startswith("define-")]
+        names = drill_definitions.names_of(read_events(histories))
+        given = drill_definitions.ids_of(read_events(histories))
+        addresses = {"kafka": self._server.kafka}
+        for protocol, server in self._more.items():
+            server.start()
+            addresses[protocol] = server.address(protocol).removeprefix("http://")
+        problems, figures = drill_definitions.read(addresses, names, self._record)
+        self.problems += problems
+        self.figures += figures
+        self.problems += drill_definitions.repeated(given, drill_definitions.new_ids(addresses["registry"], given))
+
     def _committed(self, group: str, topic: str) -> dict[int, int | None]:
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": self._server.kafka, "group.id": group, "log_level": 0}
@@ -343,7 +369,7 @@ def drill(cluster: Cluster) -> tuple[Sequence[str], Sequence[str]] | None:
     found = Drill(cluster, kept)
     try:
         found.run()
-    except (AssertionError, confluent_kafka.KafkaException, subprocess.TimeoutExpired) as error:
+    except (AssertionError, *ERRORS, subprocess.TimeoutExpired) as error:
         found.problems.append(f"{type(error).__name__}: {error}"[:300])
     finally:
         found.end()

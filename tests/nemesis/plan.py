@@ -23,6 +23,7 @@ SIZES = {
             "member-silent",
             "member-silent",
             "produce-rest",
+            "define",
         ),
     ),
     "small": Size(
@@ -37,6 +38,7 @@ SIZES = {
             "produce-franz",
             "produce-rest",
             "member-rest",
+            "define",
             "sql",
         ),
     ),
@@ -54,6 +56,7 @@ SIZES = {
             "produce-franz",
             "produce-rest",
             "member-rest",
+            "define",
             "sql",
             "pyiceberg",
         ),

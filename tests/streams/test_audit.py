@@ -68,7 +68,6 @@ def test_a_denial_says_who_where_and_what(lines: Lines) -> None:
             "resource": "Topic:orders",
             "outcome": "denied",
             "reason": "access rules",
-            "detail": "",
         }
     ]
     assert lines.levels == [logging.WARNING]

@@ -7,6 +7,7 @@ import pytest
 
 from bearlake.streams.subscriptions.model import Busy, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.single import SingleActive
+from bearlake.telemetry import metrics
 from fixtures.subscription_machines import SETTINGS, FakeLog, feed, join, machine_of
 
 
@@ -64,6 +65,17 @@ def test_partitions_of_a_stream_are_spread_over_its_consumers(index: int, active
 
     assert machine.active is not None
     assert machine.active.spec.name == active
+
+
+def test_entries_that_a_consumer_gets_count_among_the_bytes_read() -> None:
+    log = log_of(2)
+    machine = machine_of(SubscriptionType.EXCLUSIVE, log)
+    consumer, _ = join(machine, permits=10)
+    before = metrics.FETCH_BYTES.value
+    feed(machine, log)
+
+    assert consumer.delivered_bytes > 0
+    assert metrics.FETCH_BYTES.value - before == consumer.delivered_bytes
 
 
 def test_when_the_active_consumer_leaves_the_next_one_gets_the_unacknowledged_entries() -> None:

@@ -1,12 +1,19 @@
 """What `bearlake import` and `bearlake export` have in common: a copy of topics that runs while its progress is shown."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
 
 from bearlake.importing.progress import PartitionCopy, ViewT
 from bearlake.importing.running import CopyRun
 
+T = TypeVar("T")
+
+NOTICE_S = 5.0
+"""How long (s) a command waits for the first answer of a cluster without a word."""
 SHOW_S = 0.5
 """Time (s) between two calls of `show`."""
 
@@ -28,6 +35,18 @@ def progress_of(copy: CopyRun[ViewT], row: Callable[[PartitionCopy[ViewT]], Mapp
         lag=sum(item.lag for item in copy.partitions),
         partitions=[row(item) for item in copy.partitions],
     )
+
+
+async def first_answer(asking: Coroutine[Any, Any, T], peer: str) -> T:
+    """Return the answer; say on standard error if `peer` takes long. Raises as `asking`, which has a limit of its own."""
+    asked = asyncio.ensure_future(asking)
+    try:
+        if not (await asyncio.wait({asked}, timeout=NOTICE_S))[0]:
+            click.echo(f"bearlake: no answer from {peer} yet; waiting", err=True)
+        return await asked
+    finally:
+        asked.cancel()
+        await asyncio.wait({asked})
 
 
 async def run_shown(copy: CopyRun[ViewT], show: Callable[[], None], *, follow: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bearlake.app.command_logs import for_commands
-from bearlake.app.copying import Progress, progress_of, run_shown
+from bearlake.app.copying import Progress, first_answer, progress_of, run_shown
 from bearlake.errors import Invalid, NotFound
 from bearlake.exporting.groups import GroupMoves
 from bearlake.exporting.selection import ExportSelection
@@ -71,10 +71,12 @@ async def export_topics(
     exports = settings.exports
     source = SourceCluster(options.source, exports.source)
     selection = ExportSelection(source, options.patterns, exports.target.ledger_topic)
-    if not await selection.look():
-        raise NotFound(f"the source {options.source} has no topic that matches {' or '.join(options.patterns)}")
+    if not await first_answer(selection.look(), f"the source {options.source}"):
+        raise NotFound(
+            f"the source {options.source} has no topic that matches {' or '.join(options.patterns)}, or does not show it to this user"
+        )
     target = SourceCluster(options.target, exports.target)
-    await target.topic(exports.target.ledger_topic)
+    await first_answer(target.topic(exports.target.ledger_topic), f"the target {options.target}")
     if source.cluster_id and source.cluster_id == target.cluster_id:
         raise Invalid(f"source and target are the same cluster, {source.cluster_id}")
     async with Connections(target) as connections:

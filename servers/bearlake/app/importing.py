@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from bearlake.app.command_logs import for_commands
-from bearlake.app.copying import Progress, progress_of, run_shown
+from bearlake.app.copying import Progress, first_answer, progress_of, run_shown
 from bearlake.app.joining import joined
 from bearlake.app.startup import open_stores
 from bearlake.errors import NotFound
@@ -84,9 +84,13 @@ async def import_topics(
     set_up(for_commands(settings.logs))
     cluster = SourceCluster(options.bootstrap, settings.imports.source)
     selection = Selection(cluster, options.patterns)
-    topics = await selection.look()  # errors of the source come before those of the stores
+    topics = await first_answer(
+        selection.look(), f"the source {options.bootstrap}"
+    )  # errors of the source come before those of the stores
     if not topics:
-        raise NotFound(f"the source {options.bootstrap} has no topic that matches {' or '.join(options.patterns)}")
+        raise NotFound(
+            f"the source {options.bootstrap} has no topic that matches {' or '.join(options.patterns)}, or does not show it to this user"
+        )
     async with joined(settings, _name(options), options.admin_port) as streams:
         access = None
         if options.access_rules:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from bearlake.app.command_logs import for_commands
-from bearlake.app.copying import Progress, progress_of, run_shown
+from bearlake.app.copying import Progress, first_answer, progress_of, run_shown
 from bearlake.app.joining import joined
 from bearlake.errors import NotFound
 from bearlake.importing.progress import PartitionCopy
@@ -81,7 +81,9 @@ async def import_topics(
     set_up(for_commands(settings.logs))
     cluster = PulsarCluster(options.url, options.admin_url, settings.imports.pulsar)
     selection = PulsarSelection(cluster, options.patterns)
-    if not await selection.look():  # errors of the source come before those of the stores
+    if not await first_answer(
+        selection.look(), f"the source {options.url}"
+    ):  # errors of the source come before those of the stores
         raise NotFound(f"the source {options.url} has no topic that matches {' or '.join(options.patterns)}")
     limits = Limits(
         entry_bytes_max(settings.pulsar.message_bytes_max), settings.imports.pulsar.entry_uncompressed_bytes_max

@@ -158,8 +158,9 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
         start_s = _report_start(endpoints)
         async with AsyncExitStack() as running:
             others = await running.enter_async_context(ServerProcesses(stop))
+            worker = None
             if options.has_compactor:
-                await running.enter_async_context(WorkerProcess(plan.settings, options))
+                worker = await running.enter_async_context(WorkerProcess(plan.settings, options))
             content: dict[str, object] = dict(ready.addresses(endpoints, plan.settings.listeners))
             if options.process_count > 1:
                 more = await others.start(options.process_count - 1, plan.settings, endpoints, options)
@@ -169,7 +170,8 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
             if options.ready_file is not None:
                 ready.write_ready_file(options.ready_file, content)
             click.echo(ready.banner(content, _places(plan.settings), start_s))
-            await _tour(options, plan.settings, endpoints, stop)
+            has_files = worker is not None and await worker.can_start()
+            await _tour(options, plan.settings, endpoints, stop, has_files=has_files)
             await stop.wait()
 
     with suppress(Stopped):
@@ -177,9 +179,12 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
     return stop.exit
 
 
-async def _tour(options: UpOptions, settings: Settings, endpoints: Mapping[str, str], stop: Stop) -> None:
+async def _tour(
+    options: UpOptions, settings: Settings, endpoints: Mapping[str, str], stop: Stop, *, has_files: bool
+) -> None:
+    """`has_files`: a compaction worker writes the files of tables."""
     kafka, admin = endpoints["kafka"], url_of(endpoints["admin"])
-    stores = settings if options.has_compactor else None
+    stores = settings if has_files else None
     obstacle = ready.tour_obstacle(settings.listeners.kafka, settings.authentication)
     code = 0
     if options.has_tour and obstacle is not None:

@@ -74,7 +74,13 @@ class SchemaValues:
         Raises `Invalid`, `NotFound`, `Denied`, `Unavailable`, `Overloaded`: this machine is too busy for the schema.
         """
         if what == LATEST:
-            schema_id = _id(self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest"))
+            try:
+                newest = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
+            except NotFound as error:
+                raise NotFound(
+                    f"the registry has no subject {subject}: register a schema there, or pass the id of one"
+                ) from error
+            schema_id = _id(newest)
         elif what.isdecimal() and len(what) <= len(str(wire.ID_MAX)) and int(what) <= wire.ID_MAX:
             schema_id = int(what)
         else:

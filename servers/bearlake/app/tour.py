@@ -28,6 +28,8 @@ PARTITION_COUNT = 4
 RECORD_COUNT = 10_000
 PING_COUNT = 200
 TIMEOUT_S = 60.0
+NOTICE_S = 5.0
+"""When the tour says that it waits for a first answer."""
 COMPACTION_NOTICE_S = 30.0
 """When the tour says that it waits for compaction."""
 COMPACTION_TIMEOUT_S = 300.0
@@ -85,7 +87,9 @@ def run(
     confluent = kafka_client.library()
     say(click.style(f"A short tour: {RECORD_COUNT:,} records through {bootstrap}", bold=True) + "\n")
     before = _written(admin)
-    _create_stream(confluent, bootstrap)
+    client = confluent.admin.AdminClient(kafka_client.common(bootstrap))
+    reach(confluent, client, bootstrap, say)
+    _create_stream(confluent, client, bootstrap)
     say(f"  create    stream {STREAM!r} with {PARTITION_COUNT} partitions")
     latencies_s = _ping(confluent, bootstrap)
     say(f"  ping      {PING_COUNT} records, one by one      acknowledged in {_percentiles(latencies_s)}")
@@ -159,8 +163,21 @@ def await_table(admin: Admin, produced: Produced, say: Callable[[str], None]) ->
         time.sleep(0.1)
 
 
-def _create_stream(confluent: ModuleType, bootstrap: str) -> None:
-    client = confluent.admin.AdminClient(kafka_client.common(bootstrap))
+def reach(confluent: ModuleType, client: Any, bootstrap: str, say: Callable[[str], None]) -> None:
+    """Wait until a server answers `client`, an AdminClient; say so if it takes long. Raises `TourFailed` after `TIMEOUT_S`."""
+    for limit_s in (NOTICE_S, TIMEOUT_S - NOTICE_S):
+        try:
+            client.list_topics(timeout=limit_s)
+        except confluent.KafkaException as error:
+            reason = error.args[0].str()
+        else:
+            return
+        if limit_s == NOTICE_S:
+            say(f"  wait      no answer from {bootstrap} yet; the tour waits {TIMEOUT_S:.0f} s at most")
+    raise TourFailed(f"no answer from {bootstrap}: {reason} (is the server running? Set its address with --bootstrap)")
+
+
+def _create_stream(confluent: ModuleType, client: Any, bootstrap: str) -> None:
     futures = client.create_topics([confluent.admin.NewTopic(STREAM, PARTITION_COUNT)], operation_timeout=TIMEOUT_S)
     try:
         futures[STREAM].result(timeout=TIMEOUT_S)

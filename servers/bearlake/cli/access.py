@@ -3,6 +3,7 @@
 A resource is written as `Kind:name`, such as `Topic:orders` or `Subject:orders-value`; the name `*` means all resources of the kind.
 """
 
+import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -100,6 +101,7 @@ def delete(is_for_all: bool, as_json: bool, **given: Any) -> int:
 def _create(permission: str, operations: Sequence[str], as_json: bool, given: dict[str, Any]) -> int:
     model = server_module("bearlake.metadata.access_rules")
     principal, host, prefixed = given.pop("principal"), given.pop("host"), given.pop("prefixed")
+    _check_host(host)
     kind, name = _resource(given.pop("resource"))
     rules = [
         model.AccessRule(
@@ -134,6 +136,16 @@ def _selected(given: dict[str, Any]) -> Any:  # a RuleFilter; its module is impo
         host=host,
         operation=None if operation is None else model.operation_of(operation),
     )
+
+
+def _check_host(host: str) -> None:
+    """Raise `Invalid` if a rule for this host would apply to nobody."""
+    if host == "*":
+        return
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise Invalid(f"--host {host}: expected the IP address of a client, or * for all") from None
 
 
 def _resource(text: str) -> tuple[str, str]:

@@ -10,6 +10,15 @@ import click
 from typing_extensions import override
 
 _SENTENCE_LENGTH_MAX = 1_000
+_WORDS_OF_OTHERS = {
+    "topic": "stream",
+    "topics": "stream",
+    "acl": "access",
+    "acls": "access",
+    "broker": "server",
+    "brokers": "server",
+}
+"""Commands that a user of Kafka looks for, and ours. click would suggest `top` for `topics`."""
 
 
 class CommandGroup(click.Group):
@@ -23,6 +32,15 @@ class CommandGroup(click.Group):
         self._sections = dict(sections or {})
         for command in (command for commands in self._sections.values() for command in commands):
             self.add_command(command)
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        ours = _WORDS_OF_OTHERS.get(args[0])
+        if ours in self.commands and args[0] not in self.commands:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {ours!r}?")
+        return super().resolve_command(ctx, args)
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

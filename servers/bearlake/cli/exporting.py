@@ -12,6 +12,7 @@ from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.copies import check_verify, exit_code, say_compared, say_ended
 from bearlake.cli.extras import run_async, server_module
 from bearlake.cli.importing import MECHANISMS, source_options
+from bearlake.cli.kafka_options import address
 from bearlake.cli.lake_options import PATH
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.progress import Progress
@@ -68,9 +69,17 @@ def _from_options(command: F) -> F:
     show_default=True,
     show_envvar=True,
     metavar="HOST:PORT",
+    callback=address,
     help="Kafka addresses of servers of the deployment, with commas.",
 )
-@click.option("--to", "target", required=True, metavar="HOST:PORT", help="Brokers of the target, with commas.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="HOST:PORT",
+    callback=address,
+    help="Brokers of the target, with commas.",
+)
 @click.option(
     "--topics", "patterns", multiple=True, required=True, metavar="REGEX",
     help="Whole names of topics; may be repeated.",

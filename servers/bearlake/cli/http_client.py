@@ -8,11 +8,13 @@ import http.client
 import json
 import os
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,13 +24,15 @@ import click
 from typing_extensions import override
 
 from bearlake import errors
-from bearlake.cli.output import printable
+from bearlake.cli.output import printable, say
 from bearlake.http_answers import InTime, InTimeTls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 TIMEOUT_S = 35
 """The longest time (s) to connect, and between two bytes of an answer, of a client without its own limit."""
+NOTICE_S = 5
+"""How long (s) a command waits for an answer without a word."""
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 _REASON_LENGTH_MAX = 2_000
@@ -194,13 +198,27 @@ class HttpClient:
         if self.authorization:
             request.add_header("Authorization", self.authorization)
         try:
-            with self._opener.open(request, timeout=self._request_s or TIMEOUT_S) as response:
+            with self._notice(), self._opener.open(request, timeout=self._request_s or TIMEOUT_S) as response:
                 return self._content(response)
         except urllib.error.HTTPError as error:
             with error:  # the connection
                 raise _KINDS.get(error.code, errors.Unavailable)(self._detail(error)) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise self._no_answer(error) from error
+
+    @contextmanager
+    def _notice(self) -> Iterator[None]:
+        """Say after `NOTICE_S` that the block still waits, unless its time is up soon after."""
+        limit_s = self._request_s or TIMEOUT_S
+        text = f"bearlake: no answer from {self._url} yet; waiting {limit_s:g} s at most"
+        timer = threading.Timer(NOTICE_S, say, (text,), {"is_error": True})
+        timer.daemon = True
+        if TIMEOUT_S >= limit_s > 2 * NOTICE_S:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _content(self, response: Any) -> bytes:  # an HTTPResponse, which is an IO[bytes] in an HTTPError
         """Return an answer's content. Raises `ValueError`, `OSError`, `HTTPException`."""

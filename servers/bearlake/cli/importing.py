@@ -10,6 +10,7 @@ import click
 from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.copies import check_verify, exit_code, say_compared, say_ended
 from bearlake.cli.extras import run_async, server_module
+from bearlake.cli.kafka_options import address
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.progress import Progress
@@ -54,7 +55,14 @@ def source_options(peer: str) -> Callable[[F], F]:
 
 
 @import_.command()
-@click.option("--from", "bootstrap", required=True, metavar="HOST:PORT", help="Brokers of the source, with commas.")
+@click.option(
+    "--from",
+    "bootstrap",
+    required=True,
+    metavar="HOST:PORT",
+    callback=address,
+    help="Brokers of the source, with commas.",
+)
 @click.option(
     "--topics",
     "patterns",

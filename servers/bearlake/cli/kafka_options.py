@@ -12,8 +12,22 @@ from bearlake.errors import Denied
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NOTICE_S = 5.0
+"""How long (s) a command waits for a first answer without a word."""
+SCHEMES = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+"""What librdkafka takes before an address."""
+HTTP_SIZE = "Invalid response size 1213486160"
+"""librdkafka's reason when an answer begins with `HTTP`, which it reads as a size."""
 UNREACHABLE = ("Connect to ", "Failed to resolve ")
 """How librdkafka's reasons begin when there is no connection."""
+
+
+def address(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    """Return a Kafka address. Raises `click.BadParameter` for the URL of another protocol."""
+    scheme, separator, rest = value.partition("://")
+    if separator and scheme.lower() not in SCHEMES:
+        raise click.BadParameter(f"{value}: expected HOST:PORT of a Kafka listener, such as {rest.rstrip('/')}")
+    return value
 
 
 def bootstrap_option(command: F) -> F:
@@ -26,6 +40,7 @@ def bootstrap_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT",
+        callback=address,
         help="Kafka address of any server.",
     )(command)
 
@@ -71,6 +86,11 @@ class Outage:
             self._reason = _without_place(error.str())
             self._is_refused = error.code() == self._refused and not self._has_answered
 
+    def waited(self, seconds: float) -> None:
+        """Report that no server has answered after this time, if it is long and nothing else was reported."""
+        if seconds > NOTICE_S and not self._has_answered:
+            self._report()
+
     def answered(self) -> None:
         """Note that the server answers."""
         self.is_on = False
@@ -85,6 +105,8 @@ class Outage:
     @property
     def text(self) -> str:
         """That there is no answer, with the client's reason, and a question if the server may have closed the connection on purpose."""
+        if HTTP_SIZE in self._reason:
+            return f"no answer from {self._bootstrap}: that is an HTTP server, not a Kafka listener"
         reason = f": {self._reason}" if self._reason else ""
         is_closed = not (self._has_answered or self._reason.startswith(UNREACHABLE))
         question = " (does it ask for a login or TLS? See -X security.protocol=…)" if is_closed else ""

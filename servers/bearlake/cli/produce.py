@@ -21,6 +21,8 @@ from bearlake.cli.schema_options import Registry, encoder, registry_options
 from bearlake.errors import Invalid
 
 POLL_S = 0.2
+FLUSHED_S = 1.0
+"""Time (s) beyond that of a record in which its failure is reported."""
 QUEUE_BYTES_MAX_KIB = 64 * 1024
 
 
@@ -171,6 +173,10 @@ class _Sender:
             self._producer = confluent.Producer({**settings, "error_cb": self.outage})
         except confluent.KafkaException as error:
             raise Invalid(error.args[0].str()) from error
+        self._advice = {
+            confluent.KafkaError._UNKNOWN_PARTITION: "; `bearlake stream describe` shows the partitions",
+            confluent.KafkaError.MSG_SIZE_TOO_LARGE: "; -X message.max.bytes=… allows more than 1 MB, up to the stream's max.message.bytes",
+        }
         self._progress = progress
         self._fraction = fraction
         self.delivered_count = 0
@@ -182,9 +188,10 @@ class _Sender:
         for record in records:
             self._send(record)
             self._progress.show(self.delivered_count, self._fraction())
-        deadline = time.monotonic() + timeout_s + 1
-        while (left := self._producer.flush(POLL_S)) and time.monotonic() < deadline:
+        begun = time.monotonic()
+        while (left := self._producer.flush(POLL_S)) and (passed_s := time.monotonic() - begun) < timeout_s + FLUSHED_S:
             self.outage.check()
+            self.outage.waited(passed_s)
         self.failed_count += left
         self._progress.end(self.delivered_count)
 
@@ -219,7 +226,7 @@ class _Sender:
 
     def _fail(self, error: Any) -> None:
         self.failed_count += 1
-        self.first_error = self.first_error or error.str()
+        self.first_error = self.first_error or error.str() + self._advice.get(error.code(), "")
 
 
 def _header(text: str) -> tuple[str, bytes]:

@@ -12,6 +12,7 @@ from bearlake.cli.admin_client import admin_option, ca_file_option
 from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.extras import server_module
 from bearlake.cli.http_client import Tls
+from bearlake.cli.kafka_options import address
 from bearlake.cli.lake_options import DATA_DIR, chosen, lake_options, words_for
 from bearlake.cli.output import say
 
@@ -258,7 +259,12 @@ def executor() -> int:
 
 @click.command()
 @click.option(
-    "--bootstrap", default="127.0.0.1:9092", show_default=True, envvar="BEARLAKE_BOOTSTRAP", help="Kafka address."
+    "--bootstrap",
+    default="127.0.0.1:9092",
+    show_default=True,
+    envvar="BEARLAKE_BOOTSTRAP",
+    callback=address,
+    help="Kafka address.",
 )
 @admin_option
 @ca_file_option

@@ -106,6 +106,8 @@ def alter(
     as_json: bool,
 ) -> int:
     """Change configs of streams, or add partitions."""
+    if partitions is None and not configs and not unset:
+        raise click.UsageError("nothing to change: pass --set, --unset or --partitions")
     change: dict[str, Any] = {"set": _pairs(configs), "unset": list(unset)}
     if partitions is not None:
         change["partition_count"] = partitions

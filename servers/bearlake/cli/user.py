@@ -4,8 +4,10 @@ A password comes from a prompt, a file or the variable BEARLAKE_USER_PASSWORD, n
 can read.
 """
 
+import getpass
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,7 @@ def _users(
 
 
 def _password(file: Path | None) -> str:
-    """Raises `Invalid` if the file cannot be read, or is not text."""
+    """Raises `Invalid` if the file cannot be read or is not text, or without a terminal for the prompt."""
     if file is not None:
         try:
             raw = sys.stdin.buffer.read(PASSWORD_FILE_BYTES_MAX) if str(file) == "-" else _read(file)
@@ -106,7 +108,16 @@ def _password(file: Path | None) -> str:
             raise Invalid(f"cannot read the password from {file}: {error}") from None
     if VARIABLE in os.environ:
         return os.environ[VARIABLE]
-    typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "error", getpass.GetPassWarning
+            )  # it would read the password from standard input, and show it
+            typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    except getpass.GetPassWarning:
+        raise Invalid(
+            f"there is no terminal to ask for the password: pass --password-file, or set {VARIABLE}"
+        ) from None
     return typed
 
 

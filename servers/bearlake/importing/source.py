@@ -76,7 +76,7 @@ class Connection:
         except ssl.SSLError as error:
             raise Unavailable(f"{settings.PEER} {address} does not answer with TLS: {error.reason or error}") from error
         except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: no host has this name
-            raise Unavailable(f"{settings.PEER} {address} does not answer: {error or 'timeout'}") from error
+            raise Unavailable(f"{settings.PEER} {address} does not answer: {str(error) or 'timeout'}") from error
         connection = cls(address, reader, writer, settings)
         try:
             check(peer_of(writer))
@@ -170,7 +170,7 @@ class Connection:
             raise Unavailable(f"{self._peer} closed the connection at {key.name}{self._hint()}") from error
         except (OSError, TimeoutError) as error:
             self._writer.close()
-            raise Unavailable(f"{self._peer} did not answer {key.name}: {error or 'timeout'}") from error
+            raise Unavailable(f"{self._peer} did not answer {key.name}: {str(error) or 'timeout'}") from error
         except asyncio.CancelledError:
             self._writer.close()  # the answer that comes is nobody's
             raise
@@ -191,7 +191,9 @@ class Connection:
     async def _frame(self) -> memoryview:
         (size,) = _SIZE.unpack(await self._reader.readexactly(4))
         if not 4 <= size <= self._settings.response_bytes_max:
-            raise Corrupt(f"{self._peer} announced a response of {size} bytes")
+            is_http = size == int.from_bytes(b"HTTP", "big")
+            hint = ": it is an HTTP server, not a Kafka listener" if is_http else ""
+            raise Corrupt(f"{self._peer} announced a response of {size} bytes{hint}")
         return memoryview(await self._reader.readexactly(size))
 
 

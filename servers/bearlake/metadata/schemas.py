@@ -18,6 +18,9 @@ from typing import NamedTuple, Protocol
 DEFAULT_CONTEXT = "."
 """The context of subjects that name no context."""
 
+NEW_CONTEXTS = ""
+"""In place of a context in the stores: where contexts that are not there yet count from. Only restored stores have it (decision 357)."""
+
 GLOBAL_SUBJECT = ""
 """Subject whose config and mode apply to its whole context; in the default context, to the registry."""
 

@@ -1,5 +1,6 @@
 """The last step of a flush: readers see a committed object, then its callers are answered (*acknowledge third*, I1)."""
 
+import asyncio
 from collections.abc import Callable
 
 from bearlake.metadata import BlockingCommit
@@ -9,6 +10,7 @@ from bearlake.streams.append import Appended
 from bearlake.streams.flush import Flush
 from bearlake.streams.unstored_batches import UnstoredBatches
 from bearlake.streams.waiting_calls import WaitingCalls
+from bearlake.telemetry import metrics
 
 OnCommitted = Callable[[ObjectRef, bytearray | None, ObjectCommitted], bool]
 
@@ -30,6 +32,7 @@ class Answering:
 
         `newest_number` returns the number that the open buffer's object will have.
         """
+        self._loop = asyncio.get_running_loop()
         self._calls = calls
         self._unstored = unstored
         self._seen = seen
@@ -76,3 +79,4 @@ class Answering:
         sealed = flush.sealed
         answers = self._unstored.answers_committed(flush.number, sealed.batches, result.outcomes)
         self._calls.resolve(sealed.queued, answers)
+        metrics.APPEND_SECONDS.observe(self._loop.time() - flush.since)

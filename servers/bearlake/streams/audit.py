@@ -7,7 +7,7 @@
     resource   of what, such as Topic:orders
     outcome    denied · done · failed · unknown (a store did not answer: the change may or may not have happened)
     reason     why it was denied or failed; empty if it was done
-    detail     what was changed, without values that may be secret
+    detail     what was changed, without values that may be secret; left out if there is nothing to say
 
 Lines are written by the logger `bearlake.audit`: denials and failures as WARNING, changes as INFO. Denials and failed changes, which any
 client can cause, are limited in number; each line says how many lines were left out since the line before. The clients of one network
@@ -179,8 +179,9 @@ class Audit:
             "resource": _shown(resource),
             "outcome": outcome,
             "reason": _shown(reason),
-            "detail": _shown(detail),
         }
+        if detail:
+            fields["detail"] = _shown(detail)
         if self._suppressed_count:
             fields["suppressed_count"], self._suppressed_count = self._suppressed_count, 0
         is_done = outcome == "done"

@@ -19,7 +19,7 @@ from bearlake.streams.buffer import Sealed
 class Flush:
     """A sealed object from its put to its answers."""
 
-    __slots__ = ("before", "commit", "done", "key", "number", "sealed", "task")
+    __slots__ = ("before", "commit", "done", "key", "number", "sealed", "since", "task")
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class Flush:
         commit: ObjectCommit,
         before: "asyncio.Future[None] | None",
         done: "asyncio.Future[None]",
+        since: float,
     ) -> None:
         self.number = number
         """Objects are numbered in seal order."""
@@ -38,6 +39,8 @@ class Flush:
         """`done` of the object before."""
         self.done = done
         """Set once the next object may be committed."""
+        self.since = since
+        """Loop time of the first batch."""
         self.task: asyncio.Task[None] | None = None
         """What finishes the flush on the event loop, if anything does."""
 

@@ -264,7 +264,7 @@ class Writer:
         metrics.APPEND_FLUSH_BYTES.observe(sealed.size)
         before, self._last_commit = self._last_commit, self._loop.create_future()
         commit = sealed.commit(self._keys.next(), self._server)
-        flush = Flush(self._flush_count, sealed, commit, before, self._last_commit)
+        flush = Flush(self._flush_count, sealed, commit, before, self._last_commit, buffer.since)
         self._in_flight[flush] = None
         if not self._start_here(flush):
             self._start(flush, self._write(flush))

@@ -202,6 +202,10 @@ APPEND_BYTES = counter(
     "bearlake_append_bytes_total", "Bytes of batches in commits, including duplicate and rejected batches."
 )
 APPEND_RECORDS = counter("bearlake_append_records_total", "Records that were assigned offsets.")
+APPEND_SECONDS = latency(
+    "bearlake_append_seconds",
+    "Time from the first batch of a WAL object to the answers to its batches, which were stored; all protocols.",
+)
 APPEND_FLUSHES = counters("bearlake_append_flushes_total", "WAL objects sealed, by reason.", "reason")
 APPEND_FLUSH_BYTES = sizes("bearlake_append_flush_bytes", "Size of WAL objects.")
 APPEND_IN_FLIGHT_BYTES = gauge("bearlake_append_in_flight_bytes", "Bytes that are accepted but not yet committed.")
@@ -211,7 +215,7 @@ APPEND_BUDGET_BATCHES = gauge("bearlake_append_budget_batches", "Limit of the in
 APPEND_OPEN_PUTS = gauge("bearlake_append_open_puts", "WAL objects that are being put or committed.")
 
 # Fetch
-FETCH_BYTES = counter("bearlake_fetch_bytes_total", "Bytes of batches served to readers.")
+FETCH_BYTES = counter("bearlake_fetch_bytes_total", "Bytes of batches served to readers; for REST, of keys and values.")
 FETCH_WAIT_SECONDS = latency("bearlake_fetch_wait_seconds", "Time that a fetch waited for records.")
 FETCH_WAITING = gauge("bearlake_fetch_waiting_requests", "Fetches that are waiting for records.")
 FETCH_LOOKUPS = counters("bearlake_fetch_lookups_total", "Offset look-ups, by the source that answered.", "source")

@@ -2,12 +2,14 @@
 
 import asyncio
 import base64
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from bearlake.records.codec import Record
 from bearlake.streams.schemas.values import wire
+from bearlake.telemetry import metrics
 from fixtures.rest_server import RestNode
 from fixtures.waiting import until
 
@@ -176,3 +178,20 @@ async def test_more_partitions_than_one_request_may_read_must_be_named(rest: Res
 
 async def test_an_unknown_topic_is_not_found(rest: RestNode) -> None:
     assert (await rest.post(f"{topic(rest)}/records:read", {}, headers=JSON)).status == 404
+
+
+async def test_records_that_clients_read_count_among_the_bytes_read(rest: RestNode) -> None:
+    await rest.create("t")
+    await write(rest, "four", key={"type": "STRING", "data": "k"})
+    base = "/consumers/g/instances/c"
+    await rest.post("/consumers/g", {"name": "c", "format": "binary", "auto.offset.reset": "earliest"})
+    await rest.post(f"{base}/subscription", {"topics": ["t"]})
+    counts = [metrics.FETCH_BYTES.value]
+    await read(rest, {"start": "earliest"})
+    counts.append(metrics.FETCH_BYTES.value)
+    await rest.get(f"{base}/records", headers={"Accept": "application/vnd.kafka.binary.v2+json"})
+    counts.append(metrics.FETCH_BYTES.value)
+    await rest.get("/v1/stream/t/0")
+    counts.append(metrics.FETCH_BYTES.value)
+
+    assert [after - before for before, after in pairwise(counts)] == [5, 5, 4]  # a stream of values has no keys

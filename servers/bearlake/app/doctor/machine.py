@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bearlake import __version__, kernel
+from bearlake.app.compaction_needs import lacking
 from bearlake.app.disks import Room, store_folders, usage_of
-from bearlake.metadata.inspection import Finding, failure, ok, warning
+from bearlake.metadata.inspection import Finding, failure, ok, skipped, warning
 from bearlake.settings.document import Settings
+from bearlake.urls import split_store_url
 
 FREE_BYTES_MIN = 1024**3
 
@@ -33,6 +35,7 @@ def examine(settings: Settings) -> Sequence[Finding]:
         *(finding for folder in folders for finding in _of_folder(folder)),
         *([_space(temporary, "temporary files")] if is_elsewhere else []),
         _open_files(),
+        _compaction(settings),
     ]
 
 
@@ -102,6 +105,16 @@ def _open_files() -> Finding:
     if soft == unlimited or soft >= OPEN_FILES_MIN:
         return ok("open files", detail)
     return warning("open files", detail, "ulimit -n 65536, or LimitNOFILE=65536 in the unit: each connection is a file")
+
+
+def _compaction(settings: Settings) -> Finding:
+    """Say whether a compaction worker can start here. With SQLite it has to: all processes are on this machine."""
+    missing = lacking(settings.spark)
+    if missing is None:
+        return ok("compaction", "Java and Spark are here")
+    if split_store_url(settings.metadata.url).scheme != "sqlite":
+        return skipped("compaction", f"only machines with compaction workers need this: {missing}")
+    return warning("compaction", "a worker cannot start here, and no table gets its files", missing)
 
 
 def file_system(path: Path) -> str:

@@ -100,7 +100,7 @@ def _graphs(figures: Mapping[str, Any], history: History, width: int) -> list[st
     texts = {
         "append_bytes_per_s": f"{short(totals['append_bytes_per_s'], 'B')}/s  {short(totals['append_records_per_s'])} records/s",
         "fetch_bytes_per_s": f"{short(totals['fetch_bytes_per_s'], 'B')}/s",
-        "requests_per_s": f"{short(totals['requests_per_s'])}/s  produce p99 {_milliseconds(totals['produce_p99_ms'])}",
+        "requests_per_s": f"{short(totals['requests_per_s'])}/s  append p99 {_milliseconds(totals['append_p99_ms'])}",
         "object_requests_per_s": f"{short(sum(store['requests_per_s'].values()))}/s  {store['cost_per_day']:,.2f} a day",
     }
     room = max(0, width - _LABEL_WIDTH - _FIGURE_WIDTH - 2)

@@ -17,6 +17,7 @@ REQUEST_COUNTERS = (
     "bearlake_pulsar_http_requests_total",
     "bearlake_rest_requests_total",
     "bearlake_registry_requests_total",
+    "bearlake_catalog_requests_total",
     "bearlake_grpc_calls_total",
 )
 CONNECTION_GAUGES = (
@@ -108,11 +109,11 @@ def _totals(servers: Sequence[Mapping[str, Any]], pages: Sequence[tuple[MetricsP
     totals["server_count"] = len(servers)
     totals["connection_count"] = sum(server.get("connection_count") or 0 for server in servers)
     for key, name, part in (
-        ("produce_p99_ms", "bearlake_kafka_request_seconds", 0.99),
+        ("append_p99_ms", "bearlake_append_seconds", 0.99),
         ("put_p99_ms", "bearlake_objects_operation_seconds", 0.99),
         ("commit_p99_ms", "bearlake_log_commit_seconds", 0.99),
     ):
-        wanted = {"produce_p99_ms": {"api": "Produce"}, "put_p99_ms": {"operation": "put"}}.get(key, {})
+        wanted = {"operation": "put"} if key == "put_p99_ms" else {}
         seconds = _quantile(pages, name, part, wanted)
         totals[key] = None if seconds is None else round(seconds * 1000, 2)
     return totals

@@ -46,6 +46,8 @@ _OPENED = (
     "java.base/sun.util.calendar",
     "java.security.jgss/sun.security.krb5",
 )
+_CURE = "install bearlake[compactor], which brings Java, or Java 17 or 21"
+_CURE_OF_NAMED = f"let JAVA_HOME or spark.java_home name a Java 17 or 21, or unset it and {_CURE}"
 _POLL_S = 0.01
 _LINES_REMEMBERED = 40
 _VERSION = re.compile(r'version "(\d+)')
@@ -75,14 +77,19 @@ def find_java(home: str | None) -> Java:
     Raises:
         Unsupported: there is no Java, or its version does not support Spark.
     """
-    program = _java_program(home or os.environ.get("JAVA_HOME"))
+    named = home or os.environ.get("JAVA_HOME")
+    program = _java_program(named)
+    cure = _CURE_OF_NAMED if named else _CURE
     try:
         answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Unsupported(f"Java not found: install bearlake[compactor], or set JAVA_HOME: {error}") from error
+    except OSError as error:
+        raise Unsupported(f"there is no Java at {program} ({error.strerror}): {cure}") from error
+    except subprocess.SubprocessError as error:
+        raise Unsupported(f"the Java at {program} does not run ({error}): {cure}") from error
     found = _VERSION.search(answer.stderr)
     if found is None or int(found[1]) not in JAVA_VERSIONS:
-        raise Unsupported(f"{program} is {answer.stderr.splitlines()[0]}; Spark 4.1 runs on Java 17 or 21")
+        version = next(iter(answer.stderr.splitlines()), "of an unknown version")
+        raise Unsupported(f"{program} is {version}, and Spark 4.1 runs on Java 17 or 21: {cure}")
     return Java(program=program, version=answer.stderr)
 
 

@@ -108,7 +108,7 @@ class Connection:
         except ssl.SSLError as error:
             raise Unavailable(f"the source {address} does not answer with TLS: {error.reason or error}") from error
         except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: no host has this name
-            raise Unavailable(f"the source {address} does not answer: {error or 'timeout'}") from error
+            raise Unavailable(f"the source {address} does not answer: {str(error) or 'timeout'}") from error
         connection = cls(address, reader, writer, settings, login)
         try:
             check(peer_of(writer))
@@ -332,7 +332,7 @@ class Connection:
             async with asyncio.timeout(self._settings.timeout_ms / 1000):
                 await self._writer.drain()
         except (OSError, TimeoutError) as error:
-            raise Unavailable(f"the source {self.name} takes no requests: {error or 'timeout'}") from error
+            raise Unavailable(f"the source {self.name} takes no requests: {str(error) or 'timeout'}") from error
 
     async def _within(self, answer: "asyncio.Future[Any]", what: str) -> Any:
         try:

@@ -16,7 +16,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-VERSION = 36
+VERSION = 37
 """The layout that these files make."""
 
 OLDEST = 26

@@ -9,6 +9,7 @@ from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.schemas import (
     DEFAULT_CONTEXT,
+    NEW_CONTEXTS,
     Deletion,
     Registration,
     Rules,
@@ -207,7 +208,7 @@ class PostgresqlSchemas(SchemaStore):
     @override
     async def contexts(self) -> Sequence[str]:
         rows = await self._database.rows("select context from bearlake.schema_context", is_read=True)
-        return sorted({DEFAULT_CONTEXT, *(row[0] for row in rows)})
+        return sorted({DEFAULT_CONTEXT, *(row[0] for row in rows)} - {NEW_CONTEXTS})
 
     @override
     async def last_id(self, context: str) -> int:

@@ -20,7 +20,7 @@ from bearlake.errors import AlreadyExists, Corrupt, Denied, OutOfRoom, Unavailab
 from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows
-from bearlake.metadata.schemas import DEFAULT_CONTEXT
+from bearlake.metadata.schemas import DEFAULT_CONTEXT, NEW_CONTEXTS
 from bearlake.metadata.sqlite.database import translated
 from bearlake.metadata.sqlite.migrate import MIGRATIONS, migrate
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -213,7 +213,8 @@ def _jump(connection: sqlite3.Connection, restore: str, ordinal: int) -> None:
         (restore,),
     )
     connection.execute("UPDATE leases SET node_id = NULL, server_epoch = NULL, epoch = epoch + ?", (epoch_jump,))
-    connection.execute("INSERT OR IGNORE INTO schema_contexts (context, last_id) VALUES (?, 0)", (DEFAULT_CONTEXT,))
+    for context in (DEFAULT_CONTEXT, NEW_CONTEXTS):
+        connection.execute("INSERT OR IGNORE INTO schema_contexts (context, last_id) VALUES (?, 0)", (context,))
     connection.execute("UPDATE schema_contexts SET last_id = last_id + ?", (SCHEMA_JUMP * ordinal,))
     for table, jump in (("streams", STREAM_JUMP), ("tasks", TASK_JUMP)):
         last = _last(connection, table)

@@ -10,6 +10,7 @@ from bearlake.errors import AlreadyExists, Conflict
 from bearlake.metadata.schemas import (
     DEFAULT_CONTEXT,
     GLOBAL_SUBJECT,
+    NEW_CONTEXTS,
     Deletion,
     Registration,
     Rules,
@@ -125,7 +126,10 @@ class SqliteSchemas(SchemaStore):
     @override
     async def contexts(self) -> Sequence[str]:
         return [
-            row[0] for row in await self._rows("SELECT ? UNION SELECT context FROM schema_contexts", DEFAULT_CONTEXT)
+            row[0]
+            for row in await self._rows(
+                "SELECT ? UNION SELECT context FROM schema_contexts WHERE context <> ?", DEFAULT_CONTEXT, NEW_CONTEXTS
+            )
         ]
 
     @override
@@ -260,10 +264,11 @@ def _schema_id(connection: sqlite3.Connection, registration: Registration) -> in
             raise AlreadyExists(f"the id {given} belongs to another schema")
         return present[0][0]
     (schema_id,) = connection.execute(
-        "INSERT INTO schema_contexts VALUES (?1, coalesce(?2, 1))"
+        "INSERT INTO schema_contexts SELECT ?1, CASE WHEN ?2 IS NULL THEN last_id + 1 ELSE max(last_id, ?2) END"
+        " FROM (SELECT coalesce(max(last_id), 0) AS last_id FROM schema_contexts WHERE context = ?3) WHERE true"
         " ON CONFLICT DO UPDATE SET last_id = CASE WHEN ?2 IS NULL THEN last_id + 1 ELSE max(last_id, ?2) END"
         " RETURNING coalesce(?2, last_id)",
-        (context, given),
+        (context, given, NEW_CONTEXTS),
     ).fetchone()
     connection.execute(
         "INSERT INTO schemas VALUES (?, ?, ?, ?, ?)",

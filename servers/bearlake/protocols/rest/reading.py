@@ -1,6 +1,7 @@
 """Iterates over the records of fetched batches. Skips control batches and records before the requested offset."""
 
 import asyncio
+from collections.abc import Collection
 
 from bearlake import kernel
 from bearlake.errors import TooLarge
@@ -8,6 +9,7 @@ from bearlake.records import batch as record_batch
 from bearlake.records import codec as record_codec
 from bearlake.records.codec import Record
 from bearlake.streams.fetched import Fetched
+from bearlake.telemetry import metrics
 
 AT_ONCE_BYTES = 1024 * 1024
 """Uncompressed bytes of a batch that is decompressed on the event loop; a thread decompresses a larger one."""
@@ -69,6 +71,12 @@ async def _open(batch: memoryview, bytes_max: int) -> record_codec.Opened:
         return record_codec.Opened(batch, min(bytes_max, AT_ONCE_BYTES))
     except TooLarge:
         return await asyncio.to_thread(record_codec.Opened, batch, bytes_max)
+
+
+def count_served(values: Collection[tuple[bytes | None, bytes | None]]) -> None:
+    """Count records, as (key, value)s, that a client gets."""
+    metrics.REST_RECORDS.labels("out").inc(len(values))
+    metrics.FETCH_BYTES.inc(sum(len(key or b"") + len(value or b"") for key, value in values))
 
 
 def next_offset(fetched: Fetched) -> int:

@@ -87,7 +87,9 @@ class AttachedConsumer:
         count = self.sink.deliver(deliveries)
         self.permits += expected - count
         self.delivered_message_count += count
-        self.delivered_bytes += sum([len(delivery.batch) for delivery in deliveries])
+        size = sum([len(delivery.batch) for delivery in deliveries])
+        self.delivered_bytes += size
+        metrics.FETCH_BYTES.value += size
         self.redelivered_message_count += again
         _AGAIN.value += again
         _FIRST.value += expected - again

@@ -47,6 +47,7 @@ create or replace function bearlake.give_schema_id(
 declare
     found_id integer;
     found_fingerprint bytea;
+    base integer := coalesce((select n.last_id from bearlake.schema_context n where n.context = ''), 0); -- NEW_CONTEXTS of schemas.py
 begin
     select s.id, s.fingerprint into found_id, found_fingerprint from bearlake.schema_row s
      where s.context = p_context
@@ -58,7 +59,7 @@ begin
         end if;
         return found_id;
     end if;
-    insert into bearlake.schema_context as c values (p_context, coalesce(p_id, 1))
+    insert into bearlake.schema_context as c values (p_context, case when p_id is null then base + 1 else greatest(base, p_id) end)
     on conflict (context) do update set last_id = case when p_id is null then c.last_id + 1 else greatest(c.last_id, p_id) end
     returning coalesce(p_id, c.last_id) into found_id;
     insert into bearlake.schema_row values (p_context, found_id, p_fingerprint, p_body, p_content);

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from bearlake.metadata.model import CommittedOffset
 from bearlake.metadata.quotas import QuotaKey
-from bearlake.protocols.rest import bodies, problems
+from bearlake.protocols.rest import bodies, problems, reading
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import V2_TYPE, Problem
 from bearlake.protocols.rest.proxy import addresses, assignor, consumer_requests, formats, placement
@@ -39,7 +39,6 @@ from bearlake.streams.offsets import OffsetSpec
 from bearlake.streams.principal import Operation, Principal, Resource, require
 from bearlake.streams.service import Streams
 from bearlake.streams.turns import in_turns
-from bearlake.telemetry import metrics
 
 _INSTANCE = "/consumers/{group}/instances/{instance}"
 _NAME_LENGTH_MAX = 249
@@ -184,7 +183,8 @@ class ConsumerRoutes:
             consumer.move(answered.positions)
             if answered.problem is not None and not answered.records:
                 raise answered.problem
-        metrics.REST_RECORDS.labels("out").inc(len(answered.records))
+        served = found[: len(answered.records)]
+        reading.count_served([(consumed.record.key, consumed.record.value) for consumed in served])
         return web.Response(body=body, content_type=form.content_type)
 
     def _charge(self, who: Principal, size: int) -> None:

@@ -17,7 +17,6 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
-from bearlake.telemetry import metrics
 
 _LOOK_MS = 1_000
 """Pause (ms) between two checks whether another server has closed the stream."""
@@ -98,7 +97,7 @@ class Follower:
             fetched = await self._fetch(piece, 0 if values else slice_ms, room.byte_count)
             is_done = piece is self._pieces[-1] or not fetched.views
             values += await self._take(piece, fetched, end, room)
-        metrics.REST_RECORDS.labels("out").inc(len(values))
+        reading.count_served([(None, value) for value in values])
         return values
 
     async def _take(self, piece: Piece, fetched: Fetched, closed_end: int | None, room: Room) -> list[bytes]:

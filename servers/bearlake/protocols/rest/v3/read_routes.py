@@ -29,7 +29,6 @@ from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
-from bearlake.telemetry import metrics
 
 _LOOK_MS = 1_000
 """Longest wait (ms) between two looks at whether the server drains or the stream is gone."""
@@ -79,7 +78,7 @@ class ReadRoutes:
         head = site.listing("KafkaRecordList", f"/topics/{view.name}/records", [])
         answer = shown.answer(head, records, found.positions, await self._streams.bounds(list(found.positions)))
         self._streams.quotas.charge(who, QuotaKey.CONSUMER_BYTE_RATE, len(answer))
-        metrics.REST_RECORDS.labels("out").inc(len(found.records))
+        reading.count_served([(record.key, record.value) for _, _, record in found.records])
         return web.Response(body=answer, content_type=JSON_TYPE)
 
     async def _positions(

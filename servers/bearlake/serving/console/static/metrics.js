@@ -5,7 +5,7 @@ export const EVERY_MS = 2_000;
 const KEPT_COUNT = 120;
 const REQUESTS = [
   "bearlake_kafka_requests_total", "bearlake_pulsar_commands_total", "bearlake_pulsar_http_requests_total",
-  "bearlake_rest_requests_total", "bearlake_registry_requests_total", "bearlake_grpc_calls_total",
+  "bearlake_rest_requests_total", "bearlake_registry_requests_total", "bearlake_catalog_requests_total", "bearlake_grpc_calls_total",
 ];
 const DAY_S = 86_400;
 /** Prices of 1,000 requests to the object store, in any currency: examples, as in `bearlake top`. */
@@ -75,13 +75,14 @@ export function figures(before, after, seconds) {
     readPerS: rate("bearlake_fetch_bytes_total"),
     requestsPerS: rate(REQUESTS),
     commitMs: quantileMs(before, after, "bearlake_log_commit_seconds", 0.99),
-    produceMs: quantileMs(before, after, "bearlake_kafka_request_seconds", 0.99, { api: "Produce" }),
+    appendMs: quantileMs(before, after, "bearlake_append_seconds", 0.99),
     putMs: quantileMs(before, after, "bearlake_objects_operation_seconds", 0.99, { operation: "put" }),
     puts,
     gets,
     pricePerDay: ((puts * PRICES.put + gets * PRICES.get) / 1000) * DAY_S,
     memoryBytes: total(after, "process_resident_memory_bytes"),
     connections: ["kafka", "pulsar", "rest"].reduce((sum, name) => sum + total(after, `bearlake_${name}_open_connections`), 0),
+    calls: total(after, "bearlake_grpc_open_calls"),
   };
 }
 

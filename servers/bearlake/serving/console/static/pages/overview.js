@@ -39,12 +39,12 @@ function Rates({ series }) {
       <${Chart} title="Client requests" values=${values("requestsPerS")} show=${(value) => short(value, "/s")} />
     </div>
     <dl class="figures">
-      <${Figure} label="Produce, p99" value=${duration(now?.produceMs)} note="Kafka, in the last 2 s" />
+      <${Figure} label="Append, p99" value=${duration(now?.appendMs)} note="to the answer, in the last 2 s" />
       <${Figure} label="Commit, p99" value=${duration(now?.commitMs)} note="metadata store" />
       <${Figure} label="Put, p99" value=${duration(now?.putMs)} note="object store" />
       <${Figure} label="Object requests" value=${now ? `${short(now.puts + now.gets, "/s")}` : "–"} note=${now ? `${short(now.puts, "/s")} put, ${short(now.gets, "/s")} read` : ""} />
       <${Figure} label="Price of requests" value=${price(now?.pricePerDay)} note=${`a day at this rate; ${PRICES.put} and ${PRICES.get} per 1,000`} />
-      <${Figure} label="Memory" value=${bytes(now?.memoryBytes)} note=${now ? plural(now.connections, "connection") : ""} />
+      <${Figure} label="Memory" value=${bytes(now?.memoryBytes)} note=${now ? `${plural(now.connections, "connection")}, ${plural(now.calls, "gRPC call")}` : ""} />
     </dl>
   `;
 }
@@ -60,7 +60,7 @@ export function Overview() {
           <${Figure} label="Streams" value=${count(streams.length)} note=${html`<a href=${href("streams")}>all streams</a>`} />
           <${Figure} label="Partitions" value=${count(streams.reduce((sum, stream) => sum + stream.partition_count, 0))} />
           <${Figure}
-            label="Lag of groups" value=${count(groups.reduce((sum, group) => sum + group.lag, 0))}
+            label="Lag of consumer groups" value=${count(groups.reduce((sum, group) => sum + group.lag, 0))}
             note=${html`records · <a href=${href("groups")}>${plural(groups.length, "group")}</a>`}
           />
           <${Figure}
