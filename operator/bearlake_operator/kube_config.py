@@ -37,8 +37,11 @@ class ClientConfig:
         return self.token_file.read_text().strip() if self.token_file is not None else None
 
     def tls_context(self) -> ssl.SSLContext:
-        """The TLS context for connections to the server."""
+        """The TLS context for connections to the server. As kubectl, it accepts authorities without key identifiers or key usage."""
         context = ssl.create_default_context(cafile=self.ca_file)
+        context.verify_flags &= (
+            ~ssl.VerifyFlags.VERIFY_X509_STRICT
+        )  # Python 3.13 sets it, and refuses the authorities of EKS and MicroK8s
         if self.certificate_files is not None:
             context.load_cert_chain(*self.certificate_files)
         return context

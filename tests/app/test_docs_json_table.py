@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog import load_catalog
 
 from fixtures.server_process import ServerProcess, finished
 from fixtures.spark_sql import jars, spark
+from fixtures.tables import pyiceberg_catalog
 from fixtures.typed_server import READ_S, await_compacted, consumed, orders_server
 
 with warnings.catch_warnings():  # of the client's own dependencies
@@ -104,7 +104,7 @@ def test_an_order_in_json_is_typed_in_three_engines_and_the_same_bytes_for_a_con
     produce(server)
     before = consumed(server, "before", COUNT + 2)
     await_compacted(server)
-    table = load_catalog("bearlake", type="sql", uri=f"sqlite:///{folder}/catalog.db").load_table("streams.orders")
+    table = pyiceberg_catalog(folder).load_table("streams.orders")
     rows: list[dict[str, Any]] = table.scan().to_arrow().sort_by("_offset").to_pylist()
     duck = table.scan().to_duckdb("orders")
     duck_rows = duck.sql(

@@ -12,11 +12,11 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP
-from pyiceberg.catalog import load_catalog
 
 from bearlake.streams.schemas.formats import protobuf as compiler
 from fixtures.server_process import ServerProcess, finished
 from fixtures.spark_sql import jars, spark
+from fixtures.tables import pyiceberg_catalog
 from fixtures.typed_server import READ_S, await_compacted, consumed, create, orders_server
 
 with warnings.catch_warnings():  # of the client's own dependencies
@@ -104,7 +104,7 @@ def test_a_message_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     produce(server)
     before = consumed(server, "before", COUNT + 1)
     await_compacted(server)
-    table = load_catalog("bearlake", type="sql", uri=f"sqlite:///{folder}/catalog.db").load_table("streams.orders")
+    table = pyiceberg_catalog(folder).load_table("streams.orders")
     rows: list[dict[str, Any]] = table.scan().to_arrow().sort_by("_offset").to_pylist()
     duck = table.scan().to_duckdb("orders")
     duck_rows = duck.sql(

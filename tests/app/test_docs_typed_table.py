@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from pyiceberg.catalog import load_catalog
 
 from fixtures.server_process import ServerProcess, finished
 from fixtures.spark_sql import jars, spark
+from fixtures.tables import pyiceberg_catalog
 from fixtures.typed_server import READ_S, await_compacted, consumed, orders_server
 
 __all__ = ["jars"]
@@ -91,7 +91,7 @@ def test_an_order_is_typed_in_three_engines_and_the_same_bytes_for_a_consumer(
     produce(server)
     before = consumed(server, "before", COUNT + 1)
     await_compacted(server)
-    table = load_catalog("bearlake", type="sql", uri=f"sqlite:///{folder}/catalog.db").load_table("streams.orders")
+    table = pyiceberg_catalog(folder).load_table("streams.orders")
     rows: list[dict[str, Any]] = table.scan().to_arrow().sort_by("_offset").to_pylist()
     duck = table.scan().to_duckdb("orders")
     duck_rows = duck.sql("select count(id), sum(price), max(placed), sum(len(lines)) from orders").fetchall()

@@ -48,8 +48,10 @@ def test_the_operator_starts_with_the_files_that_its_image_copies_and_asyncio_is
     copy_files("operator/Dockerfile", "/own/lib/python3.11/site-packages/", tmp_path)
     command = """
 import sys
-sys.version_info = (3, 11, 2, "final", 0)
-import asyncio, bearlake_operator.__main__, bearlake_operator.metrics_api.__main__, bearlake
+own, sys.version_info = sys.version_info, (3, 11, 2, "final", 0)
+import bearlake
+sys.version_info = own # other packages shall see it
+import asyncio, bearlake_operator.__main__, bearlake_operator.metrics_api.__main__
 print(bearlake.__file__, asyncio.Timeout.__aenter__.__module__, asyncio.TaskGroup.__aexit__.__module__)
 """
 

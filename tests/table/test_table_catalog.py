@@ -27,7 +27,7 @@ from bearlake.table.settings import TableSettings
 from fixtures.postgresql import PostgresqlServer, execute
 from fixtures.postgresql_proxy import Proxy
 from fixtures.s3 import S3Server
-from fixtures.tables import Work, a_stream, commit_of, local_store, sqlite_settings, tables_in
+from fixtures.tables import Work, a_stream, commit_of, local_store, pyiceberg_catalog, sqlite_settings, tables_in
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ async def test_names_follow_the_streams_configs(tables: IcebergTables) -> None:
 async def test_both_names_taken_is_a_conflict(tables: IcebergTables, tmp_path: Path) -> None:
     stream = a_stream()
     await tables.state(stream)
-    catalog = SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/theirs")
+    catalog = pyiceberg_catalog(tmp_path, warehouse=f"file://{tmp_path}/theirs")
     catalog.create_namespace("streams")
     for name in ("orders", f"orders_{stream.id.hex[:8]}"):
         catalog.create_table(("streams", name), Schema(NestedField(1, "id", LongType())))
@@ -277,7 +277,7 @@ async def test_a_table_without_our_columns_is_a_conflict_and_extra_columns_are_a
 ) -> None:
     stream = a_stream()
     await tables.ensure(stream)
-    theirs = SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db").load_table("streams.orders")
+    theirs = pyiceberg_catalog(tmp_path).load_table("streams.orders")
     with theirs.update_schema() as update:
         update.add_column("note", LongType()).rename_column("_key", "id")
     assert (await tables.ensure(stream)).identifier == ("streams", "orders")
@@ -291,7 +291,7 @@ async def test_a_table_without_our_columns_is_a_conflict_and_extra_columns_are_a
 async def test_marks_that_somebody_overwrote_are_corrupt(tables: IcebergTables, tmp_path: Path) -> None:
     stream = a_stream()
     await tables.ensure(stream)
-    theirs = SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db").load_table("streams.orders")
+    theirs = pyiceberg_catalog(tmp_path).load_table("streams.orders")
     with theirs.transaction() as transaction:
         transaction.set_properties({ENDS_PROPERTY: "[]"})
 

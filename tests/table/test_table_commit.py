@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from bearlake.errors import Conflict, NotFound, Unavailable
 from bearlake.objects import Buffer, ObjectStore
@@ -18,7 +17,7 @@ from bearlake.objects.faulty import FaultSettings, FaultyObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.model import AppliedTask, TableChange
-from fixtures.tables import Work, a_stream, commit_of, local_store, rows, tables_in
+from fixtures.tables import Work, a_stream, commit_of, local_store, pyiceberg_catalog, rows, tables_in
 from fixtures.waiting import WAIT_S
 
 
@@ -45,7 +44,7 @@ async def work(store: tuple[ObjectStore, str], tables: IcebergTables) -> Work:
 
 def foreign(tmp_path: Path) -> Any:
     """The table as another engine has it: PyIceberg alone, with its own files and its own connection."""
-    catalog = SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db")
+    catalog = pyiceberg_catalog(tmp_path)
     return catalog.load_table("streams.orders")
 
 

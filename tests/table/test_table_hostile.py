@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.locations import SimpleLocationProvider
@@ -23,7 +22,7 @@ from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.settings import TableSettings
 from fixtures.hostile_catalog import Answer, HostileCatalog, hostile_catalog, json_of
-from fixtures.tables import Work, a_stream, commit_of, local_store, tables_in
+from fixtures.tables import Work, a_stream, commit_of, local_store, pyiceberg_catalog, tables_in
 
 CALLS: list[object] = []
 PATIENCE_S = 20.0
@@ -79,7 +78,7 @@ def catalog() -> Iterator[HostileCatalog]:
 
 def theirs(folder: Path, name: str = "streams.orders") -> Table:
     """The table as another engine has it."""
-    return SqlCatalog("bearlake", uri=f"sqlite:///{folder}/catalog.db").load_table(name)
+    return pyiceberg_catalog(folder).load_table(name)
 
 
 async def test_properties_of_a_table_choose_no_code_of_ours(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
 from bearlake.clock import ManualClock
@@ -20,7 +19,7 @@ from bearlake.objects import ObjectInfo, ObjectStore
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.lookup import Lookup
 from fixtures.late_requests import appended, foreign, kept_requests, meanwhile, offsets
-from fixtures.tables import START_MS, Work, a_stream, commit_of, rows
+from fixtures.tables import START_MS, Work, a_stream, commit_of, pyiceberg_catalog, rows
 
 HOUR_MS = 3_600_000
 
@@ -203,7 +202,7 @@ async def test_a_late_drop_by_name_spares_the_table_of_the_new_stream_with_the_s
     tmp_path: Path, tables: IcebergTables, work: Work
 ) -> None:
     """As in a catalog that knows no conditional drop, which Iceberg REST does not."""
-    by_name = SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db", **tables.bridge.properties())
+    by_name = pyiceberg_catalog(tmp_path, **tables.bridge.properties())
     tables._lookup = Lookup(by_name, tables.locations, tables.settings)
     await appended(tables, work, 0)
     new = Work(work._store, a_stream(number=8))
@@ -221,7 +220,7 @@ async def test_a_late_drop_by_name_spares_the_table_of_the_new_stream_with_the_s
             await asyncio.to_thread(execute)
 
     by_name.close()
-    theirs = SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db").load_table(made.identifier)
+    theirs = pyiceberg_catalog(tmp_path).load_table(made.identifier)
     assert theirs.scan().to_arrow().num_rows == 2
 
 

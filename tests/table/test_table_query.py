@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
@@ -19,7 +18,7 @@ from bearlake.table.iceberg import IcebergTables
 from bearlake.table.model import AppliedTask, TableChange
 from bearlake.table.query import LiveTable, query
 from bearlake.table.writer import DataFileWriter
-from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, rows, tables_in
+from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, pyiceberg_catalog, rows, tables_in
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -49,7 +48,7 @@ async def orders(tables: IcebergTables, store: tuple[ObjectStore, str]) -> Strea
 
 def foreign(tmp_path: Path) -> Table:
     """The table as another engine has it. Local stores only."""
-    return SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db").load_table("streams.orders")
+    return pyiceberg_catalog(tmp_path).load_table("streams.orders")
 
 
 async def test_rows_are_returned_with_their_types(tables: IcebergTables, orders: Stream) -> None:

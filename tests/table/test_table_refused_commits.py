@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
 from bearlake.clock import ManualClock
@@ -17,7 +16,7 @@ from bearlake.errors import Fenced, NotFound, Unavailable
 from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables
 from fixtures.late_requests import appended, foreign, meanwhile, offsets
-from fixtures.tables import Work, commit_of
+from fixtures.tables import Work, commit_of, pyiceberg_catalog
 
 HOUR_MS = 3_600_000
 
@@ -105,7 +104,7 @@ async def test_a_refused_commit_keeps_its_manifests_while_another_table_has_the_
     change = await work.append(2, 1, 2)
     catalog: Any = tables.lookup().catalog
     execute, copies = catalog.commit_table, list[Callable[[], Any]]()
-    other = SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db")
+    other = pyiceberg_catalog(tmp_path)
 
     def overtaken(*arguments: Any, **named: Any) -> Any:
         copies.append(lambda: execute(*arguments, **named))

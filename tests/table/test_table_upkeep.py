@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table, snapshots
 from pyiceberg.table.update import AddSnapshotUpdate
 
@@ -15,7 +14,7 @@ from bearlake.clock import ManualClock, SystemClock
 from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.model import AppliedTask, TableChange
-from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, rows, sqlite_settings
+from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, pyiceberg_catalog, rows, sqlite_settings
 
 HOUR_MS = 3_600_000
 MERGED_COUNT_MIN = 10
@@ -64,7 +63,7 @@ async def count_rows(tables: IcebergTables, work: Work) -> int:
 
 
 def foreign(tmp_path: Path) -> Table:
-    return SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db").load_table("streams.orders")
+    return pyiceberg_catalog(tmp_path).load_table("streams.orders")
 
 
 async def test_expiry_keeps_young_and_newest_snapshots(tables: IcebergTables, work: Work, clock: ManualClock) -> None:

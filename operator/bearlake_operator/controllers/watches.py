@@ -5,11 +5,14 @@ namespace. So the operator needs no right to read objects of other namespaces. S
 """
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import kopf
+from typing_extensions import override
 
 from bearlake_operator.controllers.apply import CHILD_KINDS, SELECTOR
 from bearlake_operator.controllers.cache import ResourceCache
@@ -118,17 +121,20 @@ def _kopf_name(kind: str) -> str:
     return f"{KINDS[kind].plural}.{group}" if group else KINDS[kind].plural
 
 
+@dataclass(frozen=True, kw_only=True)
+class Connection(kopf.ConnectionInfo):
+    """A connection of kopf with the TLS context of our own client: they verify the API server alike."""
+
+    config: ClientConfig
+
+    @override
+    def as_ssl_context(self) -> ssl.SSLContext:
+        return self.config.tls_context()
+
+
 def _login(config: ClientConfig) -> Callable[..., kopf.ConnectionInfo]:
     def login(**_: Any) -> kopf.ConnectionInfo:
         """The credentials of our own client. kopf calls this again when the API server rejects the token."""
-        certificate, key = config.certificate_files or (None, None)
-        return kopf.ConnectionInfo(
-            server=config.server,
-            ca_path=config.ca_file,
-            certificate_path=certificate,
-            private_key_path=key,
-            token=config.token,
-            default_namespace=config.namespace,
-        )
+        return Connection(config=config, server=config.server, token=config.token, default_namespace=config.namespace)
 
     return login

@@ -24,6 +24,7 @@ import click
 from typing_extensions import override
 
 from bearlake import errors
+from bearlake.authorities import verifying_context
 from bearlake.cli.output import printable, say
 from bearlake.http_answers import InTime, InTimeTls
 
@@ -125,7 +126,7 @@ class Tls:
             raise errors.Invalid(f"--{word}-key-file needs --{word}-certificate-file")
         tried = self.ca_file
         try:
-            context = ssl.create_default_context(cafile=self.ca_file)
+            context = verifying_context(self.ca_file)
             if self.certificate_file is not None:
                 tried = self.certificate_file
                 context.load_cert_chain(self.certificate_file, self.key_file)

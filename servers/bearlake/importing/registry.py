@@ -6,6 +6,7 @@ Source: Confluent Schema Registry API.
 import base64
 import ssl
 
+from bearlake.authorities import verifying_context
 from bearlake.errors import Denied, Invalid
 from bearlake.importing.http_source import HttpSource
 from bearlake.importing.login import secret_in
@@ -22,7 +23,7 @@ class SourceRegistry(HttpSource):
         """`url`: `http://host:port` or `https://…`, perhaps with a path. Raises `Invalid`; `Denied` if a password would be readable."""
         self._settings = settings
         try:
-            context = ssl.create_default_context(cafile=settings.tls_ca_file or None)
+            context = verifying_context(settings.tls_ca_file or None)
         except (OSError, ssl.SSLError) as error:
             raise Invalid(f"{_SECTION}.tls_ca_file: cannot use {settings.tls_ca_file}: {error}") from error
         super().__init__(

@@ -28,6 +28,7 @@ from sqlalchemy import URL, create_engine, delete, event, or_, select
 from sqlalchemy.exc import InvalidatePoolError, OperationalError, ProgrammingError
 from typing_extensions import override
 
+from bearlake.authorities import verifying_context
 from bearlake.errors import BearlakeError, Invalid, Unavailable
 from bearlake.table import schema
 from bearlake.table.creation import Creation, CreationLost, Creations
@@ -251,7 +252,7 @@ class _Postgresql(ConditionalCatalog):
         arguments: dict[str, Any] = {
             "timeout": self._deadline_ms / 1000,
             "application_name": "bearlake",
-            "ssl_context": _ssl_context(url),
+            "ssl_context": tls_context(url),
         }
         if strange := set(url.query) - {"sslmode", "sslrootcert"}:
             raise Invalid(f"tables.catalog_url: unknown parameters {', '.join(sorted(strange))}")
@@ -297,7 +298,7 @@ def _password(path: str) -> str:
         raise Unavailable(f"tables.catalog_password_file cannot be read: {error}") from error
 
 
-def _ssl_context(url: URL) -> ssl.SSLContext | None:
+def tls_context(url: URL) -> ssl.SSLContext | None:
     """Return the TLS context for libpq's `sslmode`."""
     mode, root = url.query.get("sslmode", "prefer"), url.query.get("sslrootcert")
     if mode in ("disable", "allow", "prefer"):
@@ -306,7 +307,7 @@ def _ssl_context(url: URL) -> ssl.SSLContext | None:
         raise Invalid(
             "tables.catalog_url: sslmode: expected one of disable, allow, prefer, require, verify-ca, verify-full"
         )
-    context = ssl.create_default_context(cafile=root if isinstance(root, str) else None)
+    context = verifying_context(root if isinstance(root, str) else None)
     context.check_hostname = mode == "verify-full"
     if mode == "require" and root is None:
         context.verify_mode = ssl.CERT_NONE

@@ -291,3 +291,4 @@ async def test_one_full_server_refuses_members_of_any_group_until_others_leave()
     await coordinator.join("g3", request("c"))
 
     await ownership.close()
+    await metadata.close()

@@ -206,6 +206,7 @@ async def test_a_group_taken_while_the_server_drains_gives_its_room_back():
     assert room.used == 0
     await first.close()
     await second.close()
+    await metadata.close()
 
 
 @virtual_time
@@ -229,3 +230,4 @@ async def test_a_group_that_changes_its_protocol_both_ways_counts_its_members_on
     owned.machine.close(Problem.NOT_COORDINATOR)
     assert room.used == 0
     await ownership.close()
+    await metadata.close()
