@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bearlake.errors import OutOfRoom
+from bearlake.errors import Conflict, OutOfRoom
 from fixtures.deployment import append, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
 from fixtures.failing_stores import failing, settings
 from simulator.loop import virtual_time
@@ -24,6 +24,7 @@ def test_a_server_waits_for_room_longer_than_for_an_unknown_outcome(caplog: pyte
             waiting = submit(streams, view, batch_of(b"a", producer=1))
             await asyncio.sleep(1_000)  # `commit_unknown_ms_max` is 600 s
             assert metadata.log.failures  # the disk is still full
+            assert streams.write_problem == "the disk is full"
             metadata.log.failures.clear()
             await waiting
             assert len(set(metadata.log.tokens)) == 1
@@ -32,6 +33,7 @@ def test_a_server_waits_for_room_longer_than_for_an_unknown_outcome(caplog: pyte
             assert verdicts_of(again) == ["DUPLICATE"]
             assert values_of(await fetch(streams, view)) == [(0, b"a")]
             assert told == []
+            assert streams.write_problem == ""
 
     body()
 
@@ -51,3 +53,16 @@ async def test_an_unknown_outcome_on_a_disk_that_is_full_since_still_stops_the_s
         await asyncio.sleep(1_000)
 
         assert told == ["unknown"]
+
+
+@virtual_time
+async def test_a_commit_that_ends_without_a_result_is_no_problem_any_more() -> None:
+    async with deployment() as stores:
+        metadata = failing(stores, FULL, Conflict("the result is forgotten"))
+        streams = await stores.serve(settings(), metadata=metadata)
+        view = await create(streams)
+
+        answer = await append(streams, view, batch_of(b"a"))
+
+        assert verdicts_of(answer) == ["UNAVAILABLE"]
+        assert streams.write_problem == ""

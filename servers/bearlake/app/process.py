@@ -183,9 +183,9 @@ def _open_one(
 
 def _admin_server(parts: Parts, listener: Listener, disks: DiskWatch) -> AdminServer:
     """Build the admin API, with the routes of the services that this process has. Raises `Invalid`."""
+    service = parts.stream_service
     routes: list[Routes] = [CompactionRoutes(parts.metadata), LagRoutes(parts.metadata)]
-    if parts.stream_service is not None:
-        service = parts.stream_service
+    if service is not None:
         routes += [
             StreamRoutes(service),
             AccessRoutes(service.access),
@@ -194,6 +194,10 @@ def _admin_server(parts: Parts, listener: Listener, disks: DiskWatch) -> AdminSe
             ShareRoutes(service.local_shares),
             TransactionRoutes(parts.metadata, service.transactions),
         ]
+
+    def write_problem() -> str:
+        return disks.problem or parts.registered.failure or ("" if service is None else service.write_problem)
+
     return AdminServer(
         listener,
         parts.metadata.log,
@@ -205,7 +209,7 @@ def _admin_server(parts: Parts, listener: Listener, disks: DiskWatch) -> AdminSe
         config=lambda: as_rows(parts.plan.loaded),
         login=_admin_login(parts),
         is_super_user=parts.settings.access.is_super_user,
-        write_problem=lambda: disks.problem or parts.registered.failure,
+        write_problem=write_problem,
     )
 
 

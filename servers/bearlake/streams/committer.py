@@ -43,6 +43,8 @@ class Committer:
         self._on_unknown = on_unknown
         self.is_fenced = False
         """Whether this server accepts no batches any more."""
+        self.problem = ""
+        """Why a commit waits: what its last attempt raised. Empty: none waits."""
 
     async def commit(self, commit: ObjectCommit, *, is_unknown: bool = False) -> ObjectCommitted | None:
         """Retry the commit until the outcome is known; None if this server is fenced and nothing was stored.
@@ -54,6 +56,12 @@ class Committer:
             Unavailable: the outcome is unknown, and the writer does not retry: this server is stopping, or was fenced after an unanswered
                 attempt, or the store has forgotten whether it decided the token (I8).
         """
+        try:
+            return await self._until_known(commit, is_unknown=is_unknown)
+        finally:
+            self.problem = ""
+
+    async def _until_known(self, commit: ObjectCommit, *, is_unknown: bool) -> ObjectCommitted | None:
         loop = self._loop
         started = unknown_since = loop.time()
         is_out_of_room = False
@@ -76,6 +84,7 @@ class Committer:
                     log.warning("commit outcome unknown; retrying", extra=fields)
                     is_unknown, unknown_since = True, loop.time()
                 metrics.LOG_COMMIT_ERRORS.labels(type(error).__name__).inc()
+                self.problem = str(error) or type(error).__name__
                 await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.retry_pause_max_ms)
                 unknown_ms = (loop.time() - unknown_since) * 1000 if is_unknown else 0  # the wall clock may step

@@ -276,6 +276,11 @@ class Streams(Management):
         """
         self._writer.submit(call)
 
+    @property
+    def write_problem(self) -> str:
+        """Why the metadata store takes no batches now; empty: it takes them."""
+        return self._writer.problem
+
     def _open_hot_path(self) -> None:
         """The parts of the write path that protocol servers use without a call in between; the rules of `submit` hold."""
         writer = self._writer

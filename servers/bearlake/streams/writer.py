@@ -171,6 +171,11 @@ class Writer:
         return self.relief.is_closed
 
     @property
+    def problem(self) -> str:
+        """Why commits wait, and all later batches behind them; empty: none waits."""
+        return self._committer.problem
+
+    @property
     def put_count(self) -> int:
         """Objects currently being put or committed."""
         return len(self._in_flight)
