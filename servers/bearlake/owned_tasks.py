@@ -5,7 +5,8 @@ all others, and its block raises `TaskDied`. An end is an error, a return, and a
 `asyncio.TaskGroup` takes a task that ended as cancelled for one that succeeded (cpython, `asyncio/taskgroups.py`, `_on_task_done`).
 Owners nest: the owner around passes `TaskDied` on, up to the process, which stops.
 
-An owner that ends waits for its tasks for `END_S` at most. Without this limit, a task that hangs would keep the process of a dead task alive.
+An owner that ends waits for its tasks for `END_S` at most, and then ends the process: a task that hangs must not keep alive what is
+incomplete.
 """
 
 import asyncio
@@ -109,9 +110,9 @@ class Tasks:
                 raise
             log.exception("a background task ended as cancelled; stopping the process", extra={"task": name})
             raise TaskDied(name) from error
-        except (TaskDied, KeyboardInterrupt, GeneratorExit):  # logged by an owner below; a user's wish; a closed coroutine
+        except (TaskDied, KeyboardInterrupt, GeneratorExit):  # logged by an owner below; Ctrl-C; a closed coroutine
             raise
-        except BaseException as error:  # boundary: after any error the process stops. Also a panic of a library, or SystemExit
+        except BaseException as error:  # boundary: also SystemExit and a library's panic; after any, the process stops
             if self._is_asked_to_end():
                 log.exception("a background task failed while it was being stopped", extra={"task": name})
                 return

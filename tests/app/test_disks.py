@@ -90,7 +90,7 @@ async def test_a_disk_that_hangs_does_not_keep_the_process_from_its_end(tmp_path
     await asyncio.wait([watching])
 
     assert watching.cancelled()
-    assert [thread.daemon for thread in looking] == [True]  # a thread of the loop's default executor would be joined at the end
+    assert [thread.daemon for thread in looking] == [True]  # Python joins other threads at its end
     answers.set()
 
 
