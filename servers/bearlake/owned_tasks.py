@@ -12,7 +12,7 @@ incomplete.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 END_S = 60.0
-"""Longest clean-up of cancelled tasks (s): longer than the time limits of their last steps, and of child processes that stop (30 s)."""
+"""Longest end (s) of an owner's tasks, or of a process's parts: longer than all time limits of their last steps, which are 30 s at most."""
 EXIT_CODE = 1
-"""Exit code of a process whose tasks do not end."""
+"""Exit code of a process that does not end."""
 
 
 class TaskDied(Exception):
@@ -34,6 +34,30 @@ class TaskDied(Exception):
         self.name = name
 
 
+class EndLimit:
+    """Ends the process if an end that has begun is not over after `END_S`. Use it from the event loop's thread only."""
+
+    def __init__(self, unended: Callable[[], Sequence[str]]) -> None:
+        """`unended` returns the names of what has not ended, for the log."""
+        self._unended = unended
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """The end begins. Safe to repeat: the first time counts."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(END_S, self._end_process)
+
+    def over(self) -> None:
+        """Everything has ended. Safe without `begin`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end_process(self) -> None:
+        fields = {"unended": self._unended(), "wait_s": END_S}
+        log.critical("the end takes too long; ending the process at once", extra=fields)
+        os._exit(EXIT_CODE)
+
+
 class Tasks:
     """`async with Tasks() as tasks: tasks.own("heartbeats", …)`; all tasks are cancelled and awaited at the end of the block."""
 
@@ -42,8 +66,7 @@ class Tasks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
         """The block ends, or a task has died: all tasks are being cancelled."""
-        self._limit: asyncio.TimerHandle | None = None
-        """Ends the process `END_S` after the end began."""
+        self._limit = EndLimit(lambda: sorted(task.get_name() for task in self._tasks))
         self._owner: asyncio.Task[Any] | None = None
         self._old_request_count = 0
         """Requests to cancel the owner's task that are older than the block."""
@@ -69,8 +92,7 @@ class Tasks:
             if error not in group.exceptions:
                 raise group.exceptions[0] from None
         finally:
-            if self._limit is not None:
-                self._limit.cancel()
+            self._limit.over()
 
     def own(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` under this name; it is expected to run until the block cancels it."""
@@ -128,13 +150,7 @@ class Tasks:
 
     def _begin_end(self) -> None:
         self._is_ending = True
-        if self._limit is None:
-            self._limit = asyncio.get_running_loop().call_later(END_S, self._end_process)
-
-    def _end_process(self) -> None:
-        names = sorted(task.get_name() for task in self._tasks)
-        log.critical("background tasks do not end; ending the process at once", extra={"tasks": names, "wait_s": END_S})
-        os._exit(EXIT_CODE)
+        self._limit.begin()
 
 
 async def without_stray_end(work: Awaitable[T]) -> T:

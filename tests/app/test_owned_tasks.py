@@ -269,4 +269,4 @@ async def test_a_task_that_does_not_end_ends_the_process_in_time(
         await block()
 
     assert [(round(at_s - began_s), code) for at_s, code in codes] == [(END_S, EXIT_CODE)]
-    assert caplog.records[-1].tasks == ["stubborn"]  # type: ignore[attr-defined]
+    assert caplog.records[-1].unended == ["stubborn"]  # type: ignore[attr-defined]
