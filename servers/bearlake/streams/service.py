@@ -278,8 +278,8 @@ class Streams(Management):
 
     @property
     def write_problem(self) -> str:
-        """Why the metadata store takes no batches now; empty: it takes them."""
-        return self._writer.problem
+        """Why a commit waits, and all later batches behind it; empty: none waits."""
+        return self._writer.committer.problem
 
     def _open_hot_path(self) -> None:
         """The parts of the write path that protocol servers use without a call in between; the rules of `submit` hold."""
