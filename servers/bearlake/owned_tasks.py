@@ -23,7 +23,7 @@ T = TypeVar("T")
 END_S = 60.0
 """Longest end (s) of an owner's tasks, or of a process's parts: longer than all time limits of their last steps, which are 30 s at most."""
 EXIT_CODE = 1
-"""Exit code of a process that does not end."""
+"""Exit code of a process that `EndLimit` ends."""
 
 
 class TaskDied(Exception):
@@ -54,7 +54,7 @@ class EndLimit:
 
     def _end_process(self) -> None:
         fields = {"unended": self._unended(), "wait_s": END_S}
-        log.critical("the end takes too long; ending the process at once", extra=fields)
+        log.error("the end takes too long; ending the process at once", extra=fields)
         os._exit(EXIT_CODE)
 
 

