@@ -81,4 +81,8 @@ class Unavailable(BearlakeError):
 
 
 class OutOfRoom(Unavailable):
-    """The disk of a store is full, and this step did not happen: repeat it once there is room."""
+    """The disk of a store is full, and this step did not happen: repeat it once there is room.
+
+    One exception: if all processes that use a SQLite store are killed before its next write, a step that lacked room only for the index of
+    SQLite's log may be found done. So repeat a commit with the same token.
+    """

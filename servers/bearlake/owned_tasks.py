@@ -4,17 +4,26 @@ A background task runs for the whole life of its owner. If one ends on its own, 
 all others, and its block raises `TaskDied`. An end is an error, a return, and also a cancellation that the owner did not ask for:
 `asyncio.TaskGroup` takes a task that ended as cancelled for one that succeeded (cpython, `asyncio/taskgroups.py`, `_on_task_done`).
 Owners nest: the owner around passes `TaskDied` on, up to the process, which stops.
+
+An owner that ends waits for its tasks for `END_S` at most, and then ends the process: a task that hangs must not keep alive what is
+incomplete.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+END_S = 60.0
+"""Longest end (s) of an owner's tasks, or of a process's parts: longer than all time limits of their last steps, which are 30 s at most."""
+EXIT_CODE = 1
+"""Exit code of a process that `EndLimit` ends."""
 
 
 class TaskDied(Exception):
@@ -25,6 +34,30 @@ class TaskDied(Exception):
         self.name = name
 
 
+class EndLimit:
+    """Ends the process if an end that has begun is not over after `END_S`. Use it from the event loop's thread only."""
+
+    def __init__(self, unended: Callable[[], Sequence[str]]) -> None:
+        """`unended` returns the names of what has not ended, for the log."""
+        self._unended = unended
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """The end begins. Safe to repeat: the first time counts."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(END_S, self._end_process)
+
+    def over(self) -> None:
+        """Everything has ended. Safe without `begin`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end_process(self) -> None:
+        fields = {"unended": self._unended(), "wait_s": END_S}
+        log.error("the end takes too long; ending the process at once", extra=fields)
+        os._exit(EXIT_CODE)
+
+
 class Tasks:
     """`async with Tasks() as tasks: tasks.own("heartbeats", …)`; all tasks are cancelled and awaited at the end of the block."""
 
@@ -33,6 +66,7 @@ class Tasks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
         """The block ends, or a task has died: all tasks are being cancelled."""
+        self._limit = EndLimit(lambda: sorted(task.get_name() for task in self._tasks))
         self._owner: asyncio.Task[Any] | None = None
         self._old_request_count = 0
         """Requests to cancel the owner's task that are older than the block."""
@@ -46,14 +80,19 @@ class Tasks:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_ending = True
+        self._begin_end()
         for task in self._tasks:
             task.cancel()
         try:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
             died = next((leaf for leaf in group.exceptions if isinstance(leaf, TaskDied)), None)
-            raise died or group.exceptions[0] from None
+            if died is not None:
+                raise died from died.__cause__
+            if error not in group.exceptions:
+                raise group.exceptions[0] from None
+        finally:
+            self._limit.over()
 
     def own(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` under this name; it is expected to run until the block cancels it."""
@@ -81,7 +120,7 @@ class Tasks:
         except asyncio.CancelledError:
             raise
         except BaseException:
-            self._is_ending = True  # the group cancels the others
+            self._begin_end()  # the group cancels the others
             raise
 
     async def _ended(self, name: str, work: Coroutine[Any, Any, None], *, may_end: bool) -> None:
@@ -89,20 +128,29 @@ class Tasks:
         try:
             await work
         except asyncio.CancelledError as error:
-            # A loop that is closed cancels all tasks at once, the owner's among them.
-            is_owner_ending = self._is_ending or _request_count(self._owner) > self._old_request_count
-            if is_owner_ending or (may_end and _is_asked_to_end()):
+            if self._is_asked_to_end() or (may_end and _is_cancelled()):
                 raise
             log.exception("a background task ended as cancelled; stopping the process", extra={"task": name})
             raise TaskDied(name) from error
-        except TaskDied:  # an owner below has logged it
+        except (TaskDied, KeyboardInterrupt, GeneratorExit):  # logged by an owner below; Ctrl-C; a closed coroutine
             raise
-        except Exception as error:  # boundary: after any error the process stops
+        except BaseException as error:  # boundary: also SystemExit and a library's panic; after any, the process stops
+            if self._is_asked_to_end():
+                log.exception("a background task failed while it was being stopped", extra={"task": name})
+                return
             log.exception("a background task failed; stopping the process", extra={"task": name})
             raise TaskDied(name) from error
-        if not may_end:
+        if not (may_end or self._is_asked_to_end()):
             log.error("a background task returned; stopping the process", extra={"task": name})
             raise TaskDied(name)
+
+    def _is_asked_to_end(self) -> bool:
+        # A loop that is closed cancels all tasks at once, the owner's among them.
+        return self._is_ending or _request_count(self._owner) > self._old_request_count
+
+    def _begin_end(self) -> None:
+        self._is_ending = True
+        self._limit.begin()
 
 
 async def without_stray_end(work: Awaitable[T]) -> T:
@@ -110,12 +158,13 @@ async def without_stray_end(work: Awaitable[T]) -> T:
     try:
         return await work
     except asyncio.CancelledError as error:
-        if _is_asked_to_end():
+        if _is_cancelled():
             raise
         raise RuntimeError("ended as cancelled, although nobody has cancelled it") from error
 
 
-def _is_asked_to_end() -> bool:
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the current task."""
     return _request_count(asyncio.current_task()) > 0
 
 

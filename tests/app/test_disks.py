@@ -1,6 +1,8 @@
 """The watch over the disks of local stores."""
 
+import asyncio
 import logging
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from bearlake.app.disks import DiskWatch, Room, Usage, store_folders, usage_of
 from bearlake.settings.document import Settings
 from bearlake.telemetry import metrics
+from fixtures.waiting import WAIT_S
 
 MIB = 1024**2
 GIB = 1024**3
@@ -57,6 +60,38 @@ async def test_a_disk_that_cannot_be_looked_at_is_logged_once(tmp_path: Path, ca
         await watch.look()
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_a_disk_that_cannot_be_looked_at_hides_no_other(tmp_path: Path) -> None:
+    full = Usage(free_bytes=0, size_bytes=1_000 * GIB)
+
+    def look(folder: Path) -> Usage:
+        return full if folder == tmp_path else usage_of(folder)
+
+    watch = DiskWatch({"metadata": tmp_path / "absent", "objects": tmp_path}, look)
+    await watch.look()
+
+    assert watch.problem == f"the disk of {tmp_path} (objects) is full"
+
+
+async def test_a_disk_that_hangs_does_not_keep_the_process_from_its_end(tmp_path: Path) -> None:
+    hangs, answers = threading.Event(), threading.Event()
+    looking: list[threading.Thread] = []
+
+    def look(_: Path) -> Usage:
+        looking.append(threading.current_thread())
+        hangs.set()
+        answers.wait(WAIT_S)
+        return Usage(free_bytes=0, size_bytes=0)
+
+    watching = asyncio.create_task(DiskWatch({"metadata": tmp_path}, look).run())
+    await asyncio.to_thread(hangs.wait, WAIT_S)
+    watching.cancel()
+    await asyncio.wait([watching])
+
+    assert watching.cancelled()
+    assert [thread.daemon for thread in looking] == [True]  # Python joins other threads at its end
+    answers.set()
 
 
 def test_the_folders_of_local_stores_are_watched(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Background tasks: owned, cancelled at the end, and never dead unnoticed."""
 
 import asyncio
+import os
 
 import pytest
 
-from bearlake.owned_tasks import TaskDied, Tasks
+from bearlake.owned_tasks import END_S, EXIT_CODE, TaskDied, Tasks
+from simulator.loop import virtual_time
 
 
 async def forever(seen: list[str]) -> None:
@@ -166,3 +168,105 @@ async def test_a_loop_that_cancels_all_tasks_is_no_death(caplog: pytest.LogCaptu
     assert running.cancelled()
     assert seen == ["cancelled"]
     assert not caplog.records
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it (pyo3's `PanicException`)."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), Panic("an assertion of a library")])
+async def test_a_task_that_raises_what_is_no_exception_counts_as_dead(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    async def broken() -> None:
+        raise error
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("broken", broken())
+            await tasks.run()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TaskDied, match="'broken'"):
+            await block()
+    assert [record.task for record in caplog.records] == ["broken"]  # type: ignore[attr-defined]
+
+
+async def test_a_task_that_returns_when_it_is_cancelled_is_no_death(caplog: pytest.LogCaptureFixture) -> None:
+    async def obedient() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    async with Tasks() as tasks:
+        tasks.own("obedient", obedient())
+        await asyncio.sleep(0)
+
+    assert not caplog.records
+
+
+async def test_a_clean_up_that_fails_is_logged_and_no_death(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+
+    async def untidy() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ZeroDivisionError
+
+    async with Tasks() as tasks:
+        tasks.own("untidy", untidy())
+        tasks.own("steady", forever(seen))
+        await asyncio.sleep(0)
+
+    assert seen == ["cancelled"]
+    assert [record.getMessage() for record in caplog.records] == ["a background task failed while it was being stopped"]
+
+
+async def test_an_error_of_the_block_itself_keeps_its_cause() -> None:
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever([]))
+            raise KeyError("mine") from OSError("why")
+
+    with pytest.raises(KeyError) as raised:
+        await block()
+
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+@virtual_time
+async def test_a_task_that_does_not_end_ends_the_process_in_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, ended, codes = asyncio.get_running_loop(), asyncio.Event(), list[tuple[float, int]]()
+
+    def end(code: int) -> None:
+        codes.append((loop.time(), code))
+        ended.set()  # in a test, the process goes on
+
+    async def stubborn() -> None:
+        while not ended.is_set():
+            try:
+                await ended.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("stubborn", stubborn())
+            await asyncio.sleep(0)
+            tasks.own("broken", broken())
+            await tasks.run()
+
+    monkeypatch.setattr(os, "_exit", end)
+    began_s = loop.time()
+    with pytest.raises(TaskDied, match="'broken'"):
+        await block()
+
+    assert [(round(at_s - began_s), code) for at_s, code in codes] == [(END_S, EXIT_CODE)]
+    assert caplog.records[-1].unended == ["stubborn"]  # type: ignore[attr-defined]

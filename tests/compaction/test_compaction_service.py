@@ -32,6 +32,7 @@ from bearlake.metadata.compaction import OffsetRange, TaskClaim, TaskKind, TaskS
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ServerRef, Stream, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.objects import ObjectStore
+from bearlake.owned_tasks import TaskDied
 from bearlake.records import codec as record_codec
 from bearlake.table.iceberg import IcebergTables
 from bearlake.table.model import AppliedTask, TableChange, TableCommit
@@ -231,7 +232,7 @@ async def test_a_worker_that_dies_around_the_table_commit_leaves_each_row_once(
     await deployment.produce(stream, 0, 1)
     dying = deployment.compactor(await deployment.register("worker"))
     dying.worker._committer._tables = DyingTables(deployment.tables, is_committed=is_committed)  # type: ignore[assignment]
-    with pytest.raises(Stopped):
+    with pytest.raises(TaskDied):
         async with asyncio.timeout(WAIT_S):
             await dying.run()
     await running(deployment.compactor(await deployment.register("worker")), deployment.until(deployment.is_done))
@@ -256,7 +257,7 @@ async def test_a_zombie_can_commit_neither_the_table_nor_the_index(deployment: D
         raise Stopped
 
     zombie.worker._commit_round = keep  # type: ignore[method-assign]
-    with pytest.raises(Stopped):
+    with pytest.raises(TaskDied):
         await zombie.run()
     await running(deployment.compactor(await deployment.register("worker")), deployment.until(deployment.is_done))
     (work,) = held
@@ -412,7 +413,7 @@ async def test_a_result_that_does_not_cover_the_offsets_read_is_refused(deployme
         raise Stopped
 
     compactor.worker._commit_round = keep  # type: ignore[method-assign]
-    with pytest.raises(Stopped):
+    with pytest.raises(TaskDied):
         await compactor.run()
     (work,) = seen
     check_task_cover(work.task.id, work.slices, work.result)

@@ -1,7 +1,10 @@
 """A SQLite store without room: what callers learn, and that it goes on once there is room."""
 
+import errno
 import sqlite3
+import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -52,3 +55,21 @@ def test_only_errors_of_a_full_disk_say_that_nothing_happened(code: int, kind: t
     error.sqlite_errorcode = code
 
     assert type(translated(error, "m.db")) is kind
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.EDQUOT, OutOfRoom), (errno.ENOSPC, OutOfRoom), (errno.EIO, Unavailable)]
+)
+def test_a_write_beyond_a_quota_is_out_of_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, kind: type[Exception]
+) -> None:
+    """SQLite reports EDQUOT as it reports EIO, so the file system is asked."""
+
+    def refuse(**_: object) -> NoReturn:
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+
+    assert type(translated(error, str(tmp_path / "m.db"))) is kind

@@ -10,12 +10,15 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
+from bearlake.errors import Unavailable
 from bearlake.settings.document import Settings
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage
+from bearlake.threads import Threads
 from bearlake.urls import split_store_url
 
 log = logging.getLogger(__name__)
@@ -92,7 +95,12 @@ class DiskWatch:
         self._folders = folders
         self._look = look
         self._rooms = dict.fromkeys(folders, Room.ENOUGH)
-        self._outage = Outage(log, "cannot look at a disk; retrying", "disks can be looked at again")
+        self._outages = {
+            what: Outage(log, "cannot look at a disk; retrying", "a disk can be looked at again", store=what)
+            for what in folders
+        }
+        self._thread = Threads("disks", 1)
+        """Its own, and a daemon: a disk that hangs keeps no other work, and not the process's end, waiting."""
 
     @property
     def problem(self) -> str:
@@ -106,19 +114,23 @@ class DiskWatch:
 
     async def run(self) -> None:
         """Look every `CHECK_S` seconds. Ends only by cancellation."""
-        while True:
-            await self.look()
-            await asyncio.sleep(CHECK_S)
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(CHECK_S)
+        finally:
+            self._thread.close()
 
     async def look(self) -> None:
-        """Look at all disks once. A disk that does not answer holds up this task, and no other: no second thread waits for it."""
-        try:
-            for what, folder in self._folders.items():
-                self._seen(what, folder, await asyncio.to_thread(self._look, folder))
-        except OSError as error:
-            self._outage.failed(error)
-        else:
-            self._outage.over()
+        """Look at all disks once. It waits for a disk that hangs, as long as that takes."""
+        for what, folder in self._folders.items():
+            try:
+                usage = await self._thread.run(partial(self._look, folder))
+            except (OSError, Unavailable) as error:  # `Unavailable`: the system has no thread
+                self._outages[what].failed(error)
+            else:
+                self._outages[what].over()
+                self._seen(what, folder, usage)
 
     def _seen(self, what: str, folder: Path, usage: Usage) -> None:
         metrics.DISK_FREE_BYTES.labels(what).set(usage.free_bytes)

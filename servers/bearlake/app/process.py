@@ -25,7 +25,7 @@ from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
-from bearlake.owned_tasks import Tasks
+from bearlake.owned_tasks import EndLimit, Tasks
 from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import read_metrics_token, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
@@ -72,6 +72,8 @@ async def run_process(
     """
     settings = plan.settings
     async with AsyncExitStack() as closing:
+        limit = EndLimit(lambda: ["stores or services"])  # such as SQLite on a disk that hangs
+        closing.callback(limit.over)
         token = read_token(settings.admin, plan.environ)  # an invalid token must fail before any port is bound
         metrics_token = read_metrics_token(settings.admin, token)
         trust = PeerTrust(settings.admin.tls_ca_file, settings.admin.tls_server_name)
@@ -109,6 +111,7 @@ async def run_process(
         disks = DiskWatch(store_folders(settings))
         admin = _admin_server(parts, admin_listener, disks)
         closing.push_async_callback(admin.close)
+        closing.callback(limit.begin)  # called first
         await _run(parts, admin, disks, roles, stop, serve)
 
 
@@ -183,9 +186,9 @@ def _open_one(
 
 def _admin_server(parts: Parts, listener: Listener, disks: DiskWatch) -> AdminServer:
     """Build the admin API, with the routes of the services that this process has. Raises `Invalid`."""
+    service = parts.stream_service
     routes: list[Routes] = [CompactionRoutes(parts.metadata), LagRoutes(parts.metadata)]
-    if parts.stream_service is not None:
-        service = parts.stream_service
+    if service is not None:
         routes += [
             StreamRoutes(service),
             AccessRoutes(service.access),
@@ -194,6 +197,10 @@ def _admin_server(parts: Parts, listener: Listener, disks: DiskWatch) -> AdminSe
             ShareRoutes(service.local_shares),
             TransactionRoutes(parts.metadata, service.transactions),
         ]
+
+    def write_problem() -> str:
+        return disks.problem or parts.registered.failure or ("" if service is None else service.write_problem)
+
     return AdminServer(
         listener,
         parts.metadata.log,
@@ -205,7 +212,7 @@ def _admin_server(parts: Parts, listener: Listener, disks: DiskWatch) -> AdminSe
         config=lambda: as_rows(parts.plan.loaded),
         login=_admin_login(parts),
         is_super_user=parts.settings.access.is_super_user,
-        write_problem=lambda: disks.problem or parts.registered.failure,
+        write_problem=write_problem,
     )
 
 

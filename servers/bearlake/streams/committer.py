@@ -2,7 +2,10 @@
 
 A lost reply is neither success nor failure: the commit is retried with the same token until its outcome is known or this server is fenced.
 After `commit_unknown_ms_max` the server stops, so that clients move to other servers; the store decides each token once, even if late.
-A full disk is waited for without end: the attempt is known to have stored nothing, and until there is room the server serves readers.
+
+A store without room stops no server: the attempts are known to have stored nothing, and until there is room the server serves readers.
+After the same time the object is given up and the next one waits. So no object is older than the grace period of the orphan sweep when
+there is room again: a sweep that forbids an object fences the server that still commits it.
 """
 
 import asyncio
@@ -43,6 +46,8 @@ class Committer:
         self._on_unknown = on_unknown
         self.is_fenced = False
         """Whether this server accepts no batches any more."""
+        self.problem = ""
+        """Why a commit waits: what its last attempt raised. Empty: none waits."""
 
     async def commit(self, commit: ObjectCommit, *, is_unknown: bool = False) -> ObjectCommitted | None:
         """Retry the commit until the outcome is known; None if this server is fenced and nothing was stored.
@@ -51,11 +56,18 @@ class Committer:
 
         Raises:
             Conflict: the store decided the token, but has forgotten the result.
+            OutOfRoom: there was no room for `commit_unknown_ms_max`, and nothing was stored.
             Unavailable: the outcome is unknown, and the writer does not retry: this server is stopping, or was fenced after an unanswered
                 attempt, or the store has forgotten whether it decided the token (I8).
         """
+        try:
+            return await self._until_known(commit, is_unknown=is_unknown)
+        finally:
+            self.problem = ""
+
+    async def _until_known(self, commit: ObjectCommit, *, is_unknown: bool) -> ObjectCommitted | None:
         loop = self._loop
-        started = unknown_since = loop.time()
+        started = waits_since = loop.time()
         is_out_of_room = False
         pause_ms = self._settings.retry_pause_ms
         while not self.is_fenced:
@@ -74,15 +86,18 @@ class Committer:
                     is_out_of_room = True
                 elif not is_unknown:
                     log.warning("commit outcome unknown; retrying", extra=fields)
-                    is_unknown, unknown_since = True, loop.time()
+                    is_unknown, waits_since = True, loop.time()
                 metrics.LOG_COMMIT_ERRORS.labels(type(error).__name__).inc()
+                self.problem = str(error) or type(error).__name__
                 await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.retry_pause_max_ms)
-                unknown_ms = (loop.time() - unknown_since) * 1000 if is_unknown else 0  # the wall clock may step
-                if unknown_ms >= self._settings.commit_unknown_ms_max:
+                waited_ms = round((loop.time() - waits_since) * 1000)  # the wall clock may step
+                if waited_ms >= self._settings.commit_unknown_ms_max:
+                    if not is_unknown:
+                        raise
                     log.error(  # noqa: TRY400
                         "commit outcome unknown for too long; stopping this server",
-                        extra={"key": commit.token, "unknown_ms": round(unknown_ms), "error": repr(error)},
+                        extra={"key": commit.token, "unknown_ms": waited_ms, "error": repr(error)},
                     )
                     self._end(self._on_unknown)
             else:

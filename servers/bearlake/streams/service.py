@@ -276,6 +276,11 @@ class Streams(Management):
         """
         self._writer.submit(call)
 
+    @property
+    def write_problem(self) -> str:
+        """Why a commit waits, and all later batches behind it; empty: none waits."""
+        return self._writer.committer.problem
+
     def _open_hot_path(self) -> None:
         """The parts of the write path that protocol servers use without a call in between; the rules of `submit` hold."""
         writer = self._writer

@@ -19,7 +19,7 @@ from functools import partial
 
 from bearlake import kernel
 from bearlake.clock import Clock
-from bearlake.errors import BearlakeError, Conflict, Unavailable
+from bearlake.errors import BearlakeError, Conflict, OutOfRoom, Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import ObjectCommitted, ServerRef
 from bearlake.objects import ObjectStore
@@ -76,7 +76,7 @@ class Writer:
         """
         self._store = Putting(store)
         self._commit_here = commit_log.blocking_commit()
-        self._committer = Committer(commit_log, settings, random_source, on_fenced, on_unknown)
+        self.committer = Committer(commit_log, settings, random_source, on_fenced, on_unknown)
         self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
         self._server = server
         self._settings = settings
@@ -129,7 +129,7 @@ class Writer:
 
     def open_buffer(self) -> kernel.WriteBuffer | None:
         """Return the open buffer, for batches that the caller adds now and then reports by `added`; None once fenced or closed."""
-        if self._committer.is_fenced or self._is_closed:
+        if self.committer.is_fenced or self._is_closed:
             return None
         batches = self._open.batches
         if not batches.size:
@@ -255,7 +255,7 @@ class Writer:
             is_copied = self._store.here is None or self._has_readers()
             sealed = seal(buffer, self._server, is_copied=is_copied)
         except Exception as error:  # noqa: BLE001 - boundary: the batches are lost, and no later batch may be stored (I3)
-            self._committer.fail(error)
+            self.committer.fail(error)
             self._release(buffer.batches)
             return
         self._policy.flushed(len(sealed.batches))
@@ -274,7 +274,7 @@ class Writer:
     def _start_here(self, flush: Flush) -> bool:
         """Put and commit the object in threads; returns False, with nothing done, where this is not possible."""
         put_here, commit_here = self._store.here, self._commit_here
-        if put_here is None or commit_here is None or self._committer.is_fenced:
+        if put_here is None or commit_here is None or self.committer.is_fenced:
             return False
         storing = Storing(flush, put_here, commit_here, self._order)
         try:
@@ -291,7 +291,7 @@ class Writer:
                 raise bug
             is_over = self._is_answered(storing, failure_count)
         except BaseException as error:  # noqa: BLE001 - boundary: fence before the next commit may begin (I3)
-            self._committer.fail(error)
+            self.committer.fail(error)
             is_over = True
         if is_over:
             self._ended(flush)
@@ -308,7 +308,7 @@ class Writer:
         if storing.result is None:
             self._start(flush, self._finish(flush, storing))
             return False
-        self._committer.observe(storing.commit_s)
+        self.committer.observe(storing.commit_s)
         if self._answering.committed(flush, storing.result):
             self._start(flush, self._answering.unsure(flush, storing.result))
             return False
@@ -326,9 +326,9 @@ class Writer:
                     await self._answering.not_stored(flush)
                     return
             if commit_error is None:
-                await self._commit(flush, self._committer.commit(flush.commit))
+                await self._commit(flush, self.committer.commit(flush.commit))
             else:
-                await self._commit(flush, self._committer.commit_again(flush.commit, commit_error))
+                await self._commit(flush, self.committer.commit_again(flush.commit, commit_error))
         finally:
             put_error = commit_error = None  # their tracebacks hold this frame, and so the buffer
 
@@ -340,7 +340,7 @@ class Writer:
         flush.task.add_done_callback(partial(self._task_ended, flush))
 
     async def _write(self, flush: Flush) -> None:
-        if self._committer.is_fenced:
+        if self.committer.is_fenced:
             self._answering.all(flush, SERVER_FENCED)
             return
         try:
@@ -348,7 +348,7 @@ class Writer:
         except BearlakeError:
             await self._answering.not_stored(flush)
             return
-        await self._commit(flush, self._committer.commit(flush.commit))
+        await self._commit(flush, self.committer.commit(flush.commit))
 
     async def _commit(self, flush: Flush, commit: Coroutine[None, None, ObjectCommitted | None]) -> None:
         """Commit a stored object behind the one before, and answer."""
@@ -356,6 +356,8 @@ class Writer:
             if flush.before is not None:
                 await flush.before
             result = await commit
+        except OutOfRoom:
+            await self._answering.not_stored(flush)
         except (Conflict, Unavailable) as error:
             log.warning("commit outcome unknown; giving up", extra={"key": flush.key, "error": repr(error)})
             self._answering.all(flush, UNAVAILABLE)
@@ -371,13 +373,13 @@ class Writer:
 
     def _task_ended(self, flush: Flush, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._committer.fail(error)  # before the next commit may begin (I3)
+            self.committer.fail(error)  # before the next commit may begin (I3)
         self._ended(flush)
 
     def _ended(self, flush: Flush) -> None:
         """The flush is over, successful or not: the next object may be committed, and another flush may begin."""
         del self._in_flight[flush]
-        if not (self._is_closed or self._committer.is_fenced):
+        if not (self._is_closed or self.committer.is_fenced):
             self._order.ended(flush.number)
         if not flush.done.done():
             flush.done.set_result(None)

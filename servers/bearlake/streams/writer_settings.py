@@ -41,7 +41,8 @@ class WriterSettings:
     retry_pause_max_ms: int = 2_000
     """Longest pause (ms) between two attempts to commit."""
     commit_unknown_ms_max: int = 600_000
-    """Longest time (ms) for which a commit of unknown outcome is retried; then the server stops. Only availability depends on it (I8)."""
+    """Longest time (ms) for which a commit of unknown outcome is retried; then the server stops. After the same time without room on the
+    store's disk, the batches of an object fail, and the server stays. Only availability depends on it (I8)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.client_share_percent <= 100:

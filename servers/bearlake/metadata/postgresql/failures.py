@@ -14,6 +14,7 @@ from bearlake.errors import (
     Invalid,
     NotFound,
     OutOfRange,
+    OutOfRoom,
     Unavailable,
     Unsupported,
 )
@@ -58,6 +59,12 @@ _UNDEFINED = ("42703", "42883", "42P01")
 plans the next statement of a function that is already running against the new layout, so the old body may name what is gone."""
 
 
+_DISK_FULL = "53100"
+"""No room for what the statement adds. PostgreSQL rolls it back; a commit record that lacks room stops PostgreSQL, without an answer."""
+
+_REFUSALS = ("BL001", "BL002", "BL004", "BL005", "BL006", _DISK_FULL)
+
+
 def is_rolled_back(error: BaseException) -> bool:
     """Return whether the step certainly had no effect and may succeed if it is repeated at once."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _ROLLED_BACK
@@ -70,7 +77,7 @@ def is_undefined(error: BaseException) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether the statement refused to change anything; an earlier attempt may still have had an effect."""
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in ("BL001", "BL002", "BL004", "BL005", "BL006")
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _REFUSALS
 
 
 def is_lost(error: BaseException) -> bool:
@@ -128,6 +135,8 @@ def _of_database(error: asyncpg.PostgresError) -> BearlakeError:
         return Invalid(f"a value does not fit the metadata store: {text}")
     if code.startswith("28") or code == "42501":
         return Denied(f"the metadata store refuses this user: {text}")
+    if code == _DISK_FULL:
+        return OutOfRoom(f"the disk of the metadata store is full ({code}): {text}")
     if code in _UNDEFINED:
         return Unavailable(
             f"the metadata store lacks what this program, of layout {VERSION}, uses; if a newer program has upgraded the store,"

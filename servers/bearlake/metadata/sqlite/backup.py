@@ -7,7 +7,6 @@ restores into it. Until the end the store at the place has the layout `RESTORING
 All functions block. Source: SQLite, "Online Backup API", "PRAGMA locking_mode".
 """
 
-import errno
 import os
 import shutil
 import sqlite3
@@ -21,7 +20,7 @@ from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows
 from bearlake.metadata.schemas import DEFAULT_CONTEXT, NEW_CONTEXTS
-from bearlake.metadata.sqlite.database import translated
+from bearlake.metadata.sqlite.database import NO_ROOM, translated
 from bearlake.metadata.sqlite.migrate import MIGRATIONS, migrate
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.upgrade import layout
@@ -248,7 +247,7 @@ def _file_errors(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise Denied(f"{path}: {error}") from error
     except OSError as error:
-        kind = OutOfRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else Unavailable
+        kind = OutOfRoom if error.errno in NO_ROOM else Unavailable
         raise kind(f"{path}: {error}") from error
 
 

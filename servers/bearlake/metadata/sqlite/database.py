@@ -10,8 +10,10 @@ happens later (I12). A write step begins when it has the write lock. If its call
 """
 
 import asyncio
+import errno
 import logging
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +35,9 @@ BUSY_POLL_MS = 1
 """How often a transaction tries again to get a lock that another process holds."""
 
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+"""What the operating system says of a disk without room, for all or for this user."""
+PROBE_BYTES = 64 * 1024
 
 
 def translated(error: sqlite3.Error, path: str) -> BearlakeError:
@@ -40,10 +45,29 @@ def translated(error: sqlite3.Error, path: str) -> BearlakeError:
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in DAMAGED:
         return Corrupt(f"the metadata store {path} is damaged or not a SQLite file: {error}")
-    if code is not None and (code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE):
-        # Without room for its index of the WAL (-shm), SQLite cannot even open a file: "disk I/O error".
+    if code is not None and _lacks_room(code, path):
         return OutOfRoom(f"the disk of the metadata store {path} is full: {error}")
     return Unavailable(f"the metadata store {path} failed: {error}")
+
+
+def _lacks_room(code: int, path: str) -> bool:
+    # Without room for its index of the WAL (-shm), SQLite cannot even open a file: "disk I/O error".
+    # A write that exceeds a quota (EDQUOT) is no FULL for SQLite, and Python's driver does not tell the system's error.
+    return (
+        code & 0xFF == sqlite3.SQLITE_FULL
+        or code == sqlite3.SQLITE_IOERR_SHMSIZE
+        or (code == sqlite3.SQLITE_IOERR_WRITE and not has_room(Path(path).parent))
+    )
+
+
+def has_room(folder: Path) -> bool:
+    """Return whether this process can write `PROBE_BYTES` into a new file of the folder, as far as room is concerned; blocks."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(PROBE_BYTES))
+    except OSError as error:
+        return error.errno not in NO_ROOM
+    return True
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
