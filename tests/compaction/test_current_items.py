@@ -272,6 +272,69 @@ def test_a_round_whose_records_take_too_much_memory_is_made_again_with_fewer() -
     asyncio.run(check())
 
 
+async def expanding(table: Table, record_count: int, value: pa.Array) -> None:
+    """Add a small file of another engine whose records all have the same value, of any size, as an index into a dictionary."""
+    count = range(record_count)
+    columns = {
+        "_partition_id": pa.array([0 for _ in count], pa.int32()),
+        "_offset": pa.array(count, pa.int64()),
+        "_timestamp": pa.array(count, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        "_key": pa.array([b"k%d" % (at % 20) for at in count]),
+        "_value": pa.DictionaryArray.from_arrays(pa.array([0 for _ in count], pa.int32()), value),
+    }
+    fields = [
+        pa.field(name, column.type, metadata=ARROW_SCHEMA.field(name).metadata) for name, column in columns.items()
+    ]
+    sink = pa.BufferOutputStream()
+    rows = pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
+    pq.write_table(rows, sink, store_schema=False, compression="zstd")
+    content = sink.getvalue().to_pybytes()
+    assert len(content) < 50_000
+    await table.store.put("expanding.parquet", [content])
+    table.ends = {0: record_count}
+    source = SourceFile(
+        key="expanding.parquet",
+        size=len(content),
+        partition_min=0,
+        partition_max=0,
+        offset_min=0,
+        offset_max=record_count - 1,
+    )
+    table.sources.append(source)
+
+
+def test_a_small_file_that_stands_for_many_bytes_takes_little_memory() -> None:
+    async def check() -> None:
+        value = bytes(100_000)
+        table = Table(1, memory_bytes=8_000_000)
+        await expanding(table, 2_000, pa.array([value]))
+        before = pa.default_memory_pool()
+        counting = pa.proxy_memory_pool(before)
+        pa.set_memory_pool(counting)
+        try:
+            assert await table.update(config_of())
+        finally:
+            pa.set_memory_pool(before)
+
+        assert await table.newest() == {b"k%d" % (at % 20): (0, at, value) for at in range(1_980, 2_000)}
+        assert counting.max_memory() < 32_000_000
+
+    asyncio.run(check())
+
+
+def test_a_record_that_takes_too_much_memory_is_named_with_its_file_column_and_setting() -> None:
+    async def check() -> None:
+        table = Table(1, memory_bytes=8_000_000)
+        await expanding(table, 100, pa.array([bytes(10_000_000)]))
+
+        with pytest.raises(
+            Invalid, match=r"^expanding\.parquet: .* column _value; .* compaction\.task\.current_bytes, 8000000"
+        ):
+            await table.update(config_of())
+
+    asyncio.run(check())
+
+
 def test_a_round_that_does_not_reach_the_end_keeps_the_time_of_the_last_one_that_did() -> None:
     async def check() -> None:
         table = Table(1)

@@ -15,6 +15,8 @@ MIB = 1024 * 1024
 CONTENT = Random(4).randbytes(500) * 9
 RAW_BLOCK = (len(CONTENT) << 3 | 1).to_bytes(3, "little") + CONTENT
 """A last block that is not compressed."""
+WORDS = b"".join(Random(1).choices((b"order", b"boat", b"alpha-", b"1234567"), k=50_000))[:50_000]
+"""The content of one compressed block."""
 MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -43,7 +45,7 @@ def opened_anew(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("says_size", [True, False])
 @pytest.mark.parametrize("checksum", [True, False])
-@pytest.mark.parametrize("window_log", [10, 17, 21, 23])
+@pytest.mark.parametrize("window_log", [13, 17, 21, 23])
 def test_ordinary_frames_are_decoded_by_a_kept_context(
     opened_anew: list[int], says_size: bool, checksum: bool, window_log: int
 ) -> None:
@@ -78,6 +80,67 @@ def test_a_frame_that_says_another_size_than_it_has_is_refused(size: int) -> Non
 
     assert zstd.decompress(good, MIB) == CONTENT
     assert zstd.decompress(made, MIB) is None
+
+
+@pytest.mark.parametrize("says_size", [True, False])
+@pytest.mark.parametrize("checksum", [True, False])
+@pytest.mark.parametrize("content", [CONTENT, b"a", b"a" * 500_000])
+def test_bytes_behind_a_frame_are_refused(says_size: bool, checksum: bool, content: bytes) -> None:
+    made = frame(content, says_size=says_size, checksum=checksum)
+
+    for rest in (b"\0", b"garbage", MAGIC, made[:-1]):
+        assert zstd.decompress(made + rest, MIB) is None
+    assert zstd.decompress(made, MIB) == content
+
+
+@pytest.mark.parametrize("says_size", [True, False])
+def test_all_frames_of_a_section_count(says_size: bool) -> None:
+    skippable = b"\x50\x2a\x4d\x18\3\0\0\0abc"
+    made = frame(says_size=says_size)
+
+    assert zstd.decompress(made + made, MIB) == CONTENT * 2
+    assert zstd.decompress(skippable + made + skippable + made, MIB) == CONTENT * 2
+    assert zstd.decompress(made + made, len(CONTENT)) is None
+
+
+def compressed_block(content: bytes) -> bytes:
+    """The only block of a frame with the content, as a last block."""
+    made = frame(content)
+    return made[zstandard.frame_header_size(made) :]
+
+
+@pytest.mark.parametrize(
+    ("window", "content_bytes", "block"),
+    [
+        pytest.param(
+            0x00, 100_000, (100_000 << 3 | 3).to_bytes(3, "little") + b"r", id="a-repeated-byte-above-the-window"
+        ),
+        pytest.param(
+            0x50, 131_073, (131_073 << 3 | 3).to_bytes(3, "little") + b"r", id="a-repeated-byte-above-128-KiB"
+        ),
+        pytest.param(0x28, 50_000, compressed_block(WORDS), id="a-compressed-block-above-the-window"),
+        pytest.param(0xA8, 50_000, compressed_block(WORDS), id="a-window-of-2-GiB"),
+    ],
+)
+def test_frames_that_say_their_size_are_checked_as_those_that_do_not(
+    window: int, content_bytes: int, block: bytes
+) -> None:
+    says_size = MAGIC + b"\x80" + bytes([window]) + content_bytes.to_bytes(4, "little") + block
+    says_none = MAGIC + b"\x00" + bytes([window]) + block
+
+    assert zstd.decompress(says_size, MIB) is None
+    assert zstd.decompress(says_none, MIB) is None
+
+
+def test_frames_of_many_blocks_are_decoded_anew(opened_anew: list[int]) -> None:
+    writer = zstandard.ZstdCompressor().compressobj()
+    pieces = [CONTENT[at : at + 40] for at in range(0, len(CONTENT), 40)]
+    blocks = [writer.compress(piece) + writer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for piece in pieces]
+    made = b"".join(blocks) + writer.flush()
+
+    assert zstd.decompress(made, MIB) == CONTENT
+    assert zstd.decompress(made + b"\0", MIB) is None
+    assert opened_anew == [len(made), len(made) + 1]
 
 
 def test_content_above_the_room_is_refused() -> None:

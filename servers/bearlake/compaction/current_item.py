@@ -3,21 +3,23 @@
     places of the round's records (keys, offsets, timestamps)  →  rows of the newest ones  →  bucket by bucket: the rows so far without
     those that are superseded, then the new ones, in new files
 
-A bucket of which no record is newer keeps its files. Rows so far pass by row group, so a bucket may have any size. Memory: the newest
-records of the round in the item's buckets, two row groups and a file. The round bounds the bytes that it reads
-(`compaction.current.round_bytes_max`), the item those that they become: producers choose how well their records can be compressed.
+A bucket of which no record is newer keeps its files. Rows so far pass in slices of row groups, so a bucket may have any size. Memory: the
+newest records of the round in the item's buckets, slices of a row group and a file. The round bounds the bytes that it reads
+(`compaction.current.round_bytes_max`), the item those that they become: producers and other engines choose how well their records can be
+compressed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import NamedTuple, TypeVar
 
 from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.model import CurrentWork, ItemResult, WorkItem, WrittenFile
 from bearlake.compaction.output import Upload
 from bearlake.compaction.workbench import Workbench
-from bearlake.errors import Corrupt
+from bearlake.errors import Corrupt, Invalid, Unsupported
 from bearlake.metadata.compaction import SwapObject
 from bearlake.metadata.model import ObjectKind, ObjectRef
 from bearlake.objects import ByteRange, ObjectStore
@@ -62,8 +64,9 @@ async def update(item: WorkItem, work: CurrentWork, store: ObjectStore, workbenc
     updater = _Updater(item, work, records, reader, store, workbench)
     try:
         for group in await _see(records, groups, reader, workbench):
-            rows = await reader.rows(group, work)
-            await workbench.compute(partial(records.take, [rows]))
+            slices = await reader.rows(group, work)
+            while (rows := await slices.next()) is not None:
+                await workbench.compute(partial(records.take, [rows]))
     except ExceedsMemory:
         return replace(updater.result(read_bytes=0), exceeds_memory=True)
     await workbench.compute(records.ready)
@@ -74,15 +77,49 @@ async def update(item: WorkItem, work: CurrentWork, store: ObjectStore, workbenc
 
 async def _see(records: NewRecords, groups: Sequence[_Group], reader: "_Reader", workbench: Workbench) -> list[_Group]:
     """Let the records see the row groups; return those with records of the item's buckets."""
-    is_wanted: list[bool] = []
+    wanted: set[int] = set()
     tables: list[Places] = []
-    for group in groups:
-        tables.append(await reader.places(group))
-        if sum(table.nbytes for table in tables) >= _PLACES_AT_ONCE_BYTES:
-            is_wanted += await workbench.compute(partial(records.see, tables))
-            tables = []
-    is_wanted += await workbench.compute(partial(records.see, tables))
-    return [group for group, has_some in zip(groups, is_wanted, strict=True) if has_some]
+    places_of: list[int] = []
+    """The group of each table."""
+
+    async def look() -> None:
+        is_wanted = await workbench.compute(partial(records.see, tables))
+        wanted.update(compress(places_of, is_wanted))
+        tables.clear()
+        places_of.clear()
+
+    for at, group in enumerate(groups):
+        slices = await reader.places(group)
+        while (places := await slices.next()) is not None:
+            tables.append(places)
+            places_of.append(at)
+            if sum(table.nbytes for table in tables) >= _PLACES_AT_ONCE_BYTES:
+                await look()
+    await look()
+    return [group for at, group in enumerate(groups) if at in wanted]
+
+
+class _Slices:
+    """The rows of a row group, slice by slice."""
+
+    def __init__(self, reference: ObjectRef, slices: Iterator[Rows], workbench: Workbench) -> None:
+        self._reference = reference
+        self._slices = slices
+        self._workbench = workbench
+
+    async def next(self) -> Rows | None:
+        """Return the next slice; None: there are no more. Raises as `current_rows.read_places`, with the file's name."""
+        return await _of_file(self._reference, partial(next, self._slices, None), self._workbench)
+
+
+async def _of_file(reference: ObjectRef, step: Callable[[], T], workbench: Workbench) -> T:
+    """Compute a step, and name the file in its errors."""
+    try:
+        return await workbench.compute(step)
+    except (Corrupt, Unsupported) as error:
+        raise type(error)(f"{reference.key}: {error}") from error
+    except Invalid as error:
+        raise Invalid(f"{reference.key}: {error}") from error
 
 
 class _Reader:
@@ -112,33 +149,26 @@ class _Reader:
                 (tail,) = await read_ranges(self._store, reference, [ByteRange(reference.size - count, reference.size)])
         except Corrupt as error:
             raise Corrupt(f"data file {reference.key}: {error}") from error
-        return await self._decoded(reference, partial(current_rows.parse_file, tail))
+        return await _of_file(reference, partial(current_rows.parse_file, tail), self._workbench)
 
-    async def places(self, group: _Group) -> Places:
-        """Read the keys and places of a row group."""
-        file = await self._load(group, group.footer.place_ranges(group.number))
-        return await self._decoded(group.object, partial(current_rows.read_places, file, group.footer, group.number))
+    async def places(self, group: _Group) -> _Slices:
+        """Return the keys and places of a row group."""
+        return await self._slices(group, group.footer.place_ranges(group.number), current_rows.read_places)
 
-    async def rows(self, group: _Group, work: CurrentWork) -> Rows:
-        """Read the rows of a row group of the stream's table."""
-        file = await self._load(group, [group.footer.row_range(group.number)])
-        read = partial(current_rows.read_rows, file, group.footer, group.number, work.columns)
-        return await self._decoded(group.object, read)
+    async def rows(self, group: _Group, work: CurrentWork) -> _Slices:
+        """Return the rows of a row group of the stream's table."""
+        read = partial(current_rows.read_rows, columns=work.columns)
+        return await self._slices(group, [group.footer.row_range(group.number)], read)
 
-    async def current(self, group: _Group, work: CurrentWork) -> Rows:
-        """Read the rows of a row group of the current table."""
-        file = await self._load(group, [group.footer.row_range(group.number)])
-        read = partial(current_rows.read_current, file, group.footer, group.number, work.columns)
-        return await self._decoded(group.object, read)
+    async def current(self, group: _Group, work: CurrentWork) -> _Slices:
+        """Return the rows of a row group of the current table."""
+        read = partial(current_rows.read_current, columns=work.columns)
+        return await self._slices(group, [group.footer.row_range(group.number)], read)
 
-    async def _load(self, group: _Group, ranges: Sequence[ByteRange]) -> SparseFile:
-        return SparseFile(group.object.size, ranges, await read_ranges(self._store, group.object, ranges))
-
-    async def _decoded(self, reference: ObjectRef, step: Callable[[], T]) -> T:
-        try:
-            return await self._workbench.compute(step)
-        except Corrupt as error:
-            raise Corrupt(f"{reference.key}: {error}") from error
+    async def _slices(self, group: _Group, ranges: Sequence[ByteRange], read: Callable[..., Iterator[Rows]]) -> _Slices:
+        file = SparseFile(group.object.size, ranges, await read_ranges(self._store, group.object, ranges))
+        slices = read(file, group.footer, group.number, bytes_max=self._workbench.limits.current_bytes)
+        return _Slices(group.object, slices, self._workbench)
 
 
 class _Updater:
@@ -180,10 +210,11 @@ class _Updater:
             return
         self._read_bytes += sum(reference.size for reference in files)
         for group in groups:
-            rows = await self._reader.current(group, self._work)
-            kept = await self._workbench.compute(partial(change.kept, rows))
-            self._dropped_count += rows.num_rows - kept.num_rows
-            await self._write(bucket, kept)
+            slices = await self._reader.current(group, self._work)
+            while (rows := await slices.next()) is not None:
+                kept = await self._workbench.compute(partial(change.kept, rows))
+                self._dropped_count += rows.num_rows - kept.num_rows
+                await self._write(bucket, kept)
         await self._write(bucket, change.rows)
         if self._writer is None and change.remembered.num_rows:
             self._writer = self._opened(bucket)
@@ -201,8 +232,9 @@ class _Updater:
         ]
         known = [current_state.no_places()]
         for group in groups:
-            table = await self._reader.places(group)
-            known.append(await self._workbench.compute(partial(current_state.of_keys_of, table, places)))
+            slices = await self._reader.places(group)
+            while (table := await slices.next()) is not None:
+                known.append(await self._workbench.compute(partial(current_state.of_keys_of, table, places)))
         texts = [footer.text(current_state.FOOTER_NAME) for footer in footers]
         change = partial(
             self._records.change,

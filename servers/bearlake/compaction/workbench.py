@@ -42,7 +42,8 @@ class TaskLimits:
 
     current_bytes: int = field(default=256 * MIB, metadata={"max": COLUMN_BYTES_MAX})
     """Memory (bytes) of the records, uncompressed, that an item of a current table's round takes. A round whose records take more is made
-    again with fewer of them."""
+    again with fewer of them. Also the memory in which a row group of a data file is decoded, slice by slice, since other engines may have
+    written the file; a file whose row takes more is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ Pure functions for a thread; no pyarrow errors escape. Source: Apache Iceberg ta
 """
 
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bearlake.errors import Conflict, Corrupt
+from bearlake.errors import Conflict, Corrupt, Invalid
 from bearlake.objects import ByteRange
 from bearlake.table import file_end
 from bearlake.table.column_arrow import arrow_field, list_like, map_like, struct_like
@@ -25,6 +26,7 @@ from bearlake.table.current_state import SCHEMA as PLACES
 from bearlake.table.current_state import Places
 from bearlake.table.envelope import unwrapped
 from bearlake.table.file_end import UNREADABLE
+from bearlake.table.row_slices import slices
 from bearlake.table.schema import (
     ARROW_SCHEMA,
     BATCH,
@@ -145,54 +147,59 @@ def parse_file(tail: memoryview) -> RowFile:
     return RowFile(metadata=metadata, crcs=crcs, names=names, typed=typed)
 
 
-def read_places(file: SparseFile, footer: RowFile, group: int) -> Places:
-    """Read the complete keys of a row group, with their places; `file` has the bytes of `RowFile.place_ranges`.
+def read_places(file: SparseFile, footer: RowFile, group: int, bytes_max: int) -> Iterator[Places]:
+    """Yield the complete keys of a row group, with their places, in slices; `file` has the bytes of `RowFile.place_ranges`.
 
     Raises:
         Corrupt: the rows cannot be decoded.
         Conflict: another engine has rewritten rows whose keys are left out.
+        Invalid: a row takes more than `bytes_max` of memory, or rows whose values or keys are left out do.
+        Unsupported: a column has an unknown type.
     """
-    rows = _read(file, footer, group, footer.place_columns(group))
     own = [footer.names[FIELD_IDS[name]] for name in (PARTITION_ID, OFFSET, TIMESTAMP)]
-    try:
-        keys = _keys(rows, footer, group)
-        partitions, offsets, timestamps = (rows[name] for name in own)
-        return pa.table([keys, partitions, offsets, timestamps.cast(pa.int64())], schema=PLACES)
-    except UNREADABLE as error:
-        raise Corrupt(f"data file, row group {group}: {error}") from error
+    for rows in _read(file, footer, group, footer.place_columns(group), bytes_max):
+        with _readable(group):
+            partitions, offsets, timestamps = (rows[name] for name in own)
+            keys = _keys(rows, footer, group)
+            yield pa.table([keys, partitions, offsets, timestamps.cast(pa.int64())], schema=PLACES)
 
 
-def read_rows(file: SparseFile, footer: RowFile, group: int, columns: CurrentColumns) -> pa.Table:
-    """Read the rows of a row group of the stream's table, as `current_schema`, with `IS_TOMBSTONE`; `file` has `RowFile.row_range`.
+def read_rows(
+    file: SparseFile, footer: RowFile, group: int, columns: CurrentColumns, bytes_max: int
+) -> Iterator[pa.Table]:
+    """Yield the rows of a row group of the stream's table, as `current_schema`, with `IS_TOMBSTONE`; `file` has `RowFile.row_range`.
 
     Raises as `read_places`.
     """
-    rows = _read(file, footer, group, None)
     name = footer.names.get(FIELD_IDS[KEY])
-    if name is not None:
-        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), _keys(rows, footer, group))
-    schema = current_schema(columns)
-    try:
-        if columns.is_unwrapped:
-            events = _arrays_by_id(_with_values_of_no_events(rows, footer, group, columns))
-            return unwrapped(events, columns, schema, fitted_columns, IS_TOMBSTONE)
-        found = fitted_columns(_arrays_by_id(rows), schema, rows.num_rows)
-        is_tombstone = pc.is_null(found[schema.get_field_index(VALUE)])
-        if SCHEMA_ID in schema.names:
-            is_tombstone = pc.and_(is_tombstone, pc.is_null(found[schema.get_field_index(SCHEMA_ID)]))
-        return pa.Table.from_arrays([*found, is_tombstone], schema=schema.append(pa.field(IS_TOMBSTONE, pa.bool_())))
-    except UNREADABLE as error:
-        raise Corrupt(f"data file, row group {group}: {error}") from error
+    for rows in _read(file, footer, group, None, bytes_max):
+        with _readable(group):
+            if name is not None:
+                keys = _keys(rows, footer, group)
+                rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), keys)
+            yield _as_current(rows, footer, group, columns)
 
 
-def read_current(file: SparseFile, footer: RowFile, group: int, columns: CurrentColumns) -> pa.Table:
-    """Read the rows of a row group of the current table, as `current_schema`. Raises `Corrupt`."""
-    rows = _read(file, footer, group, None)
+def _as_current(rows: pa.Table, footer: RowFile, group: int, columns: CurrentColumns) -> pa.Table:
     schema = current_schema(columns)
-    try:
-        return pa.Table.from_arrays(fitted_columns(_arrays_by_id(rows), schema, rows.num_rows), schema=schema)
-    except UNREADABLE as error:
-        raise Corrupt(f"data file, row group {group}: {error}") from error
+    if columns.is_unwrapped:
+        events = _arrays_by_id(_with_values_of_no_events(rows, footer, group, columns))
+        return unwrapped(events, columns, schema, fitted_columns, IS_TOMBSTONE)
+    found = fitted_columns(_arrays_by_id(rows), schema, rows.num_rows)
+    is_tombstone = pc.is_null(found[schema.get_field_index(VALUE)])
+    if SCHEMA_ID in schema.names:
+        is_tombstone = pc.and_(is_tombstone, pc.is_null(found[schema.get_field_index(SCHEMA_ID)]))
+    return pa.Table.from_arrays([*found, is_tombstone], schema=schema.append(pa.field(IS_TOMBSTONE, pa.bool_())))
+
+
+def read_current(
+    file: SparseFile, footer: RowFile, group: int, columns: CurrentColumns, bytes_max: int
+) -> Iterator[pa.Table]:
+    """Yield the rows of a row group of the current table, as `current_schema`. Raises as `read_places`."""
+    schema = current_schema(columns)
+    for rows in _read(file, footer, group, None, bytes_max):
+        with _readable(group):
+            yield pa.Table.from_arrays(fitted_columns(_arrays_by_id(rows), schema, rows.num_rows), schema=schema)
 
 
 def fitted_columns(found: Mapping[int, tuple[pa.Field, pa.Array]], schema: pa.Schema, count: int) -> list[pa.Array]:
@@ -275,11 +282,35 @@ def _piece(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([*column.chunks, pa.array([], column.type)])
 
 
-def _read(file: SparseFile, footer: RowFile, group: int, columns: Sequence[str] | None) -> pa.Table:
+def _read(
+    file: SparseFile, footer: RowFile, group: int, columns: Sequence[str] | None, bytes_max: int
+) -> Iterator[pa.Table]:
+    """Yield the rows of a row group in slices; in one if values or keys are left out, since their CRC is that of the row group."""
     file_end.check_chunks(file, footer.metadata, footer.crcs, group)
+    with _readable(group):
+        found = slices(file, footer.metadata, group, columns, bytes_max)
+        yield from found if footer.typed is None else _joined_rows(found, group, bytes_max)
+
+
+def _joined_rows(found: Iterator[pa.Table], group: int, bytes_max: int) -> Iterator[pa.Table]:
+    tables, size = [], 0
+    for table in found:
+        tables.append(table)
+        size += table.nbytes
+        if size > bytes_max:
+            raise Invalid(
+                f"data file, row group {group}: its rows, whose values or keys are left out, take {size} bytes of memory or more; "
+                f"the limit is compaction.task.current_bytes, {bytes_max} bytes"
+            )
+    if tables:
+        yield pa.concat_tables(tables).combine_chunks() if len(tables) > 1 else tables[0]
+
+
+@contextmanager
+def _readable(group: int) -> Iterator[None]:
+    """Translate errors of pyarrow."""
     try:
-        source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer.metadata, pre_buffer=False)
-        return source.read_row_group(group, columns=None if columns is None else list(columns), use_threads=False)
+        yield
     except UNREADABLE as error:
         raise Corrupt(f"data file, row group {group}: {error}") from error
 

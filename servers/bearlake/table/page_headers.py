@@ -22,14 +22,20 @@ from bearlake.table.compact_protocol import (
 
 DATA_PAGE: Final = 0
 DICTIONARY_PAGE: Final = 2
+DATA_PAGE_V2: Final = 3
 
 PLAIN: Final = 0
+PLAIN_DICTIONARY: Final = 2
+"""The former name of `RLE_DICTIONARY`, in old files."""
 RLE: Final = 3
+DELTA_BYTE_ARRAY: Final = 7
 RLE_DICTIONARY: Final = 8
 
-# The fields of a PageHeader, and those of the DataPageHeader in its field 5 and the DictionaryPageHeader in its field 7
-_TYPE, _SIZE, _COMPRESSED_SIZE, _DATA_PAGE_HEADER, _DICTIONARY_PAGE_HEADER = 1, 2, 3, 5, 7
-_VALUE_COUNT, _ENCODING, _LEVEL_ENCODING = 1, 2, 3
+# The fields of a PageHeader, and those of the structs in it
+_TYPE, _SIZE, _COMPRESSED_SIZE = 1, 2, 3
+_VALUE_COUNT, _LEVEL_ENCODING, _REPETITION_ENCODING, _REPETITION_BYTES = 1, 3, 4, 6
+_HEADERS: Final = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
+"""By type of the page: the field of its own header, and therein that of the encoding."""
 
 _DEPTH_MAX = 4
 _DOUBLE_BYTES = 8
@@ -39,7 +45,7 @@ Fields = dict[int, "int | Fields"]
 
 
 class UnknownPages(Exception):
-    """The pages are not of the kinds that are read here: data pages of version 1 and dictionaries."""
+    """The pages are not of the kinds that are read here: data pages and dictionaries."""
 
 
 class Page(NamedTuple):
@@ -52,7 +58,11 @@ class Page(NamedTuple):
     value_count: int
     encoding: int
     level_encoding: int
-    """Of a data page, that of the definition levels; else -1."""
+    """Of a data page of version 1, that of the definition levels; else -1."""
+    repetition_encoding: int
+    """The same of the repetition levels."""
+    repetition_bytes: int
+    """Of a data page of version 2, those of the repetition levels, with which it begins, uncompressed; else -1."""
 
 
 def pages(chunk: memoryview, value_count: int) -> Iterator[Page]:
@@ -67,7 +77,7 @@ def pages(chunk: memoryview, value_count: int) -> Iterator[Page]:
             page = _page(chunk, at)
         except (IndexError, Malformed):
             raise UnknownPages from None
-        if page.type == DATA_PAGE:
+        if page.type != DICTIONARY_PAGE:
             seen += page.value_count
             if page.value_count <= 0 or seen > value_count:
                 raise UnknownPages
@@ -78,14 +88,28 @@ def pages(chunk: memoryview, value_count: int) -> Iterator[Page]:
 def _page(chunk: memoryview, at: int) -> Page:
     header, at = _struct(chunk, at, 0)
     found, size, compressed_size = (_number(header, number) for number in (_TYPE, _SIZE, _COMPRESSED_SIZE))
-    of_kind = header.get(_DATA_PAGE_HEADER if found == DATA_PAGE else _DICTIONARY_PAGE_HEADER)
-    if found not in (DATA_PAGE, DICTIONARY_PAGE) or not isinstance(of_kind, dict):
+    if found not in _HEADERS:
+        raise UnknownPages
+    own, encoding = _HEADERS[found]
+    of_kind = header.get(own)
+    if not isinstance(of_kind, dict):
         raise UnknownPages
     end = at + compressed_size
     if size < 0 or compressed_size < 0 or end > len(chunk):
         raise UnknownPages
-    level_encoding = _number(of_kind, _LEVEL_ENCODING) if found == DATA_PAGE else -1
-    return Page(found, at, end, size, _number(of_kind, _VALUE_COUNT), _number(of_kind, _ENCODING), level_encoding)
+    levels = (_LEVEL_ENCODING, _REPETITION_ENCODING) if found == DATA_PAGE else ()
+    level_encoding, repetition_encoding = [_number(of_kind, number) for number in levels] or (-1, -1)
+    return Page(
+        type=found,
+        start=at,
+        end=end,
+        size=size,
+        value_count=_number(of_kind, _VALUE_COUNT),
+        encoding=_number(of_kind, encoding),
+        level_encoding=level_encoding,
+        repetition_encoding=repetition_encoding,
+        repetition_bytes=_number(of_kind, _REPETITION_BYTES) if found == DATA_PAGE_V2 else -1,
+    )
 
 
 def _number(fields: Fields, number: int) -> int:

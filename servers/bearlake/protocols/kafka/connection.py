@@ -76,7 +76,7 @@ class Connection(TurnConnection):
         self._throttling = Throttling(self._quotas, self)
         self._caller = Caller(-1, ANONYMOUS, None, listener, "")
         self._fetches = FetchLane(self, self._throttling, lambda: self._is_write_paused)
-        self._others = Lane(self, self._throttling, lambda: self._ready_bytes < context.settings.response_bytes_max)
+        self._others = Lane(self, self._throttling, self._has_room)
         self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
         self._has_spoken = False  # whether the client has sent a request
@@ -222,6 +222,13 @@ class Connection(TurnConnection):
         super()._resume_frames()
 
     # -- requests ------------------------------------------------------------------------------------------------
+
+    def _has_room(self) -> bool:
+        """Whether the next request of the lane of others may run: the client has taken most responses, or they wait for this one."""
+        if self._ready_bytes < self.context.settings.response_bytes_max:
+            return True
+        first = self._slots[0]
+        return first.chunks is None and first.api not in (ApiKey.PRODUCE, ApiKey.FETCH)
 
     def _may_take(self, session: SaslSession, api: memoryview) -> bool:
         """Whether the next request may be handled. Raises `Corrupt` if the client has never logged in."""

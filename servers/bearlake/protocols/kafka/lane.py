@@ -39,7 +39,7 @@ class Lane:
     __slots__ = ("_has_room", "_is_draining", "_is_working", "_owner", "_throttling", "_was_held", "waiting")
 
     def __init__(self, owner: Owner, throttling: Throttling, has_room: Callable[[], bool]) -> None:
-        """`has_room`: whether the client has taken its responses so far, up to a limit of bytes."""
+        """`has_room`: whether the client has taken its responses so far, up to a limit of bytes, or they wait for the next request here."""
         self._owner = owner
         self._throttling = throttling
         self.waiting: deque[tuple[int, Callable[[], Coroutine[None, None, None]]]] = deque()

@@ -71,3 +71,18 @@ async def test_answers_that_wait_behind_a_request_of_their_own_client_count(kafk
     # No metric counts answers that are complete and not written yet.
     held = sum(connection._ready_bytes for connection in kafka.server.connections)  # noqa: SLF001
     assert held <= 2 * settings.unsent_bytes_max
+
+
+async def test_a_large_answer_does_not_hold_the_requests_that_it_waits_for(kafka_cluster: Make) -> None:
+    """The records are ready before the requests in front of them, which run one after another, have begun."""
+    kafka = (await kafka_cluster(1, settings=KafkaSettings(response_bytes_max=64 * 1024)))[0]
+    await kafka.create("t")
+    client = await kafka.client()
+    await client.produce("t", batch_of(bytes(200_000)))
+
+    for _ in range(20):
+        client.send(m.MetadataRequest(topics=None), 12)
+    client.send(fetch_request([("t", 0, 0)]), 12)
+    answers = [await client.receive() for _ in range(21)]
+
+    assert len(answers[-1].responses[0].partitions[0].records) > 200_000
