@@ -80,8 +80,8 @@ async def test_what_is_not_in_memory_is_left_to_the_long_way_which_reads_ahead()
         await asyncio.sleep(1)
         offset = values_of(first)[-1][0] + 1
         warm_ = [at_once(late, key, offset, 400)]
-        block_bytes = late._history.block_bytes  # noqa: SLF001 - memory that nothing else shows
         await asyncio.sleep(1)
+        block_bytes = late._history.block_bytes  # noqa: SLF001 - memory that nothing else shows
 
         assert cold is None
         assert warm_ != [None]
