@@ -27,6 +27,8 @@ class Files:
         """`ahead` and `cached`: row groups for which there is room."""
         self.latency_s = 0.1
         """Time (s) of a load."""
+        self.is_store_slow = True
+        """Whether the loads take their time in the store, or else in the decoder."""
         self.begun: list[BlockKey] = []
         self.ended: list[BlockKey] = []
         self.cache: ValueCache[BlockKey, Block] = ValueCache(
@@ -49,7 +51,7 @@ class Files:
         pieces = [piece_of(partition, offset // ROWS + at) for at in range(count)]
         for piece in pieces:
             if self.cache.peek(piece.block) is None:
-                self.read_ahead.note_wait(piece)
+                self.read_ahead.note_wait(piece, is_for_store=self.is_store_slow)
                 await self.cache.get(piece.block, SIZE, lambda piece=piece: self._load(piece.block))  # type: ignore[misc]
         self.read_ahead.note_read(offset, pieces[0], pieces[-1], lambda: self._following(pieces[-1]))
 
@@ -148,6 +150,16 @@ async def test_a_reader_that_waits_has_more_row_groups_ahead_each_time() -> None
     assert loop.time() - before <= 2 * files.latency_s, "eight row groups are loaded at once"
     assert files.ahead() == list(range(38, 46))
     assert len(files.begun) == len(set(files.begun)) == 46
+
+
+@virtual_time
+async def test_a_reader_that_waits_for_the_decoder_has_no_more_row_groups_ahead() -> None:
+    files = Files()
+    files.is_store_slow = False
+
+    await files.read_all(range(10))
+
+    assert files.ahead() == [10]
 
 
 @virtual_time

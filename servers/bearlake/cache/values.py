@@ -68,6 +68,10 @@ class ValueCache(Generic[K, V]):
         """Whether the value is cached or being loaded; does not count as a use."""
         return key in self._values or key in self._loading
 
+    def is_loading(self, key: K) -> bool:
+        """Whether the value is being loaded."""
+        return key in self._loading
+
     async def get(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> V:
         """Return the value; calls `load` if it is not cached. `load_bytes`: the memory that the load takes, about.
 

@@ -9,7 +9,8 @@
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -116,6 +117,8 @@ class History:
             on_evicted=metrics.HISTORY_EVICTED_BYTES.inc,
         )
         self._decoding = ByteGate(settings.decoding_bytes_max)
+        self._decoded: set[BlockKey] = set()
+        """Row groups that are being decoded, or wait for it."""
         self._ahead = ReadAhead(
             self._blocks,
             count=settings.read_ahead_count,
@@ -230,17 +233,29 @@ class History:
                 self.note_read(item.offset, first, last)
         return (found, True) if found else None
 
+    def is_coming(self, item: FetchRange, end: int) -> bool:
+        """Whether the first row group that `from_memory` lacks is being loaded; if so, its reader waits for it."""
+        for piece in self._known_pieces(item, end):
+            if self.peek(piece) is None:
+                self._note_wait(piece)
+                return self._blocks.is_loading(piece.block)
+        return False
+
     def _in_memory(self, item: FetchRange, end: int) -> "Iterator[tuple[BlockPiece, Block]]":
-        """Yield the pieces from an offset on with their blocks, until one is not in memory or goes beyond `end`."""
+        """Yield the pieces from an offset on with their blocks, until one is not in memory."""
+        for piece in self._known_pieces(item, end):
+            block = self.peek(piece)
+            if block is None:
+                return
+            yield piece, block
+
+    def _known_pieces(self, item: FetchRange, end: int) -> Iterator[BlockPiece]:
+        """Yield the pieces from an offset on, until a footer is not in memory or a segment goes beyond `end`."""
         for located in self._segments.find(item.partition, item.offset, limit=self._slices_per_lookup):
             footer = self._footers.peek(located.object.key) if located.kind is ObjectKind.PARQUET else None
             if footer is None or located.slice.end_offset > end:
                 return
-            for piece in blocks_of(located, footer, item.offset):
-                block = self.peek(piece)
-                if block is None:
-                    return
-                yield piece, block
+            yield from blocks_of(located, footer, item.offset)
 
     # -- blocks --------------------------------------------------------------------------------------------------
 
@@ -252,7 +267,7 @@ class History:
         """Return the piece's block; reads and decodes the row group if needed. Raises `Moved`, `Corrupt`, `Unavailable`."""
         if (block := self.peek(piece)) is not None:
             return block
-        self._ahead.note_wait(piece)
+        self._note_wait(piece)
         ref, footer, group = piece.object, piece.footer, piece.group
         try:
             return await self._blocks.get(
@@ -264,7 +279,7 @@ class History:
     async def _read(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":
         loop = asyncio.get_running_loop()
         started = loop.time()
-        decoding = partial(self._decoding.hold, 2 * footer.groups[group].size_bytes)
+        decoding = partial(self._decode, (ref.key, group), 2 * footer.groups[group].size_bytes)
         try:
             block = await self._files.block(ref, footer, group, decoding)
         except Unavailable:
@@ -272,6 +287,19 @@ class History:
             raise
         metrics.HISTORY_DECODE_SECONDS.observe(loop.time() - started)
         return block
+
+    @asynccontextmanager
+    async def _decode(self, block: BlockKey, memory_bytes: int) -> AsyncIterator[None]:
+        """Wait for room to decode a row group that has been read from the store."""
+        self._decoded.add(block)
+        try:
+            async with self._decoding.hold(memory_bytes):
+                yield
+        finally:
+            self._decoded.discard(block)
+
+    def _note_wait(self, piece: BlockPiece) -> None:
+        self._ahead.note_wait(piece, is_for_store=piece.block not in self._decoded)
 
     def note_read(self, offset: int, first: BlockPiece, last: BlockPiece) -> None:
         """A read from `offset` on has got records from the row groups of `first` to `last`; read ahead what its reader needs next."""

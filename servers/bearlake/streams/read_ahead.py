@@ -1,7 +1,7 @@
 """Reads row groups ahead of readers that read a partition in order. The only place that decides what is read ahead, and how much.
 
     a read goes on where one has been ──> its reader is in order ──> the next row groups are loaded, up to the reader's depth
-    a reader waits for a row group    ──> its depth doubles, up to `read_ahead_count_max`
+    a reader waits for the store      ──> its depth doubles, up to `read_ahead_count_max`
 
 - A read at a new place loads nothing ahead: most readers at random offsets read once.
 - The store decides the depth: row groups of a local disk are there in time with a depth of one, those of a remote store are not.
@@ -67,7 +67,7 @@ class _Reader:
     ahead: dict[BlockKey, NextBlock] = field(default_factory=dict)
     """Row groups from `end` on that are loaded or being loaded, in order."""
     late_from: int = -1
-    """Where the last row group began for which the reader had to wait."""
+    """Where the last row group began for which the reader had to wait for the store."""
 
     @property
     def horizon(self) -> int:
@@ -138,15 +138,18 @@ class ReadAhead:
         if len(reader.ahead) < reader.depth and now >= self._paused_until_s:
             self._load(reader, following())
 
-    def note_wait(self, piece: BlockPiece) -> None:
-        """A read waits for a row group. If its reader reads in order, too few row groups were ahead."""
+    def note_wait(self, piece: BlockPiece, *, is_for_store: bool) -> None:
+        """A read waits for a row group, which the store has not sent yet, or which is being decoded.
+
+        If the reader reads in order and waits for the store, too few row groups were ahead. Decoding is bound by the processor.
+        """
         start = piece.slice.base_offset
         reader = self._reader_at(piece.slice.partition, start)
         if reader is None:
             return
         reader.idle_from_s = self._now() + WAIT_S
         self._readers.move_to_end(reader)
-        if reader.late_from < start:
+        if is_for_store and reader.late_from < start:
             reader.late_from = start
             reader.depth = min(2 * reader.depth, max(self._count, self._count_max))
 
