@@ -191,3 +191,57 @@ async def test_a_value_that_was_read_to_its_end_is_evicted_before_values_that_wa
     await values.get("d", 1, loads.of("ddd"))
 
     assert [values.knows(name) for name in "abcd"] == [True, True, False, True]
+
+
+@virtual_time
+async def test_reading_ahead_begins_no_load_that_would_wait_for_room() -> None:
+    values, loads = cache(loading_bytes_max=10), Loads()
+
+    begun = [values.read_ahead(name, 4, loads.of(name)) for name in "abcc"]
+    await values.get("d", 2, loads.of("d"))
+
+    assert begun == [True, True, False, False]
+    assert (loads.count, loads.most_under_way) == (3, 3)
+
+
+@virtual_time
+async def test_a_load_that_is_given_up_is_cancelled_unless_a_reader_waits_for_it() -> None:
+    values, loads = cache(), Loads()
+    for name in "ab":
+        values.read_ahead(name, 1, loads.of(name), size_bytes=1)
+    waiting = asyncio.create_task(values.get("a", 1, loads.of("unused")))
+    await asyncio.sleep(0.1)
+
+    for name in "abc":
+        values.forget_ahead(name)
+    again = asyncio.create_task(values.get("b", 1, loads.of("new")))
+    await asyncio.sleep(0.1)
+
+    assert (await waiting, await again) == ("a", "new")
+    assert (values.ahead_bytes, loads.count, loads.under_way) == (0, 3, 0)
+
+
+@virtual_time
+async def test_a_value_that_is_given_up_is_the_next_to_evict() -> None:
+    values, loads = cache(), Loads()
+    await values.get("a", 1, loads.of("aaa"))
+    values.read_ahead("b", 1, loads.of("bbb"), size_bytes=3)
+    await asyncio.sleep(2)
+
+    values.forget_ahead("b")
+    await values.get("c", 1, loads.of("cccccc"))
+
+    assert [values.knows(name) for name in "abc"] == [True, False, True]
+    assert values.ahead_bytes == 0
+
+
+@virtual_time
+async def test_closing_waits_for_loads_that_were_given_up() -> None:
+    values, loads = cache(), Loads()
+    values.read_ahead("a", 1, loads.of("a"))
+    await asyncio.sleep(0.1)
+    values.forget_ahead("a")
+
+    await values.close()
+
+    assert loads.under_way == 0

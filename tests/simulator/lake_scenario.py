@@ -30,7 +30,8 @@ def draw_lake_settings(seed: int) -> ScenarioSettings:
     history = HistorySettings(
         piece_count_max=int(_log(draw, 2, 1_000)),
         block_bytes_max=int(_log(draw, 1_000, 1_000_000)),
-        decoding_bytes_max=int(_log(draw, 1_000, 1_000_000)),
+        decoding_bytes_max=(loading_bytes_max := int(_log(draw, 1_000, 1_000_000))),
+        reading_bytes_max=loading_bytes_max,
         footer_bytes_max=int(_log(draw, 1_000, 1_000_000)),
         read_ahead_count=draw.randint(0, 2),
         files=DataFileSettings(thread_count=0, compressed_bytes_min=int(_log(draw, 100, 10_000))),

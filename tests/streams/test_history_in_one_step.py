@@ -2,10 +2,13 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from bearlake.metadata.model import PartitionKey
+from bearlake.objects import ByteRange
+from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetched import FetchRange
 from bearlake.streams.principal import ANONYMOUS
@@ -19,12 +22,15 @@ COUNT = 30
 """Batches of two records in a partition."""
 
 
-async def compacted(stores: Deployment, *, end: int | None = None) -> tuple[Streams, StreamView]:
-    """Serve a stream of one partition, whose records up to `end` are in small row groups."""
+async def compacted(
+    stores: Deployment, *, end: int | None = None, partition_count: int = 1
+) -> tuple[Streams, StreamView]:
+    """Serve a stream whose records up to `end` are in small row groups."""
     streams = await stores.serve(COLD)
-    view = await create(streams)
-    for number in range(COUNT):
-        await append(streams, view, batch_of(b"%d" % number, b"x" * 100))
+    view = await create(streams, partition_count=partition_count)
+    for index in range(partition_count):
+        for number in range(COUNT):
+            await append(streams, view, batch_of(b"%d" % number, b"x" * 100), index=index)
     await PlanningWorker(stores).compact(view, end=end)
     await asyncio.sleep(1)
     return streams, view
@@ -80,8 +86,8 @@ async def test_what_is_not_in_memory_is_left_to_the_long_way_which_reads_ahead()
         await asyncio.sleep(1)
         offset = values_of(first)[-1][0] + 1
         warm_ = [at_once(late, key, offset, 400)]
-        block_bytes = late._history.block_bytes  # noqa: SLF001 - memory that nothing else shows
         await asyncio.sleep(1)
+        block_bytes = late._history.block_bytes  # noqa: SLF001 - memory that nothing else shows
 
         assert cold is None
         assert warm_ != [None]
@@ -101,6 +107,40 @@ async def test_a_read_waits_for_the_stores_if_memory_has_less_than_the_reader_wa
         assert at_once(streams, key, 0, 100_000, bytes_min=len(part)) == part
         assert at_once(streams, key, 0, 100_000, bytes_min=len(part) + 1) is None
         assert at_once(streams, key, 0, len(part) // 2, bytes_min=len(part) // 3) is not None
+
+
+class DistantStore(MemoryObjectStore):
+    """Answers each read after a tenth of a second."""
+
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+        await asyncio.sleep(0.1)
+        return await super().read(key, ranges)
+
+
+@virtual_time
+async def test_a_row_group_that_is_being_loaded_keeps_no_other_range_waiting() -> None:
+    async with deployment(DistantStore()) as stores:
+        _, view = await compacted(stores, partition_count=2)
+        late = await stores.serve(COLD)
+        there, coming = (FetchRange(key, 0, 300) for key in view.partitions())
+        await fetch(late, view, 0, bytes_max=1)
+        await fetch(late, view, 40, index=1, bytes_max=1)
+
+        def read(*ranges: FetchRange, bytes_min: int = 1) -> list[bool] | None:
+            found = late.at_tail.read(ranges, 1_000, bytes_min=bytes_min)
+            return None if found is None else [bool(result.views) for result in found]
+
+        idle = read(there, coming)
+        loading = asyncio.create_task(fetch(late, view, 0, index=1, bytes_max=1))
+        await asyncio.sleep(0.05)
+        first, second, alone, more = (
+            read(there, coming), read(coming, there), read(coming), read(there, coming, bytes_min=500)
+        )  # fmt: skip
+        await loading
+
+        assert (idle, first, second) == (None, [True, False], [False, True])
+        assert (alone, more) == (None, None)
+        assert read(there, coming) == [True, True]
 
 
 @virtual_time

@@ -17,7 +17,8 @@ from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, decode, encode
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetched import FetchRange
-from bearlake.streams.history import BlockPiece, HistorySettings
+from bearlake.streams.history import HistorySettings
+from bearlake.streams.history_pieces import BlockPiece
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.table.blocks import Block
@@ -359,12 +360,64 @@ async def test_row_groups_are_read_ahead_and_once_for_all_readers() -> None:
         await fetch(reader, view, 0, bytes_max=1)
         await asyncio.sleep(1)
         reads_of_the_first = len(store.reads)
-        await fetch(reader, view, 0, bytes_max=1)
+        await fetch(reader, view, 1, bytes_max=1)
+        await asyncio.sleep(1)
+        reads_of_two = len(store.reads)
         many = await asyncio.gather(*(read_all(reader, view) for _ in range(5)))
 
-        assert reads_of_the_first == 3  # the footer, the row group, and the next one ahead
+        assert reads_of_the_first == 2  # the footer and the row group: the reader may be anywhere next
+        assert reads_of_two == 3  # the next row group ahead: the reader goes forward
         assert many == [expected(30)] * 5
         assert group_count <= len(store.reads) - 1 <= group_count + 2
+
+
+class DistantStore(CountingStore):
+    """Answers each read after a tenth of a second."""
+
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+        await asyncio.sleep(0.1)
+        return await super().read(key, ranges)
+
+
+@virtual_time
+async def test_a_consumer_of_a_distant_store_waits_for_few_row_groups() -> None:
+    store = DistantStore()
+    async with deployment(store) as stores:
+        streams = await stores.serve(COLD)
+        view = await create(streams)
+        await fill(streams, view, 200)
+        await PlanningWorker(stores).compact(view)
+        await asyncio.sleep(1)
+        reader = await stores.serve(COLD)
+        store.reads.clear()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+
+        found = await read_all(reader, view, bytes_max=700)
+
+        assert found == expected(200)
+        assert loop.time() - started < 0.1 * len(store.reads) / 2
+        assert len(store.reads) > 10
+
+
+@virtual_time
+async def test_a_row_group_of_two_partitions_is_read_only_for_offsets_that_it_has() -> None:
+    store = CountingStore()
+    async with deployment(store) as stores:
+        streams = await stores.serve(COLD)
+        view = await create(streams, partition_count=2)
+        for index in range(2):
+            await fill(streams, view, 30, index=index)
+        result = await PlanningWorker(stores).compact(view)
+        await asyncio.sleep(1)
+        reader = await stores.serve(COLD)
+        (written,) = result.files
+        store.reads.clear()
+
+        found = values_of(await fetch(reader, view, 50, index=1, bytes_max=1))
+
+        assert found[0][0] == 50
+        assert store.reads == [written.file.key] * 2  # the footer and one row group
 
 
 @virtual_time

@@ -1,8 +1,10 @@
 """Data files back into batches: footers, blocks, look-ups by time; damaged files are reported as corrupt."""
 
+import asyncio
 import random
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -74,10 +76,11 @@ async def test_a_footer_shows_which_row_groups_may_have_an_offset() -> None:
         [0],
         [0, 1],
         [0],  # a row group of several partitions may have the offset
-        [0, 1],
+        [1],  # unless a later one begins at or before it
         [0],
         [],
     ]
+    assert [footer.offset_end(0, 0, 99), footer.offset_end(0, 3, 99), footer.offset_end(1, 3, 99)] == [99, 11, 14]
     assert footer.groups[1].timestamp_max == 9_000
 
 
@@ -293,7 +296,6 @@ async def test_damaged_bytes_are_corrupt_or_decode_without_another_error(seed: i
 def test_times_are_found_as_by_a_search_through_all_rows(
     times: list[list[int]], start: int, end: int, timestamp: int | None
 ) -> None:
-    import asyncio
 
     async def find() -> tuple[int, int] | None:
         store = MemoryObjectStore()
@@ -325,6 +327,33 @@ async def test_threads_decode_and_are_released() -> None:
 
     ((_, _, view),) = block.views(3, 13, 14)
     assert decode(bytes(view), 1_000) == decode(batches[3, 13], 1_000)
+
+
+async def test_a_cancelled_caller_waits_until_no_thread_decodes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryObjectStore()
+    ref, _ = await write(store, "a.parquet", TWO_PARTITIONS)
+    reader = DataFileReader(store, DataFileSettings(thread_count=1))
+    footer = await reader.footer(ref)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow_decode(*_: object) -> None:
+        begun.set()
+        assert may_end.wait(WAIT_S)
+
+    monkeypatch.setattr("bearlake.table.reader._decode", slow_decode)
+    running = asyncio.create_task(reader.block(ref, footer, 0))
+    await asyncio.to_thread(begun.wait, WAIT_S)
+    queued = asyncio.create_task(reader.block(ref, footer, 1))
+    await asyncio.sleep(0)
+    for task in (running, queued):
+        task.cancel()
+    ended, _ = await asyncio.wait([running, queued], return_when=asyncio.FIRST_COMPLETED)
+    is_early = running.done()
+    may_end.set()
+    await asyncio.wait([running])
+
+    assert (ended, is_early, running.cancelled()) == ({queued}, False, True)
+    await reader.close()
 
 
 def test_a_server_that_reads_no_history_does_not_import_pyarrow() -> None:

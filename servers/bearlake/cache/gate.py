@@ -14,11 +14,6 @@ class ByteGate:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.held_bytes = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a caller is waiting for room."""
-        return bool(self._waiting)
-
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
         """Wait for room and hold `size` bytes for the block; a request larger than the bound passes alone."""

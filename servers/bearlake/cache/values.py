@@ -2,7 +2,8 @@
 
 All readers of one key wait for one load. The cache evicts the least recently used values; an evicted value stays alive while a reader
 holds it. The bytes being loaded at once are bounded, too, so memory outside the cache stays bounded however many readers lag. So are the
-bytes that were read ahead and that no reader has used yet: more of them would evict each other.
+bytes that were read ahead and that no reader has used yet: more of them would evict each other. Who has read a value ahead can give it
+up again (`forget_ahead`).
 """
 
 import asyncio
@@ -41,8 +42,13 @@ class ValueCache(Generic[K, V]):
         self._on_lookup = on_lookup
         self._on_evicted = on_evicted
         self._gate = ByteGate(loading_bytes_max)
+        self._loading_bytes_max = loading_bytes_max
+        self._loading_bytes = 0
+        """Memory that all loads take, those that wait for room included."""
         self._values: OrderedDict[K, V] = OrderedDict()
         self._loading: dict[K, asyncio.Task[V]] = {}
+        self._given_up: set[asyncio.Task[V]] = set()
+        """Cancelled loads that have not ended yet."""
         self._ahead_bytes_max = ahead_bytes_max
         self._ahead: dict[K, int] = {}
         self.ahead_bytes = 0
@@ -62,6 +68,10 @@ class ValueCache(Generic[K, V]):
         """Whether the value is cached or being loaded; does not count as a use."""
         return key in self._values or key in self._loading
 
+    def is_loading(self, key: K) -> bool:
+        """Whether the value is being loaded."""
+        return key in self._loading
+
     async def get(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> V:
         """Return the value; calls `load` if it is not cached. `load_bytes`: the memory that the load takes, about.
 
@@ -76,18 +86,33 @@ class ValueCache(Generic[K, V]):
 
     def read_ahead(
         self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]], *, size_bytes: int = 0
-    ) -> None:
-        """Start to load the value, of about `size_bytes` bytes, if it is not cached.
+    ) -> bool:
+        """Start to load the value, of about `size_bytes` bytes, if it is not cached; returns whether it is, or is being loaded.
 
-        No-op while other loads wait for room, or while too many bytes that were read ahead are not used yet.
+        No-op if the load would have to wait for room, or while too many bytes that were read ahead are not used yet.
         """
-        if self.knows(key) or self._gate.is_full:
-            return
+        if self.knows(key):
+            return True
+        if self._loading_bytes and self._loading_bytes + load_bytes > self._loading_bytes_max:
+            return False
         if self._ahead_bytes_max is not None and self._ahead and self.ahead_bytes + size_bytes > self._ahead_bytes_max:
-            return
+            return False
         self._ahead[key] = size_bytes
         self.ahead_bytes += size_bytes
         self._start(key, load_bytes, load)
+        return True
+
+    def forget_ahead(self, key: K) -> None:
+        """Give up a value that was read ahead: cancel its load, or make it the next one to evict. No-op if a reader has used it."""
+        if key not in self._ahead:
+            return
+        self._note_use(key)
+        task = self._loading.pop(key, None)
+        if task is None:
+            self.done_with(key)
+        else:  # nobody waits for it: whoever did would have used the value
+            self._given_up.add(task)
+            task.cancel()
 
     def _note_use(self, key: K) -> None:
         """Stop to count the value as read ahead."""
@@ -102,7 +127,8 @@ class ValueCache(Generic[K, V]):
         task = self._loading.get(key)
         if task is None:
             task = self._loading[key] = asyncio.get_running_loop().create_task(self._load(key, load_bytes, load))
-            task.add_done_callback(lambda done: self._loaded(key, done))
+            self._loading_bytes += load_bytes
+            task.add_done_callback(lambda done: self._loaded(key, load_bytes, done))
         return task
 
     async def _load(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> V:
@@ -111,9 +137,13 @@ class ValueCache(Generic[K, V]):
         self._insert(key, value)
         return value
 
-    def _loaded(self, key: K, task: "asyncio.Task[V]") -> None:
-        self._loading.pop(key, None)
-        if task.cancelled() or task.exception() is not None:
+    def _loaded(self, key: K, load_bytes: int, task: "asyncio.Task[V]") -> None:
+        self._loading_bytes -= load_bytes
+        self._given_up.discard(task)
+        is_current = self._loading.get(key) is task
+        if is_current:
+            del self._loading[key]
+        if is_current and (task.cancelled() or task.exception() is not None):
             self._note_use(key)
         if not task.cancelled():
             error = task.exception()  # marks the error as retrieved: all waiters may have been cancelled
@@ -135,7 +165,7 @@ class ValueCache(Generic[K, V]):
 
     async def close(self) -> None:
         """Cancel loads in progress and drop all values."""
-        loading = list(self._loading.values())
+        loading = [*self._loading.values(), *self._given_up]
         for task in loading:
             task.cancel()
         await asyncio.gather(*loading, return_exceptions=True)

@@ -21,7 +21,7 @@ from bearlake.errors import BearlakeError, Corrupt, Invalid, Unsupported
 from bearlake.importing.settings import GAP_OFFSETS_MAX
 from bearlake.kernel import HEADER_BYTES, BatchHeader
 from bearlake.records.batch import is_control, is_transactional
-from bearlake.streams.history import empty_batch
+from bearlake.streams.history_pieces import empty_batch
 
 EMPTY_BATCH_OFFSETS_MAX = 2**31 - 1
 """Offsets of one empty batch: its last offset delta is an int32."""

@@ -21,7 +21,7 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.transactions import Transactions
 from bearlake.records.batch import is_transactional
 from bearlake.streams.fetched import Fetched
-from bearlake.streams.history import empty_batch
+from bearlake.streams.history_pieces import empty_batch
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,8 @@ from bearlake.streams import waiting
 from bearlake.streams.committed import CommittedViews, keep_committed
 from bearlake.streams.fetch_plan import Plan, Progress, is_behind, ration
 from bearlake.streams.fetched import Fetched, FetchRange, least
-from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
+from bearlake.streams.history import RESOLVE_COUNT_MAX, History, Moved
+from bearlake.streams.history_pieces import BlockPiece, Piece, bytes_from
 from bearlake.streams.tail_reads import TailReads
 from bearlake.streams.turns import in_turns
 from bearlake.telemetry import metrics
@@ -318,8 +319,8 @@ class Reader:
 
     def _spread(self, plan: Plan) -> None:
         """Replace each block by its runs of batches, and read ahead after the last block."""
-        last = next((piece for piece in reversed(plan.slices) if isinstance(piece, BlockPiece)), None)
-        if last is None or plan.fetched.error is not None:
+        blocks = [piece for piece in plan.slices if isinstance(piece, BlockPiece)]
+        if not blocks or plan.fetched.error is not None:
             return
         slices: list[Piece] = []
         views: list[memoryview | Block | None] = []
@@ -337,7 +338,7 @@ class Reader:
                 views.append(view)
                 at = piece.slice.end_offset
         plan.slices, plan.views = slices, views
-        self._history.read_ahead(last)
+        self._history.note_read(plan.fetched.range.offset, blocks[0], blocks[-1])
 
     # -- cut -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bearlake.cache.objects import ExtentKey
 from bearlake.streams.committed import View
 from bearlake.streams.fetched import Fetched
-from bearlake.streams.history import BlockPiece, Piece, bytes_from
+from bearlake.streams.history_pieces import BlockPiece, Piece, bytes_from
 
 if TYPE_CHECKING:
     from bearlake.table.blocks import Block

@@ -31,5 +31,6 @@ def expose_history(history: History, settings: HistorySettings) -> None:
     metrics.HISTORY_BYTES.set_function(lambda: history.block_bytes)
     metrics.HISTORY_AHEAD_BYTES_MAX.set(settings.read_ahead_bytes_max)
     metrics.HISTORY_AHEAD_BYTES.set_function(lambda: history.ahead_bytes)
+    metrics.HISTORY_READERS.set_function(lambda: history.reader_count)
     metrics.HISTORY_PIECES_MAX.set(settings.piece_count_max)
     metrics.HISTORY_PIECES.set_function(lambda: history.piece_count)

@@ -3,36 +3,36 @@
     plan (segment index, else the metadata store; footers say which row groups) → block (cache, else read and decoded) → pieces
 
 - Segments are read by row group. Each row group is decoded once into a block of batches for all readers (single flight, bounded in bytes).
-- While the server serves a block, it reads the next block of the same partition ahead.
+- While a reader is in a block, its next blocks are read ahead: `streams/read_ahead.py`.
 - Offsets in a segment without rows (control batches, aborted records) are answered with empty batches, so that readers get past them.
 - Only the tail index's followed bounds or the store decide whether an offset is in range, never a cache.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bearlake import kernel
+from bearlake.cache.gate import ByteGate
 from bearlake.cache.values import ValueCache
-from bearlake.errors import Corrupt, NotFound, OutOfRange
+from bearlake.errors import Corrupt, NotFound, OutOfRange, Unavailable
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex, TailSlice
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import (
-    NO_ROW,
     LocatedSlice,
     ObjectKind,
     ObjectRef,
     PartitionBounds,
     PartitionKey,
-    Slice,
     partition_index,
 )
-from bearlake.records.batch import HEADER_BYTES, NO_LEADER_EPOCH
 from bearlake.streams.fetched import FetchRange
+from bearlake.streams.history_pieces import BlockKey, BlockPiece, Piece, blocks_of, bytes_from
+from bearlake.streams.read_ahead import NextBlock, ReadAhead
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.telemetry import metrics
 
@@ -49,11 +49,6 @@ _FROM_STORE = metrics.FETCH_LOOKUPS.labels("store")
 _BLOCKS_FROM_MEMORY = metrics.HISTORY_BLOCKS.labels("memory")
 _BLOCKS_FROM_FILES = metrics.HISTORY_BLOCKS.labels("files")
 
-_PREFIX = Struct(">qiibI")
-_FIELDS = Struct(">hiqqqhii")
-_LENGTH_END = 12
-_DELTA_MAX = 2**31 - 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
@@ -65,57 +60,28 @@ class HistorySettings:
     block_bytes_max: int = 128 * 1024 * 1024
     """Bytes of decoded row groups kept in memory (except for a single larger group). With less than two row groups (8 MiB each) per
     partition that is being read, row groups are decoded more than once."""
+    reading_bytes_max: int = 32 * 1024 * 1024
+    """Compressed bytes of row groups that are being read from the object store, or wait to be decoded; further row groups wait. Less than
+    the rate of the readers times the store's latency makes readers wait: with 80 ms, 32 MiB are 400 MB/s."""
     decoding_bytes_max: int = 64 * 1024 * 1024
-    """Memory (bytes) of row groups that are being read and decoded at once; further row groups wait. A row group takes its compressed bytes
-    and twice its uncompressed bytes."""
+    """Memory (bytes) of row groups that are being decoded at once; further row groups wait. A row group takes twice its uncompressed
+    bytes."""
     footer_bytes_max: int = 16 * 1024 * 1024
     """Bytes of parsed footers kept in memory; a data file of 128 MiB takes about 50 KiB."""
     read_ahead_count: int = 1
-    """Row groups that are read ahead of a consumer, per partition; 0: none. More row groups help if the object store is slow."""
+    """Row groups that are read ahead of a consumer that reads a partition in order, at first; 0: none."""
+    read_ahead_count_max: int = 8
+    """Most row groups that are read ahead of a consumer: their number doubles whenever it has to wait for a row group, as it does if the
+    object store is slow. The bytes below limit them as well."""
     read_ahead_bytes_max: int = 64 * 1024 * 1024
     """Bytes of row groups that are read ahead, of all partitions, and that no consumer has read yet; with that many, further row groups are
-    read when a consumer needs them. More than half of `block_bytes_max` may evict row groups before they are read."""
+    read when a consumer needs them. Consumers share them. The row groups that consumers are reading go first in `block_bytes_max`."""
     files: DataFileSettings = field(default_factory=DataFileSettings)
     """How data files are read."""
 
 
 class Moved(NotFound):
     """An object that the index named is gone; its offsets are in another object now: look them up again."""
-
-
-class BlockPiece(NamedTuple):
-    """The part of a segment in one row group.
-
-    `slice` has the part's approximate offsets and bytes; `end` is the segment's end; `rest` holds the segment's later row groups.
-    """
-
-    slice: Slice
-    object: ObjectRef
-    footer: "Footer"
-    group: int
-    end: int
-    rest: Sequence[int]
-
-    def runs(self, block: "Block", start: int) -> Iterator[tuple[TailSlice, memoryview]]:
-        """Yield the block's batches from offset `start` on, as slices with their bytes; empty batches cover offsets without rows."""
-        partition = self.slice.partition
-        at = start
-        for base, end, view in block.views(partition_index(partition), start, self.end):
-            yield from self._gap(at, base)
-            yield TailSlice(Slice(partition, base, end - base, 0, len(view), 0), self.object), view
-            at = end
-        if not self.rest:
-            yield from self._gap(at, self.end)
-
-    def _gap(self, start: int, end: int) -> Iterator[tuple[TailSlice, memoryview]]:
-        while start < end:
-            count = min(end - start, _DELTA_MAX)
-            view = empty_batch(start, count)
-            yield TailSlice(Slice(self.slice.partition, start, count, 0, len(view), 0), self.object), view
-            start += count
-
-
-Piece = TailSlice | BlockPiece
 
 
 class History:
@@ -142,13 +108,24 @@ class History:
             loading_bytes_max=settings.footer_bytes_max,
             size_of=lambda footer: footer.memory_bytes,
         )
-        self._blocks: ValueCache[tuple[str, int], Block] = ValueCache(
+        self._blocks: ValueCache[BlockKey, Block] = ValueCache(
             bytes_max=settings.block_bytes_max,
-            loading_bytes_max=settings.decoding_bytes_max,
+            loading_bytes_max=settings.reading_bytes_max,
             ahead_bytes_max=settings.read_ahead_bytes_max,
             size_of=lambda block: block.memory_bytes,
             on_lookup=_count_lookup,
             on_evicted=metrics.HISTORY_EVICTED_BYTES.inc,
+        )
+        self._decoding = ByteGate(settings.decoding_bytes_max)
+        self._decoded: set[BlockKey] = set()
+        """Row groups that are being decoded, or wait for it."""
+        self._ahead = ReadAhead(
+            self._blocks,
+            count=settings.read_ahead_count,
+            count_max=settings.read_ahead_count_max,
+            bytes_max=settings.read_ahead_bytes_max,
+            cache_bytes_max=settings.block_bytes_max,
+            now=lambda: asyncio.get_running_loop().time(),
         )
 
     @property
@@ -160,6 +137,11 @@ class History:
     def ahead_bytes(self) -> int:
         """Bytes of row groups that were read ahead and that no consumer has read yet."""
         return self._blocks.ahead_bytes
+
+    @property
+    def reader_count(self) -> int:
+        """Readers for which row groups may be read ahead."""
+        return self._ahead.reader_count
 
     @property
     def piece_count(self) -> int:
@@ -214,7 +196,7 @@ class History:
     async def _pieces(self, located: LocatedSlice, offset: int) -> Iterable[Piece]:
         if located.kind is not ObjectKind.PARQUET:
             return [TailSlice(located.slice, located.object)]
-        return _blocks_of(located, await self._footer(located.object), offset)
+        return blocks_of(located, await self._footer(located.object), offset)
 
     async def _footer(self, ref: ObjectRef) -> "Footer":
         try:
@@ -230,10 +212,10 @@ class History:
         it ends at `end`: segments beyond count as not in memory.
         """
         found: list[memoryview] = []
-        last, at = None, item.offset
+        first, last, at = None, None, item.offset
         try:
             for piece, block in self._in_memory(item, end):
-                last = piece
+                first, last = first or piece, piece
                 for run, view in piece.runs(block, at):
                     at = run.slice.end_offset
                     start, cut = kernel.find_run(view, 0, len(view), item.offset, room, is_first)
@@ -246,35 +228,50 @@ class History:
         except Corrupt:  # the caller reads again, and learns which file
             return None
         finally:
-            if last is not None:
+            if first is not None and last is not None:
                 _FROM_HISTORY.value += 1
-                self.read_ahead(last)
+                self.note_read(item.offset, first, last)
         return (found, True) if found else None
 
+    def is_coming(self, item: FetchRange, end: int) -> bool:
+        """Whether the first row group that `from_memory` lacks is being loaded; if so, its reader waits for it."""
+        for piece in self._known_pieces(item, end):
+            if self.peek(piece) is None:
+                self._note_wait(piece)
+                return self._blocks.is_loading(piece.block)
+        return False
+
     def _in_memory(self, item: FetchRange, end: int) -> "Iterator[tuple[BlockPiece, Block]]":
-        """Yield the pieces from an offset on with their blocks, until one is not in memory or goes beyond `end`."""
+        """Yield the pieces from an offset on with their blocks, until one is not in memory."""
+        for piece in self._known_pieces(item, end):
+            block = self.peek(piece)
+            if block is None:
+                return
+            yield piece, block
+
+    def _known_pieces(self, item: FetchRange, end: int) -> Iterator[BlockPiece]:
+        """Yield the pieces from an offset on, until a footer is not in memory or a segment goes beyond `end`."""
         for located in self._segments.find(item.partition, item.offset, limit=self._slices_per_lookup):
             footer = self._footers.peek(located.object.key) if located.kind is ObjectKind.PARQUET else None
             if footer is None or located.slice.end_offset > end:
                 return
-            for piece in _blocks_of(located, footer, item.offset):
-                block = self.peek(piece)
-                if block is None:
-                    return
-                yield piece, block
+            yield from blocks_of(located, footer, item.offset)
 
     # -- blocks --------------------------------------------------------------------------------------------------
 
     def peek(self, piece: BlockPiece) -> "Block | None":
         """Return the piece's block if it is cached, else None; never waits."""
-        return self._blocks.peek((piece.object.key, piece.group))
+        return self._blocks.peek(piece.block)
 
     async def block(self, piece: BlockPiece) -> "Block":
         """Return the piece's block; reads and decodes the row group if needed. Raises `Moved`, `Corrupt`, `Unavailable`."""
-        ref, group = piece.object, piece.group
+        if (block := self.peek(piece)) is not None:
+            return block
+        self._note_wait(piece)
+        ref, footer, group = piece.object, piece.footer, piece.group
         try:
             return await self._blocks.get(
-                (ref.key, group), _load_bytes(piece.footer, group), partial(self._read, ref, piece.footer, group)
+                piece.block, _load_bytes(footer, group), partial(self._read, ref, footer, group)
             )
         except NotFound as error:
             raise Moved(f"data file {ref.key}") from error
@@ -282,33 +279,50 @@ class History:
     async def _read(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":
         loop = asyncio.get_running_loop()
         started = loop.time()
-        block = await self._files.block(ref, footer, group)
+        decoding = partial(self._decode, (ref.key, group), 2 * footer.groups[group].size_bytes)
+        try:
+            block = await self._files.block(ref, footer, group, decoding)
+        except Unavailable:
+            self._ahead.note_failure()
+            raise
         metrics.HISTORY_DECODE_SECONDS.observe(loop.time() - started)
         return block
 
-    def read_ahead(self, piece: BlockPiece) -> None:
-        """Start to read the row groups after `piece`, as far as the segment index knows them.
+    @asynccontextmanager
+    async def _decode(self, block: BlockKey, memory_bytes: int) -> AsyncIterator[None]:
+        """Wait for room to decode a row group that has been read from the store."""
+        self._decoded.add(block)
+        try:
+            async with self._decoding.hold(memory_bytes):
+                yield
+        finally:
+            self._decoded.discard(block)
 
-        Marks the block before `piece` as next to evict, because consumers move forward. Plain LRU would evict blocks read ahead for others.
-        """
-        self._blocks.done_with((piece.object.key, piece.group - 1))
-        left = self._settings.read_ahead_count
+    def _note_wait(self, piece: BlockPiece) -> None:
+        self._ahead.note_wait(piece, is_for_store=piece.block not in self._decoded)
+
+    def note_read(self, offset: int, first: BlockPiece, last: BlockPiece) -> None:
+        """A read from `offset` on has got records from the row groups of `first` to `last`; read ahead what its reader needs next."""
+        self._ahead.note_read(offset, first, last, partial(self._following, last))
+
+    def _following(self, piece: BlockPiece) -> Iterator[NextBlock]:
+        """Yield the row groups after `piece`, as far as the segment index knows them."""
         ref, footer, groups, end = piece.object, piece.footer, piece.rest, piece.end
-        while left > 0:
-            for group in groups[:left]:
+        index = partition_index(piece.slice.partition)
+        while True:
+            for group in groups:
+                block_end, size_bytes = footer.offset_end(group, index, end), footer.groups[group].size_bytes
                 load = partial(self._read, ref, footer, group)
-                size_bytes = footer.groups[group].size_bytes
-                self._blocks.read_ahead((ref.key, group), _load_bytes(footer, group), load, size_bytes=size_bytes)
-            left -= len(groups)
-            found = self._segments.find(piece.slice.partition, end, limit=1)
-            if left <= 0 or not found or found[0].kind is not ObjectKind.PARQUET:
+                yield NextBlock((ref.key, group), block_end, size_bytes, _load_bytes(footer, group), load)
+            following = self._segments.find(piece.slice.partition, end, limit=1)
+            if not following or following[0].kind is not ObjectKind.PARQUET:
                 return
-            ref, next_end = found[0].object, found[0].slice.end_offset
+            ref, next_end = following[0].object, following[0].slice.end_offset
             known = self._footers.peek(ref.key)
-            if known is None:  # load the footer now; the next fetch reads its first row group ahead
+            if known is None:  # load the footer now; a later read loads its row groups
                 self._footers.read_ahead(ref.key, self._settings.files.footer_bytes, partial(self._files.footer, ref))
                 return
-            footer, groups = known, known.holding(partition_index(piece.slice.partition), end, next_end)
+            footer, groups = known, known.holding(index, end, next_end)
             end = next_end
 
     # -- timestamps ----------------------------------------------------------------------------------------------
@@ -350,51 +364,6 @@ def _count_lookup(is_hit: bool) -> None:
     (_BLOCKS_FROM_MEMORY if is_hit else _BLOCKS_FROM_FILES).inc()
 
 
-def bytes_from(piece: Slice, offset: int) -> int:
-    """Estimate the bytes of the slice from `offset` on, at least 1; exact if `offset` is not inside the slice."""
-    _, base, count, _, length, _ = piece
-    return length if offset <= base else max(1, length * (base + count - offset) // count)
-
-
-def empty_batch(base_offset: int, count: int) -> memoryview:
-    """Build a record batch without records that covers `count` offsets (1 … 2**31 - 1), like those that Kafka's log cleaner leaves."""
-    fields = _FIELDS.pack(0, count - 1, -1, -1, -1, -1, -1, 0)
-    length = _PREFIX.size + len(fields) - _LENGTH_END
-    return memoryview(_PREFIX.pack(base_offset, length, NO_LEADER_EPOCH, 2, kernel.crc32c(fields)) + fields)
-
-
-def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> Iterator[BlockPiece]:
-    """Yield the segment's row groups, starting with the one that may hold `offset`. Most fetches need one of the many in a file.
-
-    A row group shared with other partitions may end before the offset. Such a piece counts as zero bytes if another piece follows, so
-    that a plan never ends with it.
-    """
-    piece = located.slice
-    start, end = max(offset, piece.base_offset), piece.end_offset
-    index = partition_index(piece.partition)
-    groups = footer.holding(index, start, end)
-    if not groups:  # `offset` is after the last row: that row's group yields the empty batch
-        groups = footer.holding(index, piece.base_offset, end)[-1:]
-    if (
-        not groups and piece.position == NO_ROW
-    ):  # in any row group there is no row of it, so all of it becomes empty batches
-        about = Slice(piece.partition, start, end - start, 0, HEADER_BYTES, piece.max_timestamp)
-        yield BlockPiece(about, located.object, footer, 0, end, ())
-        return
-    if not groups:
-        raise Corrupt(f"data file {located.object_key} has no rows of the segment {piece}")
-    for at, number in enumerate(groups):
-        group = footer.groups[number]
-        base, next_base, length = start, end, 0
-        if group.is_of_one_partition:
-            base, next_base, length = group.offset_min, group.offset_max + 1, group.size_bytes
-        elif at == len(groups) - 1:
-            length = group.size_bytes * min(piece.record_count, group.row_end - group.row_start)
-            length //= group.row_end - group.row_start
-        about = Slice(piece.partition, base, next_base - base, 0, length, piece.max_timestamp)
-        yield BlockPiece(about, located.object, footer, number, end, groups[at + 1 :])
-
-
 def _load_bytes(footer: "Footer", group: int) -> int:
     found = footer.groups[group]
-    return found.end - found.start + 2 * found.size_bytes
+    return found.end - found.start

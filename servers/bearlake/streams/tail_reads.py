@@ -37,6 +37,9 @@ class Past(Protocol):
     ) -> tuple[list[memoryview], bool] | None:
         """See `History.from_memory`."""
 
+    def is_coming(self, item: FetchRange, end: int) -> bool:
+        """See `History.is_coming`."""
+
 
 class TailReads:
     """One server's reads from memory. Use it from the event loop's thread only."""
@@ -80,8 +83,9 @@ class TailReads:
         """Read the ranges, in order, up to `bytes_max` bytes in total; never waits.
 
         Returns one answer per range, which may be empty; none has an error. Returns None if a range needs the stores: also if, before the
-        tail, memory has fewer than `bytes_min` bytes and the stores have more. With `is_committed`, returns None if a range may have
-        records that are not committed.
+        tail, memory has fewer than `bytes_min` bytes and the stores have more. A range whose row group is being loaded does not need them
+        if another one has records: its answer is empty. With `is_committed`, returns None if a range may have records that are not
+        committed.
         """
         self._cache.note_reader()
         room = min(bytes_max, self._bytes_max)
@@ -101,16 +105,19 @@ class TailReads:
                     if not self._cut(tail, result, limit, is_first=is_first):
                         return None
                 else:
+                    past_count += 1
                     found = self._past.from_memory(item, tail.end, limit, is_first=is_first)
                     if found is None:
-                        return None
+                        if not self._past.is_coming(item, tail.end):
+                            return None
+                        is_cut = True
+                        continue
                     result.views, is_short = found
                     result.size_bytes = sum(map(len, result.views))
                     is_cut = is_cut or is_short
-                    past_count += 1
                 room -= result.size_bytes
                 is_first = is_first and not result.views
-        if is_cut and not has_enough(results, bytes_min):
+        if is_cut and (is_first or not has_enough(results, bytes_min)):
             return None
         _FROM_TAIL.value += len(results) - past_count
         return results

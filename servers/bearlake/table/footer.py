@@ -83,6 +83,7 @@ class Footer:
         """Return the row groups that may hold rows of the partition with offsets `[start, end)`, in order.
 
         A row group of several partitions may turn out to have no such rows. If a row group of only this partition has none, it is the last.
+        Rows are sorted: where a row group of only this partition begins, those before it are of no use any more.
         """
         found = []
         for at, group in enumerate(self.groups):
@@ -93,11 +94,24 @@ class Footer:
                 continue
             if group.offset_min >= end:
                 break
+            if group.offset_min <= start:
+                found.clear()
             if group.offset_max >= start:
                 found.append(at)
             if group.offset_max >= end - 1:
                 break  # rows are sorted
         return found
+
+    def offset_end(self, group: int, partition: int, end: int) -> int:
+        """Return where the partition's offsets in a row group end: exact if it has only this partition, else at most `end`."""
+        found = self.groups[group]
+        if found.is_of_one_partition:
+            return found.offset_max + 1
+        if group + 1 < len(self.groups):
+            following = self.groups[group + 1]
+            if following.is_of_one_partition and following.partition_min == partition:
+                return min(end, following.offset_min)
+        return end
 
     def time_ranges(self, group: int) -> Sequence[ByteRange]:
         """Return the byte ranges of a row group's `TIME_COLUMNS`."""

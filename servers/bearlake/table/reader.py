@@ -8,7 +8,8 @@ Keeps nothing: the caller (`streams/history.py`) does caching, single flight and
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,13 +73,23 @@ class DataFileReader:
             raise Corrupt(f"data file {ref.key}: {error}") from error
         return await self._run(ref, _parse_footer, tail)
 
-    async def block(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":
-        """Read a row group as record batches. Raises as `footer` does."""
+    async def block(
+        self,
+        ref: ObjectRef,
+        footer: "Footer",
+        group: int,
+        decoding: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> "Block":
+        """Read a row group as record batches. It is decoded within the context `decoding`. Raises as `footer` does.
+
+        If the caller is cancelled, this raises when no thread uses the memory any more, after some tens of milliseconds at most.
+        """
         ranges = [footer.range_of_values(group)]
         parts = await read_ranges(self._store, ref, ranges)
-        return await self._run(
-            ref, _decode, ref.size, ranges, parts, footer, group, self._settings.compressed_bytes_min
-        )
+        async with decoding():
+            return await self._run(
+                ref, _decode, ref.size, ranges, parts, footer, group, self._settings.compressed_bytes_min
+            )
 
     async def first_at(
         self, ref: ObjectRef, footer: "Footer", group: int, rows: "Rows", timestamp: int | None
@@ -103,11 +114,24 @@ class DataFileReader:
                 return step(*arguments)
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._settings.thread_count, thread_name_prefix="data-files")
-            return await asyncio.get_running_loop().run_in_executor(self._executor, step, *arguments)
+            return await _to_its_end(self._executor.submit(step, *arguments))
         except Corrupt as error:
             raise Corrupt(f"{ref.key}: {error}") from error
         except ImportError as error:
             raise Unsupported(f"reading history needs pyarrow, install bearlake[history]: {error}") from error
+
+
+async def _to_its_end(call: Future[T]) -> T:
+    """Return a thread's result. A cancellation takes effect when the thread does not run the call, or has ended it."""
+    answer = asyncio.wrap_future(call)
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        if not call.cancel():
+            await asyncio.wait({answer})
+            if not answer.cancelled():
+                answer.exception()  # marks the error as retrieved
+        raise
 
 
 def _parse_footer(tail: memoryview) -> "Footer":

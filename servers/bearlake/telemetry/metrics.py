@@ -243,6 +243,9 @@ HISTORY_BYTES = gauge("bearlake_history_held_bytes", "Bytes of decoded row group
 HISTORY_BYTES_MAX = gauge("bearlake_history_limit_bytes", "Limit of the bytes of decoded row groups in memory.")
 HISTORY_AHEAD_BYTES = gauge("bearlake_history_ahead_bytes", "Bytes of row groups read ahead, and not read yet.")
 HISTORY_AHEAD_BYTES_MAX = gauge("bearlake_history_ahead_limit_bytes", "Limit of the bytes that are read ahead.")
+HISTORY_READERS = gauge(
+    "bearlake_history_readers", "Readers before the tail index for which row groups may be read ahead; at most 4,096."
+)
 HISTORY_EVICTED_BYTES = counter("bearlake_history_evicted_bytes_total", "Bytes of decoded row groups evicted.")
 HISTORY_PIECES = gauge("bearlake_history_located_pieces", "Slices and segments in the segment index.")
 HISTORY_PIECES_MAX = gauge("bearlake_history_located_limit_pieces", "Limit of the segment index.")

@@ -12,7 +12,7 @@ from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.records.codec import Record
 from bearlake.records.markers import Markers
 from bearlake.streams.fetched import Fetched, FetchRange
-from bearlake.streams.history import empty_batch
+from bearlake.streams.history_pieces import empty_batch
 from bearlake.streams.subscriptions.cleaned_batches import Part, split
 
 P = PartitionKey(7 << 20)

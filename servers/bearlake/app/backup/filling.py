@@ -20,7 +20,7 @@ from bearlake.metadata.model import BatchCommit, ObjectCommit, OutcomeKind, Serv
 from bearlake.metadata.transactions import TransactionState
 from bearlake.objects import ObjectStore
 from bearlake.streams import configs as stream_configs
-from bearlake.streams.history import empty_batch
+from bearlake.streams.history_pieces import empty_batch
 from bearlake.wal import writer as wal_writer
 from bearlake.wal.format import Part
 from bearlake.wal.keys import KeySource

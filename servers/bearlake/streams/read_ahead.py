@@ -1,0 +1,236 @@
+"""Reads row groups ahead of readers that read a partition in order. The only place that decides what is read ahead, and how much.
+
+    a read goes on where one has been ──> its reader is in order ──> the next row groups are loaded, up to the reader's depth
+    a reader waits for the store      ──> its depth doubles, up to `read_ahead_count_max`
+
+- A read at a new place loads nothing ahead: most readers at random offsets read once.
+- The store decides the depth: row groups of a local disk are there in time with a depth of one, those of a remote store are not.
+- Readers in order share the room for row groups that nobody has read yet. It is at most `read_ahead_bytes_max`, and at most what the row
+  groups that they are reading leave of the cache, so that nothing is evicted, and decoded again, before it is read.
+- A reader has no name here: offsets tell readers apart, and readers near each other count as one. A reader that has not read for `IDLE_S`
+  has left, and what is loaded or being loaded for it alone makes way.
+- A store that does not answer is left alone for `PAUSE_S`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from bearlake.cache.values import ValueCache
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.history_pieces import BlockKey, BlockPiece
+
+if TYPE_CHECKING:
+    from bearlake.table.blocks import Block
+
+IDLE_S = 2.0
+"""Time (s) after which a reader that does not read has left. A slower one needs no read-ahead."""
+WAIT_S = 30.0
+"""The same while its read waits for a row group: the store is slow, not the reader."""
+PAUSE_S = 1.0
+"""Time (s) without read-ahead after a failed load."""
+READERS_PER_PARTITION = 8
+"""Readers of one partition that are known at once; a further one replaces one that is not in order, or has the least ahead."""
+READER_COUNT_MAX = 4_096
+"""Readers that are known at once, half a kilobyte each; a further one replaces the one that has not read for longest."""
+
+
+class NextBlock(NamedTuple):
+    """A row group that a reader needs after others. `end`: where its offsets end, about; `load_bytes`: the memory that its load takes."""
+
+    key: BlockKey
+    end: int
+    size_bytes: int
+    load_bytes: int
+    load: "Callable[[], Coroutine[None, None, Block]]"
+
+
+@dataclass(slots=True, eq=False)
+class _Reader:
+    """Where a reader is, and what is loaded for it."""
+
+    partition: PartitionKey
+    block: BlockKey
+    """The row group in which its last read began."""
+    size_bytes: int
+    offset: int
+    """Where its last read began."""
+    end: int
+    """The end of the row group in which its last read ended."""
+    idle_from_s: float
+    """When the reader has left unless it reads again (s)."""
+    depth: int = 0
+    """Row groups to have ahead; 0: the reader has not shown yet that it reads in order."""
+    ahead: dict[BlockKey, NextBlock] = field(default_factory=dict)
+    """Row groups from `end` on that are loaded or being loaded, in order."""
+    late_from: int = -1
+    """Where the last row group began for which the reader had to wait for the store."""
+
+    @property
+    def horizon(self) -> int:
+        """A read in order begins here at the latest."""
+        return max([self.end, *(block.end for block in self.ahead.values())])
+
+
+_offset = attrgetter("offset")
+
+
+class ReadAhead:
+    """The readers of one server's history. Use it from the event loop's thread only."""
+
+    def __init__(
+        self,
+        blocks: "ValueCache[BlockKey, Block]",
+        *,
+        count: int,
+        count_max: int,
+        bytes_max: int,
+        cache_bytes_max: int,
+        now: Callable[[], float],
+    ) -> None:
+        """`count` and `count_max`: the least and the largest depth of readers in order; 0: read nothing ahead.
+
+        `bytes_max` and `cache_bytes_max` (bytes): what may be ahead, and what `blocks` keeps. `now`: a monotonic clock (s).
+        """
+        self._blocks = blocks
+        self._count = count
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._cache_bytes_max = cache_bytes_max
+        self._now = now
+        self._readers: OrderedDict[_Reader, None] = OrderedDict()
+        """The reader that has not read for longest first."""
+        self._of: dict[PartitionKey, list[_Reader]] = {}
+        self._in_order_count = 0
+        self._in_order_bytes = 0
+        """Bytes of the row groups at which the readers in order are."""
+        self._paused_until_s = -PAUSE_S
+
+    @property
+    def reader_count(self) -> int:
+        """Readers that are known."""
+        return len(self._readers)
+
+    def note_read(
+        self, offset: int, first: BlockPiece, last: BlockPiece, following: Callable[[], Iterable[NextBlock]]
+    ) -> None:
+        """A read from `offset` on has got its records from the row groups of `first` to `last`.
+
+        `following` yields the row groups after `last`, in order.
+        """
+        if self._count == 0:
+            return
+        now = self._now()
+        self._forget_idle(now)
+        partition = last.slice.partition
+        reader = self._reader_at(partition, offset) or self._begun(partition, offset, first, now)
+        if offset > reader.offset and reader.depth == 0:
+            reader.depth = self._count
+            self._in_order_count += 1
+            self._in_order_bytes += reader.size_bytes
+        reader.offset, reader.idle_from_s = offset, now + IDLE_S
+        self._readers.move_to_end(reader)
+        if first.block != reader.block or last.slice.end_offset > reader.end:
+            self._move(reader, first, last)
+        if len(reader.ahead) < reader.depth and now >= self._paused_until_s:
+            self._load(reader, following())
+
+    def note_wait(self, piece: BlockPiece, *, is_for_store: bool) -> None:
+        """A read waits for a row group, which the store has not sent yet, or which is being decoded.
+
+        If the reader reads in order and waits for the store, too few row groups were ahead. Decoding is bound by the processor.
+        """
+        start = piece.slice.base_offset
+        reader = self._reader_at(piece.slice.partition, start)
+        if reader is None:
+            return
+        reader.idle_from_s = self._now() + WAIT_S
+        self._readers.move_to_end(reader)
+        if is_for_store and reader.late_from < start:
+            reader.late_from = start
+            reader.depth = min(2 * reader.depth, max(self._count, self._count_max))
+
+    def note_failure(self) -> None:
+        """The store did not answer: load nothing ahead for a while."""
+        self._paused_until_s = self._now() + PAUSE_S
+
+    # -- readers -------------------------------------------------------------------------------------------------
+
+    def _reader_at(self, partition: PartitionKey, offset: int) -> _Reader | None:
+        """Return the reader whose next read may begin at the offset; of several, the one that is nearest."""
+        found = [reader for reader in self._of.get(partition, ()) if reader.offset <= offset <= reader.horizon]
+        return max(found, key=_offset, default=None)
+
+    def _begun(self, partition: PartitionKey, offset: int, first: BlockPiece, now: float) -> _Reader:
+        readers = self._of.get(partition, [])
+        if len(readers) >= READERS_PER_PARTITION:
+            self._forget(min(readers, key=lambda known: (known.depth, known.idle_from_s)))
+        reader = _Reader(partition, first.block, _size_bytes(first), offset, offset, now)
+        self._of.setdefault(partition, []).append(reader)
+        self._readers[reader] = None
+        return reader
+
+    def _move(self, reader: _Reader, first: BlockPiece, last: BlockPiece) -> None:
+        """The reader reads from `first` to `last` now."""
+        if first.block != reader.block:
+            self._blocks.done_with(reader.block)  # readers move forward: what they have read is the next to evict
+            before, reader.block, reader.size_bytes = reader.size_bytes, first.block, _size_bytes(first)
+            if reader.depth:
+                self._in_order_bytes += reader.size_bytes - before
+        reader.end = last.slice.end_offset
+        for key, block in list(reader.ahead.items()):
+            if block.end > reader.end:
+                return
+            del reader.ahead[key]
+            self._give_up(key)
+
+    def _forget_idle(self, now: float) -> None:
+        while self._readers:
+            reader = next(iter(self._readers))
+            if reader.idle_from_s > now and len(self._readers) < READER_COUNT_MAX:
+                return
+            self._forget(reader)
+
+    def _forget(self, reader: _Reader) -> None:
+        del self._readers[reader]
+        readers = self._of[reader.partition]
+        readers.remove(reader)
+        if not readers:
+            del self._of[reader.partition]
+        if reader.depth:
+            self._in_order_count -= 1
+            self._in_order_bytes -= reader.size_bytes
+        for key in reader.ahead:
+            self._give_up(key)
+
+    def _give_up(self, key: BlockKey) -> None:
+        """A reader does not need a row group any more, or uses it; readers of other partitions may share it."""
+        if not any(key in reader.ahead for reader in self._readers):
+            self._blocks.forget_ahead(key)
+
+    # -- loads ---------------------------------------------------------------------------------------------------
+
+    def _load(self, reader: _Reader, following: Iterable[NextBlock]) -> None:
+        """Load the row groups after the reader's, as far as its depth and its part of the room allow."""
+        held = sum(block.size_bytes for block in reader.ahead.values())
+        for block in islice(following, reader.depth):
+            if block.key not in reader.ahead:
+                if not self._has_room(held, block.size_bytes):
+                    return
+                if not self._blocks.read_ahead(block.key, block.load_bytes, block.load, size_bytes=block.size_bytes):
+                    return
+                reader.ahead[block.key] = block
+                held += block.size_bytes
+
+    def _has_room(self, held: int, size_bytes: int) -> bool:
+        """Whether a reader that has `held` bytes ahead may have more: within its part of the room, but one row group if there is room."""
+        room = min(self._bytes_max, self._cache_bytes_max - self._in_order_bytes)
+        part = room // self._in_order_count
+        return held + size_bytes <= (part if held else room - self._blocks.ahead_bytes)
+
+
+def _size_bytes(piece: BlockPiece) -> int:
+    return piece.footer.groups[piece.group].size_bytes
