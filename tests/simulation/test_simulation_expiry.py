@@ -41,7 +41,7 @@ def name_the_position_that_is_known_at_the_commit(patch: pytest.MonkeyPatch) -> 
         if flush.before is not None:
             await flush.before
         told = replace(flush.commit, seen=self._seen.position)
-        await commit(self, flush, self._committer.commit(told))
+        await commit(self, flush, self.committer.commit(told))
 
     patch.setattr(Writer, "_commit", late)
 

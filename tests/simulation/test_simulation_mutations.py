@@ -61,7 +61,7 @@ class EagerLog:
 class EagerStreams(Streams):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        committer = self._writer._committer
+        committer = self._writer.committer
         committer._commit_log = EagerLog(committer._commit_log, self)  # type: ignore[assignment]
 
 
