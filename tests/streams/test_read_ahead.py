@@ -276,3 +276,22 @@ async def test_a_reader_that_waits_longer_than_idle_readers_may_keeps_what_is_ah
     await waiting
 
     assert len(files.begun) == len(set(files.begun))
+
+
+@virtual_time
+async def test_row_groups_ahead_of_two_readers_are_given_up_with_the_second_one() -> None:
+    files = Files(count=2)
+    await files.read_all(range(1))
+    await files.read(20)
+    await asyncio.sleep(1)
+    await files.read(21)
+    await files.read(6)
+    known = [files.cache.knows((file_of(0), group)) for group in range(1, 5)]
+    await asyncio.sleep(IDLE_S)
+
+    await files.read(0, partition=1)
+
+    assert known == [True] * 4
+    assert files.read_ahead.reader_count == 1
+    assert files.ahead() == []
+    assert not files.read_ahead._wanted  # noqa: SLF001 - a leak that nothing else shows

@@ -12,7 +12,7 @@
 - A store that does not answer is left alone for `PAUSE_S`.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -104,6 +104,8 @@ class ReadAhead:
         self._readers: OrderedDict[_Reader, None] = OrderedDict()
         """The reader that has not read for longest first."""
         self._of: dict[PartitionKey, list[_Reader]] = {}
+        self._wanted: Counter[BlockKey] = Counter()
+        """Of how many readers a row group is ahead."""
         self._in_order_count = 0
         self._in_order_bytes = 0
         """Bytes of the row groups at which the readers in order are."""
@@ -208,7 +210,9 @@ class ReadAhead:
 
     def _give_up(self, key: BlockKey) -> None:
         """A reader does not need a row group any more, or uses it; readers of other partitions may share it."""
-        if not any(key in reader.ahead for reader in self._readers):
+        self._wanted[key] -= 1
+        if not self._wanted[key]:
+            del self._wanted[key]
             self._blocks.forget_ahead(key)
 
     # -- loads ---------------------------------------------------------------------------------------------------
@@ -223,6 +227,7 @@ class ReadAhead:
                 if not self._blocks.read_ahead(block.key, block.load_bytes, block.load, size_bytes=block.size_bytes):
                     return
                 reader.ahead[block.key] = block
+                self._wanted[block.key] += 1
                 held += block.size_bytes
 
     def _has_room(self, held: int, size_bytes: int) -> bool:
