@@ -295,3 +295,16 @@ async def test_row_groups_ahead_of_two_readers_are_given_up_with_the_second_one(
     assert files.read_ahead.reader_count == 1
     assert files.ahead() == []
     assert not files.read_ahead._wanted  # noqa: SLF001 - a leak that nothing else shows
+
+
+@virtual_time
+async def test_a_reader_that_waits_hides_no_reader_that_left() -> None:
+    files = Files()
+    await files.read_all(range(2))
+    files.read_ahead.note_wait(piece_of(0, 2), is_for_store=True)
+    await files.read_all(range(1), partition=1)
+    await asyncio.sleep(IDLE_S)
+
+    await files.read(0, partition=2)
+
+    assert (files.ahead(0), files.ahead(1)) == ([2, 3], [])

@@ -61,7 +61,9 @@ class _Reader:
     end: int
     """The end of the row group in which its last read ended."""
     idle_from_s: float
-    """When the reader has left unless it reads again (s)."""
+    """When the reader has left unless it reads again, or still waits (s)."""
+    waits_until_s: float = -WAIT_S
+    """Until when a read of it may wait for a row group (s)."""
     depth: int = 0
     """Row groups to have ahead; 0: the reader has not shown yet that it reads in order."""
     ahead: dict[BlockKey, NextBlock] = field(default_factory=dict)
@@ -133,8 +135,8 @@ class ReadAhead:
             reader.depth = self._count
             self._in_order_count += 1
             self._in_order_bytes += reader.size_bytes
-        reader.offset, reader.idle_from_s = offset, now + IDLE_S
-        self._readers.move_to_end(reader)
+        reader.offset, reader.waits_until_s = offset, now
+        self._touch(reader, now)
         if first.block != reader.block or last.slice.end_offset > reader.end:
             self._move(reader, first, last)
         if len(reader.ahead) < reader.depth and now >= self._paused_until_s:
@@ -149,8 +151,9 @@ class ReadAhead:
         reader = self._reader_at(piece.slice.partition, start)
         if reader is None:
             return
-        reader.idle_from_s = self._now() + WAIT_S
-        self._readers.move_to_end(reader)
+        now = self._now()
+        reader.waits_until_s = now + WAIT_S
+        self._touch(reader, now)
         if is_for_store and reader.late_from < start:
             reader.late_from = start
             reader.depth = min(2 * reader.depth, max(self._count, self._count_max))
@@ -189,12 +192,21 @@ class ReadAhead:
             del reader.ahead[key]
             self._give_up(key)
 
+    def _touch(self, reader: _Reader, now: float) -> None:
+        """The reader is there: it reads or waits."""
+        reader.idle_from_s = now + IDLE_S
+        self._readers.move_to_end(reader)
+
     def _forget_idle(self, now: float) -> None:
         while self._readers:
             reader = next(iter(self._readers))
-            if reader.idle_from_s > now and len(self._readers) < READER_COUNT_MAX:
+            is_full = len(self._readers) >= READER_COUNT_MAX
+            if reader.idle_from_s > now and not is_full:
                 return
-            self._forget(reader)
+            if reader.waits_until_s > now and not is_full:
+                self._touch(reader, now)  # so that it hides no readers behind it that have left
+            else:
+                self._forget(reader)
 
     def _forget(self, reader: _Reader) -> None:
         del self._readers[reader]
