@@ -308,3 +308,15 @@ async def test_a_reader_that_waits_hides_no_reader_that_left() -> None:
     await files.read(0, partition=2)
 
     assert (files.ahead(0), files.ahead(1)) == ([2, 3], [])
+
+
+@virtual_time
+async def test_a_slow_reader_gives_back_what_exceeds_its_part_when_another_reader_comes() -> None:
+    files = Files(ahead=8)
+    await files.read_all(range(10))
+    await asyncio.sleep(IDLE_S / 2)
+    before = len(files.ahead())
+
+    await files.read_all(range(1), partition=1)
+
+    assert (before, len(files.ahead()), files.ahead(1)) == (8, 4, [1])

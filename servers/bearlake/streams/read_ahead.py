@@ -78,6 +78,7 @@ class _Reader:
 
 
 _offset = attrgetter("offset")
+_end = attrgetter("end")
 
 
 class ReadAhead:
@@ -135,6 +136,7 @@ class ReadAhead:
             reader.depth = self._count
             self._in_order_count += 1
             self._in_order_bytes += reader.size_bytes
+            self._share_room()
         reader.offset, reader.waits_until_s = offset, now
         self._touch(reader, now)
         if first.block != reader.block or last.slice.end_offset > reader.end:
@@ -244,9 +246,23 @@ class ReadAhead:
 
     def _has_room(self, held: int, size_bytes: int) -> bool:
         """Whether a reader that has `held` bytes ahead may have more: within its part of the room, but one row group if there is room."""
-        room = min(self._bytes_max, self._cache_bytes_max - self._in_order_bytes)
+        room = self._room()
         part = room // self._in_order_count
         return held + size_bytes <= (part if held else room - self._blocks.ahead_bytes)
+
+    def _room(self) -> int:
+        return min(self._bytes_max, self._cache_bytes_max - self._in_order_bytes)
+
+    def _share_room(self) -> None:
+        """Give up what readers have beyond their parts, the farthest first: a slow reader would keep it for long."""
+        part = self._room() // self._in_order_count
+        for reader in self._readers:
+            held = sum(block.size_bytes for block in reader.ahead.values()) if len(reader.ahead) > 1 else 0
+            while held > part and len(reader.ahead) > 1:
+                farthest = max(reader.ahead.values(), key=_end)
+                del reader.ahead[farthest.key]
+                held -= farthest.size_bytes
+                self._give_up(farthest.key)
 
 
 def _size_bytes(piece: BlockPiece) -> int:
