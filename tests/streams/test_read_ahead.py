@@ -320,3 +320,23 @@ async def test_a_slow_reader_gives_back_what_exceeds_its_part_when_another_reade
     await files.read_all(range(1), partition=1)
 
     assert (before, len(files.ahead()), files.ahead(1)) == (8, 4, [1])
+
+
+@virtual_time
+async def test_a_reader_goes_on_behind_offsets_without_rows_at_the_end_of_a_segment() -> None:
+    files = Files()
+    last = piece_of(0, GROUP_COUNT - 1)._replace(end=GROUP_COUNT * ROWS + 7)
+    for offset in (GROUP_COUNT * ROWS - 5, GROUP_COUNT * ROWS - 4):
+        files.read_ahead.note_read(offset, last, last, lambda: ())
+
+    following = piece_of(1, 0)
+    piece = last._replace(
+        slice=following.slice._replace(partition=last.slice.partition),
+        object=following.object,
+        group=0,
+        footer=following.footer,
+        rest=range(1, 3),
+    )
+    files.read_ahead.note_read(last.end, piece, piece, lambda: ())
+
+    assert files.read_ahead.reader_count == 1

@@ -311,7 +311,8 @@ class History:
         index = partition_index(piece.slice.partition)
         while True:
             for group in groups:
-                block_end, size_bytes = footer.offset_end(group, index, end), footer.groups[group].size_bytes
+                block_end = end if group == groups[-1] else footer.offset_end(group, index, end)
+                size_bytes = footer.groups[group].size_bytes
                 load = partial(self._read, ref, footer, group)
                 yield NextBlock((ref.key, group), block_end, size_bytes, _load_bytes(footer, group), load)
             following = self._segments.find(piece.slice.partition, end, limit=1)

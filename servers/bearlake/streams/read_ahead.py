@@ -139,7 +139,7 @@ class ReadAhead:
             self._share_room()
         reader.offset, reader.waits_until_s = offset, now
         self._touch(reader, now)
-        if first.block != reader.block or last.slice.end_offset > reader.end:
+        if first.block != reader.block or last.next_offset > reader.end:
             self._move(reader, first, last)
         if len(reader.ahead) < reader.depth and now >= self._paused_until_s:
             self._load(reader, following())
@@ -187,7 +187,7 @@ class ReadAhead:
             before, reader.block, reader.size_bytes = reader.size_bytes, first.block, _size_bytes(first)
             if reader.depth:
                 self._in_order_bytes += reader.size_bytes - before
-        reader.end = last.slice.end_offset
+        reader.end = last.next_offset
         for key, block in list(reader.ahead.items()):
             if block.end > reader.end:
                 return
