@@ -283,7 +283,7 @@ class History:
         try:
             block = await self._files.block(ref, footer, group, decoding)
         except Unavailable:
-            self._ahead.note_failure()
+            self._ahead.note_failure((ref.key, group))
             raise
         metrics.HISTORY_DECODE_SECONDS.observe(loop.time() - started)
         return block

@@ -67,7 +67,7 @@ class _Reader:
     depth: int = 0
     """Row groups to have ahead; 0: the reader has not shown yet that it reads in order."""
     ahead: dict[BlockKey, NextBlock] = field(default_factory=dict)
-    """Row groups from `end` on that are loaded or being loaded, in order."""
+    """Row groups from `end` on that are loaded or being loaded."""
     late_from: int = -1
     """Where the last row group began for which the reader had to wait for the store."""
 
@@ -160,9 +160,12 @@ class ReadAhead:
             reader.late_from = start
             reader.depth = min(2 * reader.depth, max(self._count, self._count_max))
 
-    def note_failure(self) -> None:
-        """The store did not answer: load nothing ahead for a while."""
+    def note_failure(self, key: BlockKey) -> None:
+        """The store did not answer: load nothing ahead for a while. The row group is not ahead of its readers any more."""
         self._paused_until_s = self._now() + PAUSE_S
+        if self._wanted.pop(key, 0):
+            for reader in self._readers:
+                reader.ahead.pop(key, None)
 
     # -- readers -------------------------------------------------------------------------------------------------
 
@@ -189,10 +192,9 @@ class ReadAhead:
                 self._in_order_bytes += reader.size_bytes - before
         reader.end = last.next_offset
         for key, block in list(reader.ahead.items()):
-            if block.end > reader.end:
-                return
-            del reader.ahead[key]
-            self._give_up(key)
+            if block.end <= reader.end:
+                del reader.ahead[key]
+                self._give_up(key)
 
     def _touch(self, reader: _Reader, now: float) -> None:
         """The reader is there: it reads or waits."""
