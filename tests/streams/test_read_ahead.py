@@ -240,7 +240,7 @@ async def test_row_groups_that_could_not_be_read_ahead_are_read_ahead_again() ->
     files.is_failing = True
     first = piece_of(0, 0)
     for offset in (0, 1):
-        files.read_ahead.note_read(offset, first, first, lambda: files._following(first))
+        files.read_ahead.note_read(offset, first, first, lambda: files._following(first))  # noqa: SLF001 - as `read` does
     await asyncio.sleep(PAUSE_S + files.latency_s)
     files.is_failing = False
 
