@@ -245,3 +245,25 @@ async def test_closing_waits_for_loads_that_were_given_up() -> None:
     await values.close()
 
     assert loads.under_way == 0
+
+
+@virtual_time
+async def test_closing_lets_a_load_that_was_given_up_end_in_its_own_time() -> None:
+    values, ended = cache(), asyncio.Event()
+
+    async def load() -> str:
+        try:
+            await asyncio.sleep(1)
+        finally:
+            await asyncio.sleep(1)  # as long as a thread decodes
+            ended.set()
+        return "a"
+
+    values.read_ahead("a", 1, load)
+    await asyncio.sleep(0.1)
+    values.forget_ahead("a")
+    await asyncio.sleep(0.1)
+
+    await values.close()
+
+    assert ended.is_set()

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from bearlake.errors import Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.objects import ByteRange
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetched import FetchRange
+from bearlake.streams.history import PASS_S
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
 from fixtures.deployment import Deployment, append, batch_of, create, deployment, fetch, values_of
@@ -112,8 +114,12 @@ async def test_a_read_waits_for_the_stores_if_memory_has_less_than_the_reader_wa
 class DistantStore(MemoryObjectStore):
     """Answers each read after a tenth of a second."""
 
+    is_failing = False
+
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
         await asyncio.sleep(0.1)
+        if self.is_failing:
+            raise Unavailable("the store does not answer")
         return await super().read(key, ranges)
 
 
@@ -141,6 +147,35 @@ async def test_a_row_group_that_is_being_loaded_keeps_no_other_range_waiting() -
         assert (idle, first, second) == (None, [True, False], [False, True])
         assert (alone, more) == (None, None)
         assert read(there, coming) == [True, True]
+
+
+@virtual_time
+async def test_a_row_group_that_others_load_in_vain_again_and_again_is_waited_for_after_a_while() -> None:
+    store = DistantStore()
+    async with deployment(store) as stores:
+        _, view = await compacted(stores, partition_count=2)
+        late = await stores.serve(COLD)
+        there, coming = (FetchRange(key, 0, 300) for key in view.partitions())
+        await fetch(late, view, 0, bytes_max=1)
+        await fetch(late, view, 40, index=1, bytes_max=1)
+        store.is_failing = True
+
+        async def retry() -> None:
+            while True:
+                await fetch(late, view, 0, index=1, bytes_max=1)
+
+        retrying = asyncio.create_task(retry())
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await asyncio.sleep(0.05)
+        for _ in range(100):
+            if late.at_tail.read((there, coming), 1_000, bytes_min=1) is None:
+                break
+            await asyncio.sleep(0.1)
+        ended = loop.time()
+        retrying.cancel()
+
+        assert PASS_S <= ended - started < PASS_S + 1
 
 
 @virtual_time

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from bearlake.cache.values import ValueCache
+from bearlake.errors import Unavailable
 from bearlake.metadata.model import ObjectKind, ObjectRef, PartitionKey, Slice, partition_key
 from bearlake.streams.history_pieces import BlockKey, BlockPiece
 from bearlake.streams.read_ahead import IDLE_S, PAUSE_S, READERS_PER_PARTITION, NextBlock, ReadAhead
@@ -29,6 +30,7 @@ class Files:
         """Time (s) of a load."""
         self.is_store_slow = True
         """Whether the loads take their time in the store, or else in the decoder."""
+        self.is_failing = False
         self.begun: list[BlockKey] = []
         self.ended: list[BlockKey] = []
         self.cache: ValueCache[BlockKey, Block] = ValueCache(
@@ -74,6 +76,9 @@ class Files:
     async def _load(self, key: BlockKey) -> Block:
         self.begun.append(key)
         await asyncio.sleep(self.latency_s)
+        if self.is_failing:
+            self.read_ahead.note_failure(key)
+            raise Unavailable("the store does not answer")
         self.ended.append(key)
         return cast("Block", b"x" * SIZE)
 
@@ -219,7 +224,7 @@ async def test_loads_for_a_reader_that_left_are_cancelled_unless_a_read_waits_fo
 async def test_a_store_that_fails_is_left_alone_for_a_while() -> None:
     files = Files()
     await files.read(0)
-    files.read_ahead.note_failure()
+    files.read_ahead.note_failure((file_of(0), 0))
 
     await files.read(2)
     paused = files.ahead()
@@ -227,6 +232,21 @@ async def test_a_store_that_fails_is_left_alone_for_a_while() -> None:
     await files.read(4)
 
     assert (paused, files.ahead()) == ([], [1])
+
+
+@virtual_time
+async def test_row_groups_that_could_not_be_read_ahead_are_read_ahead_again() -> None:
+    files = Files(count=8)
+    files.is_failing = True
+    first = piece_of(0, 0)
+    for offset in (0, 1):
+        files.read_ahead.note_read(offset, first, first, lambda: files._following(first))  # noqa: SLF001 - as `read` does
+    await asyncio.sleep(PAUSE_S + files.latency_s)
+    files.is_failing = False
+
+    await files.read(2)
+
+    assert files.ahead() == list(range(1, 9))
 
 
 @virtual_time
@@ -276,3 +296,67 @@ async def test_a_reader_that_waits_longer_than_idle_readers_may_keeps_what_is_ah
     await waiting
 
     assert len(files.begun) == len(set(files.begun))
+
+
+@virtual_time
+async def test_a_slow_reader_gives_back_what_exceeds_its_part_when_another_reader_comes() -> None:
+    files = Files(ahead=8)
+    await files.read_all(range(10))
+    await asyncio.sleep(IDLE_S / 2)
+    before = len(files.ahead())
+
+    await files.read_all(range(1), partition=1)
+
+    assert (before, len(files.ahead()), files.ahead(1)) == (8, 4, [1])
+
+
+@virtual_time
+async def test_a_reader_that_waits_hides_no_reader_that_left() -> None:
+    files = Files()
+    await files.read_all(range(2))
+    files.read_ahead.note_wait(piece_of(0, 2), is_for_store=True)
+    await files.read_all(range(1), partition=1)
+    await asyncio.sleep(IDLE_S)
+
+    await files.read(0, partition=2)
+
+    assert (files.ahead(0), files.ahead(1)) == ([2, 3], [])
+
+
+@virtual_time
+async def test_a_reader_goes_on_behind_offsets_without_rows_at_the_end_of_a_segment() -> None:
+    files = Files()
+    last = piece_of(0, GROUP_COUNT - 1)._replace(end=GROUP_COUNT * ROWS + 7)
+    for offset in (GROUP_COUNT * ROWS - 5, GROUP_COUNT * ROWS - 4):
+        files.read_ahead.note_read(offset, last, last, lambda: ())
+
+    following = piece_of(1, 0)
+    piece = last._replace(
+        slice=following.slice._replace(partition=last.slice.partition),
+        object=following.object,
+        group=0,
+        footer=following.footer,
+        rest=range(1, 3),
+    )
+    files.read_ahead.note_read(last.end, piece, piece, lambda: ())
+
+    assert files.read_ahead.reader_count == 1
+
+
+@virtual_time
+async def test_row_groups_ahead_of_two_readers_are_given_up_with_the_second_one() -> None:
+    files = Files(count=2)
+    await files.read_all(range(1))
+    await files.read(20)
+    await asyncio.sleep(1)
+    await files.read(21)
+    await files.read(6)
+    known = [files.cache.knows((file_of(0), group)) for group in range(1, 5)]
+    await asyncio.sleep(IDLE_S)
+
+    await files.read(0, partition=1)
+
+    assert known == [True] * 4
+    assert files.read_ahead.reader_count == 1
+    assert files.ahead() == []
+    assert not files.read_ahead._wanted  # noqa: SLF001 - a leak that nothing else shows

@@ -1,6 +1,7 @@
 """Data files back into batches: footers, blocks, look-ups by time; damaged files are reported as corrupt."""
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
@@ -353,6 +354,40 @@ async def test_a_cancelled_caller_waits_until_no_thread_decodes_for_it(monkeypat
     await asyncio.wait([running])
 
     assert (ended, is_early, running.cancelled()) == ({queued}, False, True)
+    await reader.close()
+
+
+async def test_an_error_of_a_thread_is_not_reported_after_two_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryObjectStore()
+    ref, _ = await write(store, "a.parquet", TWO_PARTITIONS)
+    reader = DataFileReader(store, DataFileSettings(thread_count=1))
+    footer = await reader.footer(ref)
+    reported: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    begun, may_end, ended = threading.Event(), threading.Event(), asyncio.Event()
+
+    def failing_decode(*_: object) -> None:
+        begun.set()
+        assert may_end.wait(WAIT_S)
+        loop.call_soon_threadsafe(loop.call_soon, ended.set)
+        raise Corrupt("damaged")
+
+    monkeypatch.setattr("bearlake.table.reader._decode", failing_decode)
+    running = asyncio.create_task(reader.block(ref, footer, 0))
+    await asyncio.to_thread(begun.wait, WAIT_S)
+    for _ in range(2):
+        running.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    is_cancelled = running.cancelled()
+    may_end.set()
+    await reader.footer(ref)  # the only thread has ended its call
+    await ended.wait()
+    del running
+    gc.collect()
+
+    assert (is_cancelled, reported) == (True, [])
     await reader.close()
 
 

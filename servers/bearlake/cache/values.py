@@ -165,10 +165,11 @@ class ValueCache(Generic[K, V]):
 
     async def close(self) -> None:
         """Cancel loads in progress and drop all values."""
-        loading = [*self._loading.values(), *self._given_up]
+        loading = list(self._loading.values())
         for task in loading:
             task.cancel()
-        await asyncio.gather(*loading, return_exceptions=True)
+        # Loads that were given up are cancelled already; a second time would end their wait for a thread that still uses memory.
+        await asyncio.gather(*loading, *self._given_up, return_exceptions=True)
         self._values.clear()
         self._ahead.clear()
         self.size_bytes = self.ahead_bytes = 0

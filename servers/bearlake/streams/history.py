@@ -9,6 +9,7 @@
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
 
 RESOLVE_COUNT_MAX = 3
 """Attempts to look up an offset when objects are swept between look-up and read. One such sweep is already rare."""
+
+PASS_S = 5.0
+"""Time (s) for which reads answer without a row group that is being loaded. Then a read waits for it, so that its consumer gets its records
+or its error even if others load it again and again."""
+PASSED_COUNT_MAX = 1_000
+"""Row groups without which reads answered that are known at once; beyond, the oldest may be passed for longer."""
 
 _FROM_HISTORY = metrics.FETCH_LOOKUPS.labels("history")
 _FROM_STORE = metrics.FETCH_LOOKUPS.labels("store")
@@ -117,6 +124,8 @@ class History:
             on_evicted=metrics.HISTORY_EVICTED_BYTES.inc,
         )
         self._decoding = ByteGate(settings.decoding_bytes_max)
+        self._passed: OrderedDict[BlockKey, float] = OrderedDict()
+        """Since when (s) reads answer without a row group."""
         self._decoded: set[BlockKey] = set()
         """Row groups that are being decoded, or wait for it."""
         self._ahead = ReadAhead(
@@ -234,12 +243,21 @@ class History:
         return (found, True) if found else None
 
     def is_coming(self, item: FetchRange, end: int) -> bool:
-        """Whether the first row group that `from_memory` lacks is being loaded; if so, its reader waits for it."""
+        """Whether the first row group that `from_memory` lacks is being loaded, so that a read may answer without it, for `PASS_S`."""
         for piece in self._known_pieces(item, end):
             if self.peek(piece) is None:
                 self._note_wait(piece)
-                return self._blocks.is_loading(piece.block)
+                return self._blocks.is_loading(piece.block) and self._may_pass(piece.block)
         return False
+
+    def _may_pass(self, block: BlockKey) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now - self._passed.setdefault(block, now) >= PASS_S:
+            del self._passed[block]
+            return False
+        if len(self._passed) > PASSED_COUNT_MAX:
+            self._passed.popitem(last=False)
+        return True
 
     def _in_memory(self, item: FetchRange, end: int) -> "Iterator[tuple[BlockPiece, Block]]":
         """Yield the pieces from an offset on with their blocks, until one is not in memory."""
@@ -283,7 +301,7 @@ class History:
         try:
             block = await self._files.block(ref, footer, group, decoding)
         except Unavailable:
-            self._ahead.note_failure()
+            self._ahead.note_failure((ref.key, group))
             raise
         metrics.HISTORY_DECODE_SECONDS.observe(loop.time() - started)
         return block
@@ -311,7 +329,8 @@ class History:
         index = partition_index(piece.slice.partition)
         while True:
             for group in groups:
-                block_end, size_bytes = footer.offset_end(group, index, end), footer.groups[group].size_bytes
+                block_end = end if group == groups[-1] else footer.offset_end(group, index, end)
+                size_bytes = footer.groups[group].size_bytes
                 load = partial(self._read, ref, footer, group)
                 yield NextBlock((ref.key, group), block_end, size_bytes, _load_bytes(footer, group), load)
             following = self._segments.find(piece.slice.partition, end, limit=1)

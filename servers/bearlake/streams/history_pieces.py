@@ -44,6 +44,11 @@ class BlockPiece(NamedTuple):
         """The row group."""
         return self.object.key, self.group
 
+    @property
+    def next_offset(self) -> int:
+        """Where its reader goes on: offsets without rows at the end of a segment belong to its last row group."""
+        return self.slice.end_offset if self.rest else self.end
+
     def runs(self, block: "Block", start: int) -> Iterator[tuple[TailSlice, memoryview]]:
         """Yield the block's batches from offset `start` on, as slices with their bytes; empty batches cover offsets without rows."""
         partition = self.slice.partition

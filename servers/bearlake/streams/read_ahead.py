@@ -12,7 +12,7 @@
 - A store that does not answer is left alone for `PAUSE_S`.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -61,11 +61,13 @@ class _Reader:
     end: int
     """The end of the row group in which its last read ended."""
     idle_from_s: float
-    """When the reader has left unless it reads again (s)."""
+    """When the reader has left unless it reads again, or still waits (s)."""
+    waits_until_s: float = -WAIT_S
+    """Until when a read of it may wait for a row group (s)."""
     depth: int = 0
     """Row groups to have ahead; 0: the reader has not shown yet that it reads in order."""
     ahead: dict[BlockKey, NextBlock] = field(default_factory=dict)
-    """Row groups from `end` on that are loaded or being loaded, in order."""
+    """Row groups from `end` on that are loaded or being loaded."""
     late_from: int = -1
     """Where the last row group began for which the reader had to wait for the store."""
 
@@ -76,6 +78,7 @@ class _Reader:
 
 
 _offset = attrgetter("offset")
+_end = attrgetter("end")
 
 
 class ReadAhead:
@@ -104,6 +107,8 @@ class ReadAhead:
         self._readers: OrderedDict[_Reader, None] = OrderedDict()
         """The reader that has not read for longest first."""
         self._of: dict[PartitionKey, list[_Reader]] = {}
+        self._wanted: Counter[BlockKey] = Counter()
+        """Of how many readers a row group is ahead."""
         self._in_order_count = 0
         self._in_order_bytes = 0
         """Bytes of the row groups at which the readers in order are."""
@@ -131,9 +136,10 @@ class ReadAhead:
             reader.depth = self._count
             self._in_order_count += 1
             self._in_order_bytes += reader.size_bytes
-        reader.offset, reader.idle_from_s = offset, now + IDLE_S
-        self._readers.move_to_end(reader)
-        if first.block != reader.block or last.slice.end_offset > reader.end:
+            self._share_room()
+        reader.offset, reader.waits_until_s = offset, now
+        self._touch(reader, now)
+        if first.block != reader.block or last.next_offset > reader.end:
             self._move(reader, first, last)
         if len(reader.ahead) < reader.depth and now >= self._paused_until_s:
             self._load(reader, following())
@@ -147,15 +153,19 @@ class ReadAhead:
         reader = self._reader_at(piece.slice.partition, start)
         if reader is None:
             return
-        reader.idle_from_s = self._now() + WAIT_S
-        self._readers.move_to_end(reader)
+        now = self._now()
+        reader.waits_until_s = now + WAIT_S
+        self._touch(reader, now)
         if is_for_store and reader.late_from < start:
             reader.late_from = start
             reader.depth = min(2 * reader.depth, max(self._count, self._count_max))
 
-    def note_failure(self) -> None:
-        """The store did not answer: load nothing ahead for a while."""
+    def note_failure(self, key: BlockKey) -> None:
+        """The store did not answer: load nothing ahead for a while. The row group is not ahead of its readers any more."""
         self._paused_until_s = self._now() + PAUSE_S
+        if self._wanted.pop(key, 0):
+            for reader in self._readers:
+                reader.ahead.pop(key, None)
 
     # -- readers -------------------------------------------------------------------------------------------------
 
@@ -180,19 +190,27 @@ class ReadAhead:
             before, reader.block, reader.size_bytes = reader.size_bytes, first.block, _size_bytes(first)
             if reader.depth:
                 self._in_order_bytes += reader.size_bytes - before
-        reader.end = last.slice.end_offset
+        reader.end = last.next_offset
         for key, block in list(reader.ahead.items()):
-            if block.end > reader.end:
-                return
-            del reader.ahead[key]
-            self._give_up(key)
+            if block.end <= reader.end:
+                del reader.ahead[key]
+                self._give_up(key)
+
+    def _touch(self, reader: _Reader, now: float) -> None:
+        """The reader is there: it reads or waits."""
+        reader.idle_from_s = now + IDLE_S
+        self._readers.move_to_end(reader)
 
     def _forget_idle(self, now: float) -> None:
         while self._readers:
             reader = next(iter(self._readers))
-            if reader.idle_from_s > now and len(self._readers) < READER_COUNT_MAX:
+            is_full = len(self._readers) >= READER_COUNT_MAX
+            if reader.idle_from_s > now and not is_full:
                 return
-            self._forget(reader)
+            if reader.waits_until_s > now and not is_full:
+                self._touch(reader, now)  # so that it hides no readers behind it that have left
+            else:
+                self._forget(reader)
 
     def _forget(self, reader: _Reader) -> None:
         del self._readers[reader]
@@ -208,7 +226,9 @@ class ReadAhead:
 
     def _give_up(self, key: BlockKey) -> None:
         """A reader does not need a row group any more, or uses it; readers of other partitions may share it."""
-        if not any(key in reader.ahead for reader in self._readers):
+        self._wanted[key] -= 1
+        if not self._wanted[key]:
+            del self._wanted[key]
             self._blocks.forget_ahead(key)
 
     # -- loads ---------------------------------------------------------------------------------------------------
@@ -223,13 +243,28 @@ class ReadAhead:
                 if not self._blocks.read_ahead(block.key, block.load_bytes, block.load, size_bytes=block.size_bytes):
                     return
                 reader.ahead[block.key] = block
+                self._wanted[block.key] += 1
                 held += block.size_bytes
 
     def _has_room(self, held: int, size_bytes: int) -> bool:
         """Whether a reader that has `held` bytes ahead may have more: within its part of the room, but one row group if there is room."""
-        room = min(self._bytes_max, self._cache_bytes_max - self._in_order_bytes)
+        room = self._room()
         part = room // self._in_order_count
         return held + size_bytes <= (part if held else room - self._blocks.ahead_bytes)
+
+    def _room(self) -> int:
+        return min(self._bytes_max, self._cache_bytes_max - self._in_order_bytes)
+
+    def _share_room(self) -> None:
+        """Give up what readers have beyond their parts, the farthest first: a slow reader would keep it for long."""
+        part = self._room() // self._in_order_count
+        for reader in self._readers:
+            held = sum(block.size_bytes for block in reader.ahead.values()) if len(reader.ahead) > 1 else 0
+            while held > part and len(reader.ahead) > 1:
+                farthest = max(reader.ahead.values(), key=_end)
+                del reader.ahead[farthest.key]
+                held -= farthest.size_bytes
+                self._give_up(farthest.key)
 
 
 def _size_bytes(piece: BlockPiece) -> int:

@@ -128,10 +128,15 @@ async def _to_its_end(call: Future[T]) -> T:
         return await asyncio.shield(answer)
     except asyncio.CancelledError:
         if not call.cancel():
+            answer.add_done_callback(_mark_retrieved)
             await asyncio.wait({answer})
-            if not answer.cancelled():
-                answer.exception()  # marks the error as retrieved
         raise
+
+
+def _mark_retrieved(answer: "asyncio.Future[T]") -> None:
+    """Mark the error of a result that nobody needs any more, so that asyncio does not report it."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _parse_footer(tail: memoryview) -> "Footer":
