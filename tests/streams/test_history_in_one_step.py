@@ -161,7 +161,7 @@ async def test_a_row_group_that_others_load_in_vain_again_and_again_is_waited_fo
         store.is_failing = True
 
         async def retry() -> None:
-            while True:
+            for _ in range(1_000):
                 await fetch(late, view, 0, index=1, bytes_max=1)
 
         retrying = asyncio.create_task(retry())
