@@ -15,7 +15,7 @@ import pytest
 from bearlake.app import sql_processes
 from bearlake.app.sql_exits import EXIT
 from bearlake.app.sql_processes import HELPER, StatementProcesses
-from fixtures.waiting import WAIT_S, until
+from fixtures.waiting import WAIT_S
 
 PROGRAM = """
 import os, signal, socket, subprocess, sys, time
@@ -201,11 +201,24 @@ async def test_a_helper_that_hangs_is_killed_and_replaced(monkeypatch: pytest.Mo
             async with processes.started(str(tmp_path)):
                 (hung,) = helpers()
                 os.kill(hung, signal.SIGSTOP)
-        await until(lambda: hung not in helpers(), "the helper is killed")
         async with processes.started(str(tmp_path)) as process:
             process.writer.write_eof()
 
             assert await process.exit_code() == 1  # there was no request
+        assert hung not in helpers()
+    finally:
+        await processes.close()
+
+
+async def test_a_killed_helper_is_asked_for_nothing_while_it_lasts(tmp_path: Path) -> None:
+    processes = StatementProcesses()
+    try:
+        async with processes.started(str(tmp_path)):
+            helper = processes._helper  # noqa: SLF001 - nothing else reaches it at this moment
+            assert helper is not None
+            helper.kill()
+
+            assert not helper.send(str(tmp_path), ())
     finally:
         await processes.close()
 

@@ -65,8 +65,8 @@ def test_other_rows_differ() -> None:
 def test_the_kinds_of_batches_that_are_not_accepted_are_listed() -> None:
     rows = OutcomeRows.of([(0, 1, 0), (kind := OutcomeKind.FENCED, -1, 0), (0, 2, 0), (OutcomeKind.UNSURE, -1, -1)])
 
-    assert rows.others() == [kind, OutcomeKind.UNSURE]
-    assert OutcomeRows().others() == []
+    assert rows.others() == rows.others() == (kind, OutcomeKind.UNSURE)
+    assert OutcomeRows().others() == ()
 
 
 def test_the_records_of_slices_are_summed() -> None:

@@ -115,6 +115,7 @@ async def _ends() -> AsyncIterator[tuple[StreamReader, StreamWriter, socket.sock
 class _Helper:
     def __init__(self, process: Process, channel: socket.socket) -> None:
         self._process, self._channel = process, channel
+        self._is_killed = False
 
     @classmethod
     async def started(cls) -> "_Helper":
@@ -147,7 +148,7 @@ class _Helper:
 
     def send(self, folder: str, ends: tuple[socket.socket, ...]) -> bool:
         """Ask for a process; return False if the helper has ended. Raises `Unavailable`: it does not read."""
-        if self._process.returncode is not None:
+        if self._is_killed or self._process.returncode is not None:
             return False
         try:
             socket.send_fds(self._channel, [os.fsencode(folder)], [end.fileno() for end in ends])
@@ -167,7 +168,8 @@ class _Helper:
             await self._process.wait()
 
     def kill(self) -> None:
-        """Kill the helper; the kernel kills its processes."""
+        """Kill the helper; the kernel kills its processes. From now on, `send` asks it for none: it takes requests until it is gone."""
+        self._is_killed = True
         with suppress(ProcessLookupError):
             self._process.kill()
 
