@@ -39,9 +39,8 @@ class ClientConfig:
     def tls_context(self) -> ssl.SSLContext:
         """The TLS context for connections to the server. As kubectl, it accepts authorities without key identifiers or key usage."""
         context = ssl.create_default_context(cafile=self.ca_file)
-        context.verify_flags &= (
-            ~ssl.VerifyFlags.VERIFY_X509_STRICT
-        )  # Python 3.13 sets it, and refuses the authorities of EKS and MicroK8s
+        # Python 3.13 sets the strict flag, and then refuses the authorities of EKS and MicroK8s.
+        context.verify_flags &= ~ssl.VerifyFlags.VERIFY_X509_STRICT
         if self.certificate_files is not None:
             context.load_cert_chain(*self.certificate_files)
         return context

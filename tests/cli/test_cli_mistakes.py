@@ -13,8 +13,9 @@ from bearlake.app import copying, tour
 from bearlake.app.schema_values import SchemaValues
 from bearlake.cli import http_client, produce
 from bearlake.cli.admin_client import AdminClient
-from bearlake.cli.kafka_options import NOTICE_S, Outage
+from bearlake.cli.kafka_options import Outage
 from bearlake.cli.main import run
+from bearlake.cli.output import NOTICE_S
 from bearlake.cli.progress import Progress
 from bearlake.errors import NotFound
 from fixtures.http_answers import answering, head

@@ -8,7 +8,18 @@ from functools import partial
 from bearlake.streams.append import AppendCall
 from bearlake.streams.turns import AT_ONCE
 from bearlake.telemetry import metrics
-from fixtures.deployment import append, append_of, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
+from fixtures.deployment import (
+    Deployment,
+    append,
+    append_of,
+    batch_of,
+    create,
+    deployment,
+    fetch,
+    submit,
+    values_of,
+    verdicts_of,
+)
 from fixtures.failing_stores import SlowStore, settings
 from fixtures.idle_producers import forget_all
 from simulator.loop import virtual_time
@@ -32,17 +43,21 @@ async def test_an_idle_server_flushes_at_once_and_gathers_while_it_is_busy() -> 
         assert asyncio.get_running_loop().time() < 0.3
 
 
+async def append_two_in_one_object(stores: Deployment) -> None:
+    """Append a batch, and 0.2 s later another one, with a linger of 0.25 s."""
+    streams = await stores.serve(settings(linger_ms=250, flush_when_idle=False))
+    view = await create(streams)
+    waiting = [submit(streams, view, batch_of(b"a"))]
+    await asyncio.sleep(0.2)
+    waiting += [submit(streams, view, batch_of(b"b"))]
+    await asyncio.gather(*waiting)
+
+
 @virtual_time
 async def test_without_flushing_when_idle_the_linger_passes_first() -> None:
     store = SlowStore(0.0)
     async with deployment(store) as stores:
-        streams = await stores.serve(settings(linger_ms=250, flush_when_idle=False))
-        view = await create(streams)
-
-        waiting = [submit(streams, view, batch_of(b"a"))]
-        await asyncio.sleep(0.2)
-        waiting += [submit(streams, view, batch_of(b"b"))]
-        await asyncio.gather(*waiting)
+        await append_two_in_one_object(stores)
 
         assert len(store.sizes) == 1
         assert 0.25 <= asyncio.get_running_loop().time() < 0.26
@@ -52,13 +67,7 @@ async def test_without_flushing_when_idle_the_linger_passes_first() -> None:
 async def test_the_time_of_an_append_is_that_of_the_first_batch_of_its_object() -> None:
     before, sum_s = metrics.APPEND_SECONDS.count, metrics.APPEND_SECONDS.sum
     async with deployment(SlowStore(0.0)) as stores:
-        streams = await stores.serve(settings(linger_ms=250, flush_when_idle=False))
-        view = await create(streams)
-
-        waiting = [submit(streams, view, batch_of(b"a"))]
-        await asyncio.sleep(0.2)
-        waiting += [submit(streams, view, batch_of(b"b"))]
-        await asyncio.gather(*waiting)
+        await append_two_in_one_object(stores)
 
         assert metrics.APPEND_SECONDS.count == before + 1
         assert 0.25 <= metrics.APPEND_SECONDS.sum - sum_s < 0.26

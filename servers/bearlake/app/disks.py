@@ -100,7 +100,7 @@ class DiskWatch:
             for what in folders
         }
         self._thread = Threads("disks", 1)
-        """Its own, and a daemon: a disk that hangs keeps no other work, and not the process's end, waiting."""
+        """Its own, and a daemon: a disk that hangs holds up neither other work nor the end of the process."""
 
     @property
     def problem(self) -> str:

@@ -25,15 +25,13 @@ from typing_extensions import override
 
 from bearlake import errors
 from bearlake.authorities import verifying_context
-from bearlake.cli.output import printable, say
+from bearlake.cli.output import NOTICE_S, printable, say
 from bearlake.http_answers import InTime, InTimeTls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 TIMEOUT_S = 35
 """The longest time (s) to connect, and between two bytes of an answer, of a client without its own limit."""
-NOTICE_S = 5
-"""How long (s) a command waits for an answer without a word."""
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 _REASON_LENGTH_MAX = 2_000

@@ -7,13 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
-from bearlake.cli.output import say
+from bearlake.cli.output import NOTICE_S, say
 from bearlake.errors import Denied
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NOTICE_S = 5.0
-"""How long (s) a command waits for a first answer without a word."""
 SCHEMES = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 """What librdkafka takes before an address."""
 HTTP_SIZE = "Invalid response size 1213486160"

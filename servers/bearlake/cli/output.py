@@ -13,6 +13,9 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NOTICE_S = 5.0
+"""How long (s) a command waits for a first answer without a word."""
+
 _SUSPECT = re.compile(r"[^ -~]")
 
 

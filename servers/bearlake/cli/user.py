@@ -110,9 +110,8 @@ def _password(file: Path | None) -> str:
         return os.environ[VARIABLE]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "error", getpass.GetPassWarning
-            )  # it would read the password from standard input, and show it
+            # Without a terminal, click would read the password from standard input, and show it.
+            warnings.simplefilter("error", getpass.GetPassWarning)
             typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     except getpass.GetPassWarning:
         raise Invalid(

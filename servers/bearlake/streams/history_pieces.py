@@ -96,9 +96,7 @@ def blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> Iterator[
     groups = footer.holding(index, start, end)
     if not groups:  # `offset` is after the last row: that row's group yields the empty batch
         groups = footer.holding(index, piece.base_offset, end)[-1:]
-    if (
-        not groups and piece.position == NO_ROW
-    ):  # in any row group there is no row of it, so all of it becomes empty batches
+    if not groups and piece.position == NO_ROW:  # no row group has a row of it: all of it becomes empty batches
         about = Slice(piece.partition, start, end - start, 0, HEADER_BYTES, piece.max_timestamp)
         yield BlockPiece(about, located.object, footer, 0, end, ())
         return

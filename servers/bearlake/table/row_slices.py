@@ -53,10 +53,15 @@ def _fitting(rows: pa.Table, group: int, bytes_max: int) -> Iterator[pa.Table]:
             raise too_large(group, rows.schema.names[sizes.index(largest)], largest, sum(sizes), bytes_max)
         yield _plain_rows(rows)
         return
-    places = pc.indices_nonzero(pa.repeat(pa.scalar(True), rows.num_rows))
     half = rows.num_rows // 2
-    for part in (places.slice(0, half), places.slice(half)):
-        yield from _fitting(rows.take(part), group, bytes_max)
+    for start, end in ((0, half), (half, rows.num_rows)):
+        yield from _fitting(_copied(rows, start, end), group, bytes_max)
+
+
+def _copied(rows: pa.Table, start: int, end: int) -> pa.Table:
+    """Return the rows `[start, end)` in memory of their own, which begins with them."""
+    places = pc.indices_nonzero(pa.repeat(pa.scalar(True), rows.num_rows))
+    return rows.take(places.slice(start, end - start))
 
 
 def _plain_bytes(array: pa.Array) -> int:
@@ -81,7 +86,7 @@ def _plain_rows(rows: pa.Table) -> pa.Table:
     if not any(_has_dictionary(found) for found in rows.schema.types):
         return rows
     if any(chunk.offset for column in rows.columns for chunk in column.chunks):
-        rows = rows.take(pc.indices_nonzero(pa.repeat(pa.scalar(True), rows.num_rows)))
+        rows = _copied(rows, 0, rows.num_rows)
     columns = [
         pa.chunked_array([_plain(chunk) for chunk in column.chunks], _plain_type(column.type))
         for column in rows.columns

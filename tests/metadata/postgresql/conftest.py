@@ -12,6 +12,7 @@ from bearlake.metadata.postgresql.commit import arguments, outcomes_of, runs_of,
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import PostgresqlMetadata, open_postgresql
 from fixtures.postgresql_metadata import Opening
+from fixtures.postgresql_proxy import Proxy
 
 
 class Writer:
@@ -52,6 +53,16 @@ class Writer:
                 return await self.metadata.log.commit(commit)
             except Unavailable:
                 self.unanswered_count += 1
+
+
+@pytest.fixture
+async def lossy(postgresql_url: str, request: pytest.FixtureRequest) -> AsyncIterator[tuple[PostgresqlMetadata, Proxy]]:
+    """A store with the module's SETTINGS behind a proxy that can lose answers."""
+    proxy = Proxy(postgresql_url)
+    metadata = await open_postgresql(await proxy.start(), request.module.SETTINGS)
+    yield metadata, proxy
+    await metadata.close()
+    await proxy.stop()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A PostgreSQL store on a full disk (53100, disk_full): what callers learn, and that a repeat succeeds once there is room."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -9,7 +8,7 @@ import pytest
 from bearlake.errors import OutOfRoom, Unavailable
 from bearlake.metadata.model import ObjectCommit, StreamSpec
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
-from bearlake.metadata.postgresql.store import PostgresqlMetadata, open_postgresql
+from bearlake.metadata.postgresql.store import PostgresqlMetadata
 from fixtures.postgresql_proxy import Proxy
 
 SETTINGS = PostgresqlSettings(connections_max=1, poll_interval_ms=5, connect_timeout_ms=2_000)
@@ -22,16 +21,6 @@ create trigger full_disk before insert on bearlake.{table} for each row execute 
 """
 """Lets a table refuse rows as PostgreSQL does when its file cannot grow."""
 ENLARGE = "drop trigger full_disk on bearlake.{table}"
-
-
-@pytest.fixture
-async def lossy(postgresql_url: str) -> AsyncIterator[tuple[PostgresqlMetadata, Proxy]]:
-    """A store behind a proxy that can lose answers."""
-    proxy = Proxy(postgresql_url)
-    metadata = await open_postgresql(await proxy.start(), SETTINGS)
-    yield metadata, proxy
-    await metadata.close()
-    await proxy.stop()
 
 
 async def new_commit(metadata: PostgresqlMetadata, writer_on: Any) -> ObjectCommit:

@@ -1,7 +1,6 @@
 """Statements that name what an upgrade has removed: a repeat succeeds, or the error says that nothing was changed."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -11,7 +10,7 @@ from bearlake.errors import Overloaded, Unavailable
 from bearlake.metadata.model import StreamSpec
 from bearlake.metadata.postgresql.layout import VERSION, available
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
-from bearlake.metadata.postgresql.store import PostgresqlMetadata, open_postgresql
+from bearlake.metadata.postgresql.store import PostgresqlMetadata
 from fixtures.postgresql_metadata import Opening, until
 from fixtures.postgresql_proxy import Proxy
 
@@ -43,16 +42,6 @@ end $$;
 @pytest.fixture
 async def metadata(postgresql_url: str, opened: Opening) -> PostgresqlMetadata:
     return await opened(postgresql_url)
-
-
-@pytest.fixture
-async def lossy(postgresql_url: str) -> AsyncIterator[tuple[PostgresqlMetadata, Proxy]]:
-    """A store behind a proxy that can lose answers."""
-    proxy = Proxy(postgresql_url)
-    metadata = await open_postgresql(await proxy.start(), SETTINGS)
-    yield metadata, proxy
-    await metadata.close()
-    await proxy.stop()
 
 
 def renamed_batches() -> str:
