@@ -5,6 +5,9 @@ all others, and its block raises `TaskDied`. An end is an error, a return, and a
 `asyncio.TaskGroup` takes a task that ended as cancelled for one that succeeded (cpython, `asyncio/taskgroups.py`, `_on_task_done`).
 Owners nest: the owner around passes `TaskDied` on, up to the process, which stops.
 
+A request to cancel the owner's task need not end the owner: a timeout or a task group of its block makes one and withdraws it. A task that
+ends meanwhile is judged once the request is withdrawn, or the block ends.
+
 An owner that ends waits for its tasks for `END_S` at most, and then ends the process: a task that hangs must not keep alive what is
 incomplete.
 """
@@ -13,6 +16,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -22,6 +26,8 @@ T = TypeVar("T")
 
 END_S = 60.0
 """Longest end (s) of an owner's tasks, or of a process's parts: longer than all time limits of their last steps, which are 30 s at most."""
+POLL_S = 0.02
+"""How often a task that has ended looks whether the block ends, while the owner's task has a request."""
 EXIT_CODE = 1
 """Exit code of a process that `EndLimit` ends."""
 
@@ -128,25 +134,28 @@ class Tasks:
         try:
             await work
         except asyncio.CancelledError as error:
-            if self._is_asked_to_end() or (may_end and _is_cancelled()):
+            if (may_end and _is_cancelled()) or await self._is_asked_to_end():
                 raise
             log.exception("a background task ended as cancelled; stopping the process", extra={"task": name})
             raise TaskDied(name) from error
         except (TaskDied, KeyboardInterrupt, GeneratorExit):  # logged by an owner below; Ctrl-C; a closed coroutine
             raise
         except BaseException as error:  # boundary: also SystemExit and a library's panic; after any, the process stops
-            if self._is_asked_to_end():
+            if await self._is_asked_to_end():
                 log.exception("a background task failed while it was being stopped", extra={"task": name})
                 return
             log.exception("a background task failed; stopping the process", extra={"task": name})
             raise TaskDied(name) from error
-        if not (may_end or self._is_asked_to_end()):
+        if not (may_end or await self._is_asked_to_end()):
             log.error("a background task returned; stopping the process", extra={"task": name})
             raise TaskDied(name)
 
-    def _is_asked_to_end(self) -> bool:
-        # A loop that is closed cancels all tasks at once, the owner's among them.
-        return self._is_ending or _request_count(self._owner) > self._old_request_count
+    async def _is_asked_to_end(self) -> bool:
+        """Return whether the block ends. A loop that is closed cancels all tasks at once: then the owner's task needs some turns."""
+        while not self._is_ending and _request_count(self._owner) > self._old_request_count:
+            with suppress(asyncio.CancelledError):  # the answer is still to come
+                await asyncio.sleep(POLL_S)
+        return self._is_ending
 
     def _begin_end(self) -> None:
         self._is_ending = True

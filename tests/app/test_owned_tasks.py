@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import suppress
 
 import pytest
 
@@ -168,6 +169,65 @@ async def test_a_loop_that_cancels_all_tasks_is_no_death(caplog: pytest.LogCaptu
     assert running.cancelled()
     assert seen == ["cancelled"]
     assert not caplog.records
+
+
+@pytest.mark.parametrize("end", ["fails", "ends as cancelled", "returns"])
+async def test_a_task_that_dies_while_a_timeout_of_the_block_expires_is_dead(
+    caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    is_cleaning = asyncio.Event()
+
+    async def mortal() -> None:
+        await is_cleaning.wait()
+        if end == "fails":
+            raise ZeroDivisionError
+        if end == "ends as cancelled":
+            await ended_as_cancelled()
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("mortal", mortal())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    try:
+                        await asyncio.Event().wait()
+                    finally:
+                        is_cleaning.set()
+                        for _ in range(10):  # a clean-up takes some turns
+                            await asyncio.sleep(0)
+            await tasks.run()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TaskDied, match="'mortal'"):
+            await block()
+    assert [record.task for record in caplog.records] == ["mortal"]  # type: ignore[attr-defined]
+
+
+async def test_a_task_that_fails_while_the_cancelled_block_cleans_up_is_no_death(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    is_cleaning = asyncio.Event()
+
+    async def mortal() -> None:
+        await is_cleaning.wait()
+        raise ZeroDivisionError
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("mortal", mortal())
+            try:
+                await tasks.run()
+            finally:
+                is_cleaning.set()
+                await asyncio.sleep(0.1)
+
+    running = asyncio.create_task(block())
+    await asyncio.sleep(0)
+    running.cancel()
+
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert [record.getMessage() for record in caplog.records] == ["a background task failed while it was being stopped"]
 
 
 class Panic(BaseException):
