@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bearlake.errors import Corrupt, Fenced
+from bearlake.errors import Corrupt, Fenced, Unavailable
 from bearlake.exporting.batches import Sender
 from bearlake.exporting.mapping import Runs
 from bearlake.exporting.sending import Refused, produced
@@ -83,6 +83,10 @@ class Entry:
             )  # fmt: skip
 
 
+class _NoLeader(Unavailable):
+    """The topic has no leader now."""
+
+
 class Ledger:
     """The entries of one source, and the session of this process."""
 
@@ -93,6 +97,8 @@ class Ledger:
         self._cluster = cluster
         self._settings = settings
         self._topic = topic
+        self._may_have_moved = False
+        """Whether the leader may be another one than `_topic` says, because it did not answer or has refused."""
         self._source_id = source_id or "-"
         self._session = str(uuid.uuid4())
         self._begun = ""
@@ -114,17 +120,36 @@ class Ledger:
             Corrupt: a record is not the ledger's.
             Denied, Invalid, Unavailable: as `pieces_of`.
         """
+        try:
+            await self._read()
+        except Unavailable:
+            self._may_have_moved = True
+            raise
+        if self._begun != self._session:
+            raise Fenced("another export from the same source to the same target has begun; this one ends")
+
+    async def _read(self) -> None:
+        topic = await self._led()
         async with Connections(self._cluster) as connections:
-            (bounds,) = await self._cluster.bounds(self._topic, connections)
+            (bounds,) = await self._cluster.bounds(topic, connections)
         self._next = max(self._next, bounds.start)
-        async for piece in pieces_of(self._cluster, self._topic, 0, self._next, bounds.stable):
+        async for piece in pieces_of(self._cluster, topic, 0, self._next, bounds.stable):
             base = piece.end - 1 - int.from_bytes(piece.batch[23:27], "big")
             for delta, _, key, value, _ in record_codec.fields(piece.batch, UNCOMPRESSED_BYTES_MAX):
                 if base + delta >= self._next:
                     self._take(base + delta, key, value)
         self._next = max(self._next, bounds.stable)
-        if self._begun != self._session:
-            raise Fenced("another export from the same source to the same target has begun; this one ends")
+
+    async def _led(self) -> SourceTopic:
+        """Return the ledger's topic; its leader is looked up if it may have moved. Raises `Denied`, `Unavailable`."""
+        if self._may_have_moved:
+            found = await self._cluster.topic(self._topic.name)
+            if found is None or found.id != self._topic.id:
+                raise Unavailable(f"{self._settings.PEER} does not have the ledger {self._topic.name!r} any more")
+            if not found.leaders[0]:
+                raise _NoLeader(f"{self._settings.PEER} has no leader of the ledger {self._topic.name!r}")
+            self._topic, self._may_have_moved = found, False
+        return self._topic
 
     def open(self, place: Place, source_topic: str, target_topic: str, sender: Sender) -> None:
         """Begin the account of a partition. It is in the ledger from its first run on."""
@@ -158,13 +183,13 @@ class Ledger:
         loop, pause_s = asyncio.get_running_loop(), PAUSE_S
         deadline = loop.time() + self._settings.timeout_ms / 1000
         while True:
-            connection = await connections.to(self._topic.leaders[0])
             try:
-                await produced(
-                    connection, {self._topic.name: self._topic}, [{(self._topic.name, 0): batch}], self._settings
-                )
-            except Refused as refused:
-                if refused.code != ErrorCode.NOT_LEADER_OR_FOLLOWER or loop.time() + pause_s > deadline:
+                topic = await self._led()
+                connection = await connections.to(topic.leaders[0])
+                await produced(connection, {topic.name: topic}, [{(topic.name, 0): batch}], self._settings)
+            except Unavailable as error:
+                self._may_have_moved = True
+                if not _is_moving(error) or loop.time() + pause_s > deadline:
                     raise
             else:
                 return
@@ -225,6 +250,13 @@ class Ledger:
             account.runs.cut(entry.runs[0][1])
         for source, target in entry.runs:
             account.runs.add(source, target)
+
+
+def _is_moving(error: Unavailable) -> bool:
+    """Return whether another leader is about to take the batch, which may be stored twice: a repeated entry says the same."""
+    return isinstance(error, _NoLeader) or (
+        isinstance(error, Refused) and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
 
 
 def _doubt(found: Any) -> tuple[int, int] | None:  # Any: JSON
