@@ -5,6 +5,7 @@
 The success of a put that began before the last failure does not end the outage.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
 
@@ -13,6 +14,9 @@ from bearlake.objects import Buffer, ObjectStore
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
+
+PROBLEM_S = 60.0
+"""How long (s) a failed put is a problem if no other one succeeds: without producers, nothing shows whether the store works again."""
 
 
 class Putting:
@@ -26,6 +30,16 @@ class Putting:
         self.failure_count = 0
         """Puts that have failed; a put that succeeds tells `succeeded` how many had failed when it began."""
         self._outage = Outage(log, "cannot store objects; their batches fail", "storing objects works again")
+        self._failure = ""
+        """What the last failed put raised."""
+        self._failed_at_s = 0.0
+        """When, by the event loop's time."""
+
+    @property
+    def problem(self) -> str:
+        """Why puts fail; empty: the last one has succeeded, or there was none in the last `PROBLEM_S`."""
+        age_s = asyncio.get_running_loop().time() - self._failed_at_s
+        return self._failure if self._outage.failure_count and age_s < PROBLEM_S else ""
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """Store an object, as `ObjectStore.put` does."""
@@ -47,6 +61,7 @@ class Putting:
             await put
         except BearlakeError as error:
             self.failure_count += 1
+            self._failure, self._failed_at_s = str(error) or type(error).__name__, asyncio.get_running_loop().time()
             self._outage.failed(error, key=key)
             raise
         self.succeeded(failure_count)

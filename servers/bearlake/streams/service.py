@@ -278,8 +278,8 @@ class Streams(Management):
 
     @property
     def write_problem(self) -> str:
-        """Why a commit waits, and all later batches behind it; empty: none waits."""
-        return self._writer.committer.problem
+        """Why batches are not stored now (`write_problem.py`); empty: as far as known, they are."""
+        return self._writer.problem.text
 
     def _open_hot_path(self) -> None:
         """The parts of the write path that protocol servers use without a call in between; the rules of `submit` hold."""

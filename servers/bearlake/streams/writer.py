@@ -35,6 +35,7 @@ from bearlake.streams.relief import ReliefLine
 from bearlake.streams.reservations import Reservations
 from bearlake.streams.unstored_batches import UnstoredBatches
 from bearlake.streams.waiting_calls import WaitingCalls
+from bearlake.streams.write_problem import WriteProblem
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
@@ -87,6 +88,7 @@ class Writer:
         self._full: deque[OpenBuffer] = deque()
         """Full buffers, which wait for an upload slot; bounded by `bytes_max` and `batch_count_max`."""
         self._in_flight: dict[Flush, None] = {}
+        self.problem = WriteProblem(self.committer, self._store, self._in_flight, settings.deadline_ms)
         self._last_commit: asyncio.Future[None] | None = None
         self._order = CommitOrder()
         self._calls = WaitingCalls(settings.deadline_ms)
