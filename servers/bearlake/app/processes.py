@@ -52,8 +52,7 @@ class ServerProcesses:
         finally:
             for process in self._processes.values():
                 terminate(process)
-            for name, process in self._processes.items():
-                await ended(name, process)
+            await asyncio.gather(*(ended(name, process) for name, process in self._processes.items()))
             os.close(self._held)
             os.close(self._lifeline)
 
