@@ -7,6 +7,7 @@ import pytest
 
 from bearlake.errors import OutOfRoom, Unavailable
 from bearlake.metadata.model import ObjectCommit, StreamSpec
+from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import PostgresqlMetadata
 from fixtures.postgresql_proxy import Proxy
@@ -57,3 +58,12 @@ async def test_a_disk_that_is_full_at_the_repeat_does_not_speak_for_the_attempt_
     await admin.execute(ENLARGE.format(table="session"))
 
     assert [outcome.base_offset for outcome in (await metadata.log.commit(commit)).outcomes] == [3]
+
+
+def test_a_connection_that_is_refused_for_want_of_room_has_changed_nothing() -> None:
+    """PostgreSQL 15 on a full disk, after a restart: a new connection has no room for a file of its caches."""
+    refusal = asyncpg.InternalServerError("could not write init file")
+
+    assert isinstance(failures.translated(refusal), OutOfRoom)
+    assert failures.is_refusal(refusal)  # so it says nothing of an attempt before that was lost
+    assert not isinstance(failures.translated(asyncpg.InternalServerError("cache lookup failed")), OutOfRoom)

@@ -62,7 +62,11 @@ plans the next statement of a function that is already running against the new l
 _DISK_FULL = "53100"
 """No room for what the statement adds. PostgreSQL rolls it back; a commit record that lacks room stops PostgreSQL, without an answer."""
 
-_REFUSALS = ("BL001", "BL002", "BL004", "BL005", "BL006", _DISK_FULL)
+_INTERNAL, _NO_INIT_FILE = "XX000", "could not write init file"
+"""How PostgreSQL 15 refuses a new connection on a full disk, once a restart has removed the file. PostgreSQL does not translate this text.
+Nothing was sent on the connection."""
+
+_REFUSALS = ("BL001", "BL002", "BL004", "BL005", "BL006")
 
 
 def is_rolled_back(error: BaseException) -> bool:
@@ -77,7 +81,12 @@ def is_undefined(error: BaseException) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether the statement refused to change anything; an earlier attempt may still have had an effect."""
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _REFUSALS
+    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate in _REFUSALS or lacks_room(error))
+
+
+def lacks_room(error: asyncpg.PostgresError) -> bool:
+    """Return whether the disk of the database is full, and the step had no effect for this reason."""
+    return error.sqlstate == _DISK_FULL or (error.sqlstate == _INTERNAL and str(error).startswith(_NO_INIT_FILE))
 
 
 def is_lost(error: BaseException) -> bool:
@@ -135,7 +144,7 @@ def _of_database(error: asyncpg.PostgresError) -> BearlakeError:
         return Invalid(f"a value does not fit the metadata store: {text}")
     if code.startswith("28") or code == "42501":
         return Denied(f"the metadata store refuses this user: {text}")
-    if code == _DISK_FULL:
+    if lacks_room(error):
         return OutOfRoom(f"the disk of the metadata store is full ({code}): {text}")
     if code in _UNDEFINED:
         return Unavailable(
