@@ -40,6 +40,7 @@ CALL_COUNT = 40
 CALLS_PER_TEST = 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
 def test_all_invariants_hold_with_compaction_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):

@@ -20,6 +20,7 @@ ONCE_FAILED = {
 """Seeds in which a bug showed, and what it was: fixed since, and covered by a test of its own where that is possible."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 500, SEEDS_PER_TEST))
 def test_all_invariants_hold_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):

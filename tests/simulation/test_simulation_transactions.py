@@ -21,6 +21,7 @@ def run(seed: int) -> Report:
     return run_seed(seed, draw_transaction_settings(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_committed_transactions_are_read_whole_and_others_never_in_seeds_from(first: int) -> None:
     events: Counter[str] = Counter()

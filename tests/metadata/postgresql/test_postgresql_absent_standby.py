@@ -16,6 +16,8 @@ from fixtures.postgresql_metadata import following, until
 from fixtures.postgresql_pair import SETTINGS, Client, Pair
 from fixtures.postgresql_proxy import Proxy
 
+pytestmark = pytest.mark.integration
+
 BACKENDS = "from pg_stat_activity where application_name = 'bearlake' and datname = current_database()"
 LEFT_BEHIND = f"select count(*) {BACKENDS} and wait_event = 'SyncRep'"
 ONLY_THOSE = f"select not exists (select {BACKENDS} and wait_event is distinct from 'SyncRep')"

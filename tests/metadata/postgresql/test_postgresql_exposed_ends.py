@@ -15,6 +15,8 @@ from bearlake.errors import Unavailable
 from bearlake.streams.transactions import TransactionService, TransactionSettings
 from fixtures.postgresql_pair import HELD_BACK, Client, Pair
 
+pytestmark = pytest.mark.integration
+
 T = TypeVar("T")
 
 

@@ -24,6 +24,8 @@ from fixtures.postgresql_pair import SETTINGS as QUICK
 from fixtures.postgresql_switch import At, Switch
 from fixtures.waiting import WAIT_S
 
+pytestmark = pytest.mark.integration
+
 SETTINGS = replace(QUICK, statement_timeout_ms=1_000, lock_timeout_ms=200, connections_max=3, read_connections_max=3)
 PATIENT = replace(SETTINGS, acquire_timeout_ms=30_000, statement_timeout_ms=30_000, lock_timeout_ms=20_000)
 """For what the test itself asks: on a busy machine, a statement may take seconds."""

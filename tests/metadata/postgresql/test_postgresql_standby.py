@@ -17,6 +17,8 @@ from bearlake.metadata.postgresql.store import open_postgresql
 from fixtures.postgresql_pair import HELD_BACK, SETTINGS, Client, Pair
 from fixtures.postgresql_proxy import Proxy
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 async def stack() -> AsyncIterator[AsyncExitStack]:
