@@ -56,7 +56,7 @@ def test_a_change_that_keeps_the_tables_name_is_accepted() -> None:
 
 
 def test_a_config_that_does_not_exist_can_be_unset_only_where_a_later_version_has_set_it() -> None:
-    with pytest.raises(Invalid, match="^Unknown topic config name: retention.mss$"):
+    with pytest.raises(Invalid, match=r"^Unknown topic config name: retention\.mss$"):
         config_changes.check_change({"retention.ms": "5"}, {}, ["retention.ms", "retention.mss"])
 
     config_changes.check_change({"of.later.version": "5"}, {}, ["of.later.version", "retention.ms"])
