@@ -18,12 +18,14 @@ import pytest
 
 from bearlake.app.startup import Startup
 from bearlake.app.stop import Stop, Stopped
-from bearlake.errors import Denied, Unavailable
+from bearlake.errors import Denied, OutOfRoom, Unavailable
 from fixtures.ports import free_port
 from fixtures.postgresql import PostgresqlServer
 from fixtures.s3 import S3Server
 from fixtures.server_process import clean_environment, command, finished
 from fixtures.waiting import WAIT_S, until
+from nemesis.stores import Disk
+from nemesis.tools import can_mount
 from simulator.loop import virtual_time
 
 PAUSE_S = 0.02
@@ -171,6 +173,34 @@ async def test_errors_that_waiting_cannot_fix_are_reported_at_once() -> None:
 
 
 @virtual_time
+async def test_a_full_disk_is_named_while_the_start_waits_and_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    patient = patience(10_000)
+    full = OutOfRoom("the disk is full")
+
+    assert await patient.until_there("the store", "x://y", failing(full, full), OutOfRoom) == "there"
+    with pytest.raises(
+        OutOfRoom, match=r"^the store at x://y had no room within 10000 ms of the start: the disk is full$"
+    ):
+        await patient.until_there("the store", "x://y", failing(*[full] * 100), OutOfRoom)
+
+    assert patient.waiting_for == "room on the disk of the store"
+    lines = [(line.levelname, line.message) for line in caplog.records if line.levelname != "DEBUG"]
+    out_of_room = ("ERROR", "a store is out of room; retrying")
+    assert lines == [out_of_room, ("INFO", "the store answers"), out_of_room]
+
+
+@virtual_time
+async def test_a_step_that_may_only_lack_room_reports_other_failures_at_once() -> None:
+    start_s = asyncio.get_running_loop().time()
+
+    with pytest.raises(Unavailable, match=r"^cannot be opened$"):
+        await patience(60_000).until_there("the store", "x://y", failing(Unavailable("cannot be opened")), OutOfRoom)
+
+    assert asyncio.get_running_loop().time() == start_s
+
+
+@virtual_time
 async def test_a_request_to_stop_ends_the_wait_and_the_step() -> None:
     stop = Stop()
     was_cancelled = asyncio.Event()
@@ -229,6 +259,43 @@ async def test_a_server_whose_bucket_is_made_later_waits_for_it(
 
     (waiting,) = server.waits()
     assert (waiting["what"], waiting["place"]) == ("the object store", f"s3://{bucket}/lake")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "disk", 8 << 20, can_mount=can_mount())
+    try:
+        if not made.can_be_full:
+            pytest.skip("needs root and mount, for a disk that becomes full")
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_server_on_a_full_disk_is_alive_and_becomes_ready_once_there_is_room(
+    tmp_path: Path, disk: Disk, is_new: bool
+) -> None:
+    words = ["--metadata-url", f"sqlite://{disk.folder}/m.db", "--object-store-url", (tmp_path / "objects").as_uri()]
+    if not is_new:
+        with starting(tmp_path, words) as server:
+            await server.until("/readyz", 200)
+            assert server.stop() == 0
+    disk.fill()
+    with starting(tmp_path, words) as server:
+        await until(lambda: server.waits())
+        assert await server.until("/livez", 200) == {"status": "alive"}
+        detail = (await server.until("/readyz", 503))["detail"]
+
+        disk.free()
+        await server.until("/readyz", 200)
+        assert server.stop() == 0
+
+    assert detail == "the server is starting and waits for room on the disk of the metadata store"
+    (waiting,) = server.waits()
+    assert (waiting["level"], waiting["message"]) == ("ERROR", "a store is out of room; retrying")
+    assert f"{disk.folder}/m.db is full" in waiting["error"]
 
 
 @pytest.mark.integration

@@ -54,6 +54,10 @@ def test_impossible_commands_end_with_exit_code_1(cli: Cli) -> None:
     assert cli("stream", "delete", "absent", "--if-exists") == "absent: nothing to do (not found)\n"
     assert "absent" in cli("stream", "describe", "absent", code=1)
     assert "odd: Unknown topic config name: nope" in cli("stream", "create", "odd", "--set", "nope=1", code=1)
+    unknown = "bearlake: once: Unknown topic config name: nope\n"
+    assert cli("stream", "alter", "once", "--set", "nope=1", code=1) == unknown
+    assert cli("stream", "alter", "once", "--unset", "nope", "--partitions", 2, code=1) == unknown
+    assert len(cli.json("stream", "describe", "once")["partitions"]) == 1
 
 
 def test_lines_are_produced_and_consumed_in_order(cli: Cli) -> None:

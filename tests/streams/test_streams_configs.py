@@ -55,6 +55,13 @@ def test_a_change_that_keeps_the_tables_name_is_accepted() -> None:
     config_changes.check_change(before, {"table.name": "sales", "table.namespace": "streams"}, ["retention.ms"])
 
 
+def test_a_config_that_does_not_exist_can_be_unset_only_where_a_later_version_has_set_it() -> None:
+    with pytest.raises(Invalid, match=r"^Unknown topic config name: retention\.mss$"):
+        config_changes.check_change({"retention.ms": "5"}, {}, ["retention.ms", "retention.mss"])
+
+    config_changes.check_change({"of.later.version": "5"}, {}, ["of.later.version", "retention.ms"])
+
+
 def test_lags_that_contradict_each_other_are_refused_in_kafkas_words() -> None:
     before = {"min.compaction.lag.ms": "100"}
     text = r"conflict topic config setting min.compaction.lag.ms \(100\) > max.compaction.lag.ms \(99\)"

@@ -20,9 +20,9 @@ from bearlake import __version__, kernel
 from bearlake.app.disks import DiskWatch, store_folders
 from bearlake.app.exits import Exit
 from bearlake.app.role import OpenListener, Parts, Plan, Role
-from bearlake.app.startup import Startup, open_stores
+from bearlake.app.startup import METADATA_STORE, Startup, open_stores
 from bearlake.app.stop import Stop
-from bearlake.errors import BearlakeError, Unavailable
+from bearlake.errors import BearlakeError, OutOfRoom, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
 from bearlake.owned_tasks import EndLimit, Tasks
@@ -83,7 +83,6 @@ async def run_process(
             return _open_one(listener_settings, what, settings, certificates, closing)
 
         endpoints, admin_listener = _bound(roles, settings, open_one)
-        metadata, store = await _stores(settings, admin_listener, stop, closing)
 
         def on_fenced() -> None:
             stop.request("a newer process registered this server's name", Exit.FENCED, is_graceful=False)
@@ -91,8 +90,12 @@ async def run_process(
         def on_unknown() -> None:
             stop.request("the outcome of a commit is unknown", Exit.FAILED, is_graceful=False)
 
-        registered = await RegisteredServer.join(metadata.servers, settings.server, endpoints, on_fenced)
-        closing.push_async_callback(_leave, registered)
+        async def join(metadata: Metadata) -> RegisteredServer:
+            registered = await RegisteredServer.join(metadata.servers, settings.server, endpoints, on_fenced)
+            closing.push_async_callback(_leave, registered)
+            return registered
+
+        metadata, store, registered = await _stores(settings, admin_listener, stop, closing, join)
         parts = Parts(
             plan=plan,
             metadata=metadata,
@@ -236,14 +239,20 @@ def _admin_login(parts: Parts) -> HttpListenerLogin | None:
 
 
 async def _stores(
-    settings: Settings, admin_listener: Listener, stop: Stop, closing: AsyncExitStack
-) -> tuple[Metadata, ObjectStore]:
-    """Open both stores; the admin API reports health meanwhile. Raises as `open_stores`."""
+    settings: Settings,
+    admin_listener: Listener,
+    stop: Stop,
+    closing: AsyncExitStack,
+    join: Callable[[Metadata], Awaitable[RegisteredServer]],
+) -> tuple[Metadata, ObjectStore, RegisteredServer]:
+    """Open both stores, and register with `join`; the admin API reports health meanwhile. Raises as `open_stores`."""
     startup = Startup(stop, settings.server.startup_wait_ms)
     starting = StartingServer(admin_listener, lambda: startup.waiting_for)
     await starting.start()
     try:
-        return await open_stores(settings, closing, startup)
+        metadata, store = await open_stores(settings, closing, startup)
+        registered = await startup.until_there(METADATA_STORE, settings.metadata.url, lambda: join(metadata), OutOfRoom)
+        return metadata, store, registered
     finally:
         await starting.close()
 

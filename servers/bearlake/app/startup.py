@@ -1,7 +1,8 @@
 """Opens the stores at start: checks that they answer, and retries with growing pauses.
 
-The start waits only for conditions that may end by themselves (`Unavailable`: nothing listens, a name does not resolve yet, the database is
-still starting, the bucket does not exist yet), for `server.startup_wait_ms` in all. Wrong passwords, names and URLs fail at once.
+The start waits only for conditions that may end without another start (`Unavailable`: nothing listens, a name does not resolve yet, the
+database is still starting, the bucket does not exist yet; a full disk), for `server.startup_wait_ms` in all. Wrong passwords, names and
+URLs fail at once; so does a SQLite file that cannot be opened, but for want of room.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import TypeVar
 
 from bearlake.app.stop import Stop, Stopped
 from bearlake.compaction.holds import Holds, refuse_replaced
-from bearlake.errors import Denied, Invalid, NotFound, Unavailable
+from bearlake.errors import Denied, Invalid, NotFound, OutOfRoom, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.open import POSTGRESQL, open_metadata
 from bearlake.objects import ByteRange, ObjectStore
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 PAUSE_FIRST_MS = 250
 PAUSE_MAX_MS = 5_000
+METADATA_STORE = "the metadata store"
 ABSENT_KEY = "startup/absent"
 """A key that is never put: reading it shows that the bucket exists and is readable."""
 
@@ -44,14 +46,16 @@ class Startup:
         self._randomness = randomness or random.Random()  # noqa: S311 (jitter)
         self._end_s = asyncio.get_running_loop().time() + wait_ms / 1000
         self.waiting_for = ""
-        """The store that did not answer last; empty if the start waits for nothing."""
+        """The store that did not answer last, or has no room; empty if the start waits for nothing."""
 
-    async def until_there(self, what: str, place: str, step: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `step`, retried while it is `Unavailable`. `place` is shown beside `what`, without its password.
+    async def until_there(
+        self, what: str, place: str, step: Callable[[], Awaitable[T]], failure: type[Unavailable] = Unavailable
+    ) -> T:
+        """Return the result of `step`, retried while it raises `failure`. `place` is shown beside `what`, without its password.
 
         Raises:
             Stopped: the process was asked to stop meanwhile.
-            Unavailable: no answer within the time limit of the start.
+            Unavailable: no answer, or no room, within the time limit of the start.
             BearlakeError: any other error of the step, at once.
         """
         shown = without_password(place)
@@ -59,23 +63,30 @@ class Startup:
         while True:
             try:
                 result = await self._unless_stopped(step())
-            except Unavailable as error:
+            except failure as error:
                 pause_s = self._pause_s(attempt)
                 is_over = asyncio.get_running_loop().time() + pause_s > self._end_s
                 if is_over or isinstance(error.__cause__, ssl.SSLCertVerificationError):
                     has_waited = attempt > 0 or (is_over and self._wait_ms > 0)
                     raise _given_up(what, shown, has_waited, self._wait_ms, error) from error
-                level = logging.DEBUG if self.waiting_for == what else logging.WARNING
-                extra = {"what": what, "place": shown, "wait_ms": self._wait_ms, "error": str(error)}
-                log.log(level, "a store does not answer; retrying", extra=extra)
+                self._report(what, shown, error)
             else:
                 if attempt:
                     log.info("the store answers", extra={"what": what, "attempt_count": attempt + 1})
                 self.waiting_for = ""
                 return result
-            self.waiting_for = what
             attempt += 1
             await self._unless_stopped(asyncio.sleep(pause_s))
+
+    def _report(self, what: str, place: str, error: Unavailable) -> None:
+        """Note what the start waits for, and log it once."""
+        is_full = isinstance(error, OutOfRoom)
+        waiting_for = f"room on the disk of {what}" if is_full else what
+        level = logging.ERROR if is_full else logging.WARNING
+        text = "a store is out of room; retrying" if is_full else "a store does not answer; retrying"
+        extra = {"what": what, "place": place, "wait_ms": self._wait_ms, "error": str(error)}
+        log.log(logging.DEBUG if self.waiting_for == waiting_for else level, text, extra=extra)
+        self.waiting_for = waiting_for
 
     def _pause_s(self, attempt: int) -> float:
         longest_ms = min(PAUSE_MAX_MS, PAUSE_FIRST_MS << min(attempt, 30))
@@ -98,7 +109,8 @@ class Startup:
 def _given_up(what: str, place: str, has_waited: bool, wait_ms: int, error: Unavailable) -> Unavailable:
     if not has_waited:
         return error
-    return Unavailable(f"{what} at {place} did not answer within {wait_ms} ms of the start: {error}")
+    failed = "had no room" if isinstance(error, OutOfRoom) else "did not answer"
+    return type(error)(f"{what} at {place} {failed} within {wait_ms} ms of the start: {error}")
 
 
 async def open_stores(
@@ -122,11 +134,12 @@ async def open_stores(
     store = open_store(store_url, settings.object_store, recorder=ObjectCalls())
     closing.push_async_callback(store.close)
     backend = backend_settings(settings.metadata)
-    if startup is None or split_store_url(metadata_url).scheme not in POSTGRESQL:
+    if startup is None:
         metadata = await open_metadata(metadata_url, backend)
     else:
+        failure = Unavailable if split_store_url(metadata_url).scheme in POSTGRESQL else OutOfRoom
         metadata = await startup.until_there(
-            "the metadata store", metadata_url, lambda: open_metadata(metadata_url, backend)
+            METADATA_STORE, metadata_url, lambda: open_metadata(metadata_url, backend), failure
         )
     closing.push_async_callback(metadata.close)
     if startup is not None and split_store_url(store_url).scheme not in ("file", "memory"):

@@ -50,8 +50,8 @@ class ServerSettings:
     heartbeat_retry_count: int = 2
     """Attempts after a failed heartbeat before the next interval."""
     startup_wait_ms: int = 60_000
-    """Longest wait at start for a metadata store or object store that does not answer yet; 0: no wait. The first failure is logged at
-    once."""
+    """Longest wait (ms) at start for a metadata store or object store that does not answer yet, or whose disk is full; 0: no wait. The
+    first failure is logged at once."""
     drain_ms: int = 20_000
     """Longest time to finish requests on shutdown. The grace period of Kubernetes must be longer. At most a quarter of it
     is for the announcement of the drain to the metadata store."""

@@ -27,7 +27,10 @@ FIXED = ("table.name", "table.namespace", "table.on_compaction")
 
 def check_change(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
     """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation, give a declared column another
-    type, or make a contradiction."""
+    type, or make a contradiction; or if it unsets a config that does not exist."""
+    for name in unset_configs:
+        if not can_be_unset(before, name):
+            raise stream_configs.unknown(name)
     after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
     check_consistent(after)
     check_evolution(declared(before), declared(after))
@@ -37,3 +40,8 @@ def check_change(before: Mapping[str, str], set_configs: Mapping[str, str], unse
                 f"Topic config {name} is fixed when the topic is created: it is {stream_configs.value(before, name)!r}"
                 f" and cannot become {stream_configs.value(after, name)!r}"
             )
+
+
+def can_be_unset(before: Mapping[str, str], name: str) -> bool:
+    """Return whether a config of this name exists, or the stream has one nevertheless: a later version of Bearlake has set it."""
+    return name in stream_configs.BY_NAME or name in before

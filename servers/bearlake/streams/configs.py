@@ -240,8 +240,13 @@ def check(configs: Mapping[str, str]) -> None:
     for name, value in configs.items():
         config = BY_NAME.get(name)
         if config is None:
-            raise Invalid(f"Unknown topic config name: {name}")
+            raise unknown(name)
         config.check(value)
+
+
+def unknown(name: str) -> Invalid:
+    """Return the error for a config name that does not exist, in Kafka's words."""
+    return Invalid(f"Unknown topic config name: {name}")
 
 
 def value(configs: Mapping[str, str], name: str) -> str:

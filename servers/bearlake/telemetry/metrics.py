@@ -69,6 +69,7 @@ REST_RECORDS = counters("bearlake_rest_records_total", "Records, by direction: i
 REGISTRY_REQUESTS = counters("bearlake_registry_requests_total", "Schema registry requests, by status class.", "status")
 REGISTRY_ERRORS = counters("bearlake_registry_errors_total", "Error responses, by the registry's error code.", "error")
 REGISTRY_REQUEST_SECONDS = latency("bearlake_registry_request_seconds", "Time from request head to response.")
+REGISTRY_CONNECTIONS = gauge("bearlake_registry_open_connections", "Open connections to the schema registry.")
 REGISTRY_OPEN_REQUESTS = gauge("bearlake_registry_open_requests", "Schema registry requests in progress.")
 REGISTRY_OPEN_REQUESTS_MAX = gauge("bearlake_registry_open_requests_limit", "Limit of open schema registry requests.")
 REGISTRY_CACHE_BYTES = gauge("bearlake_registry_cache_bytes", "Bytes of schema texts in the cache.")
@@ -158,12 +159,17 @@ PULSAR_UNREADABLE_ENTRIES = counter(
 )
 PULSAR_HTTP_REQUESTS = counters("bearlake_pulsar_http_requests_total", "Requests, by status class.", "status")
 PULSAR_HTTP_REQUEST_SECONDS = latency("bearlake_pulsar_http_request_seconds", "Time from request head to response.")
+PULSAR_HTTP_CONNECTIONS = gauge("bearlake_pulsar_http_open_connections", "Open connections.")
 PULSAR_HTTP_OPEN_REQUESTS = gauge("bearlake_pulsar_http_open_requests", "Requests in progress.")
 PULSAR_HTTP_OPEN_REQUESTS_MAX = gauge("bearlake_pulsar_http_open_requests_limit", "Limit of requests in progress.")
 
 # gRPC
 GRPC_CALLS = counters("bearlake_grpc_calls_total", "Calls started, by method.", "method")
 GRPC_OPEN_CALLS = gauges("bearlake_grpc_open_calls", "Calls in progress, by method.", "method")
+GRPC_CONNECTIONS = gauge(
+    "bearlake_grpc_open_connections", "Open client connections, counted every `grpc.address_check_ms`."
+)
+GRPC_CONNECTIONS_MAX = gauge("bearlake_grpc_open_connections_limit", "Limit of open client connections.")
 GRPC_UNREAD_BYTES = gauge("bearlake_grpc_unread_bytes", "Bytes of messages that clients have not read.")
 GRPC_SLOW_READERS = counter("bearlake_grpc_slow_readers_total", "Connections closed for unread messages.")
 GRPC_ERRORS = counters("bearlake_grpc_errors_total", "Failed calls.", "method", "code", "reason")

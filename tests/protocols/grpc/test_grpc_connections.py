@@ -14,6 +14,7 @@ from bearlake.protocols.grpc import listening, methods
 from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
+from bearlake.telemetry.metrics import REGISTRY
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.grpc_server import call as call_on
 from fixtures.waiting import WAIT_S, until
@@ -186,6 +187,24 @@ async def test_a_flood_of_one_address_leaves_the_other_clients_alone(grpc_cluste
         await until(lambda: sum(map(is_closed, flood)) == 39)
         assert not any(map(is_closed, first + other))
         assert await lists(node) == 0
+
+
+@pytest.mark.parametrize("limit", [0, 5])
+async def test_the_metrics_count_the_connections(grpc_cluster: MakeGrpc, limit: int) -> None:
+    quiet = GrpcSettings(address_connections_max=limit, address_check_ms=WAIT_S * 1000)
+    node = (await grpc_cluster(1, settings=quiet))[0]
+    with ExitStack() as stack:
+        for connection in connections(node, 3, "127.0.0.2") + connections(node, 7, "127.0.0.3"):
+            stack.enter_context(connection)
+        await until(lambda: listening.connection_count(node.server.endpoint.port) == 10)
+
+        await node.server.check_addresses()
+
+        assert REGISTRY.get_sample_value("bearlake_grpc_open_connections") == (8 if limit else 10)
+        assert REGISTRY.get_sample_value("bearlake_grpc_open_connections_limit") == 10_000
+    await until(lambda: listening.connection_count(node.server.endpoint.port) == 0)
+    await node.server.check_addresses()
+    assert REGISTRY.get_sample_value("bearlake_grpc_open_connections") == 0
 
 
 async def test_without_a_limit_no_connection_is_closed(grpc_cluster: MakeGrpc) -> None:

@@ -23,7 +23,11 @@ REQUEST_COUNTERS = (
 CONNECTION_GAUGES = (
     "bearlake_kafka_open_connections",
     "bearlake_pulsar_open_connections",
+    "bearlake_pulsar_http_open_connections",
     "bearlake_rest_open_connections",
+    "bearlake_registry_open_connections",
+    "bearlake_catalog_open_connections",
+    "bearlake_grpc_open_connections",
 )
 OPERATIONS = ("put", "read", "size", "list", "delete")
 _SECONDS_A_DAY = 86_400

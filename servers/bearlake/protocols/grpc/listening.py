@@ -71,8 +71,8 @@ def hang_up(port: int, peers: Collection[str]) -> None:
     _close(port, lambda place: (host_of(place[0]), str(place[1])) in places)
 
 
-class AddressLimit:
-    """Closes the newest connections of an address that has too many. gRPC neither limits them nor reports them."""
+class OpenConnections:
+    """Counts the connections of a port, and closes the newest ones of an address that has too many. gRPC does neither."""
 
     def __init__(self, port: int, count_max: int) -> None:
         """`count_max`: most connections of one address; 0: no limit."""
@@ -80,13 +80,14 @@ class AddressLimit:
         self._count_max = count_max
         self._admitted: set[tuple[str, int]] = set()
         """The peers, by address and port, of the connections that the last check left open."""
+        self.count = 0
+        """How many connections the last check left open."""
 
     def check(self) -> int:
-        """Close what is over the limit; returns how many connections that were. No-op without /proc. Meant for a thread."""
-        if not self._count_max:
-            return 0
+        """Count, and close what is over the limit; returns how many connections that were. No-op without /proc. Meant for a thread."""
         peers = {place: host_of(place[0]) for socket_ in _sockets(self._port) if (place := _peer(socket_))}
-        self._admitted = admitted(peers, self._admitted, self._count_max)
+        self._admitted = admitted(peers, self._admitted, self._count_max) if self._count_max else set(peers)
+        self.count = len(self._admitted)
         surplus = set(peers) - self._admitted
         if surplus:
             _close(self._port, surplus.__contains__)

@@ -47,7 +47,7 @@ class GrpcServer:
         self._settings = settings
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=settings.calls_max)
         self.endpoint = listening.bind(self._server, listener)
-        self._address_limit = listening.AddressLimit(self.endpoint.port, settings.address_connections_max)
+        self._connections = listening.OpenConnections(self.endpoint.port, settings.address_connections_max)
         self._revocations = _revocations(listener)
         self._listener = f"{NAME}:{listener.name}" if listener.name else NAME
         self._health = health.aio.HealthServicer()
@@ -76,6 +76,8 @@ class GrpcServer:
         self._node = Node(
             streams, servers, self._settings, random_source or random.SystemRandom(), login, self._revocations
         )
+        metrics.GRPC_CONNECTIONS.set_function(lambda: self._connections.count)
+        metrics.GRPC_CONNECTIONS_MAX.set(self._settings.connections_max)
         metrics.GRPC_UNREAD_BYTES.set_function(lambda: self._node.unread.size_bytes)
         self._server.add_generic_rpc_handlers(_handlers(self._node))
         open_services: Any = OpenServices(self._server, self._node)  # Any: in place of a server
@@ -103,8 +105,8 @@ class GrpcServer:
             log.warning("closed connections with unread messages", extra={"closed": len(peers), "limit": limit})
 
     async def check_addresses(self) -> None:
-        """Close the newest connections of each address that has more than `address_connections_max`."""
-        closed_count = await asyncio.to_thread(self._address_limit.check)
+        """Count the connections, and close the newest ones of each address that has more than `address_connections_max`."""
+        closed_count = await asyncio.to_thread(self._connections.check)
         if closed_count:
             limit = self._settings.address_connections_max
             log.warning("closed connections over the limit", extra={"closed": closed_count, "limit": limit})

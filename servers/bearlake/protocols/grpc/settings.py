@@ -41,8 +41,8 @@ class GrpcSettings:
     """Open connections of one client address; the newest beyond it are closed at the next check; 0: no limit. Half of the connections, so
     that one client cannot take all; clients behind one proxy or NAT share an address."""
     address_check_ms: int = 1_000
-    """Pause (ms) between two checks of the connections of each address. gRPC accepts connections itself, so a flood can hold all of
-    `connections_max` for this long. A check takes about 15 us of a thread for each open connection."""
+    """Pause (ms) between two checks of the connections of each address, which also count them for the metrics. gRPC accepts connections
+    itself, so a flood can hold all of `connections_max` for this long. A check takes about 15 us of a thread for each open connection."""
     unread_bytes_max: int = 512 * 1024 * 1024
     """Bytes of messages that the clients of all connections have not read; above it, those that have not read for longest are disconnected
     at the next check (`address_check_ms`). A slow client of a fast stream reads something all the time, and stays."""

@@ -11,7 +11,7 @@ from bearlake.streams import configs as stream_configs
 from fixtures.kafka_server import batch_of, values_of
 from fixtures.waiting import WAIT_S
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
@@ -467,6 +467,22 @@ async def test_wrong_changes_are_refused_whole(kafka, changes, code):
     assert answer.error_code == code
     assert answer.error_message
     assert await own_configs(client, "t") == {"segment.bytes": "1000"}
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_to_delete_a_config_that_does_not_exist_has_no_effect(kafka, validate_only):
+    """As Apache Kafka 4.3.1 answers. The other changes of the request are made."""
+    client = await kafka.client()
+    await create(client, "t", configs=[("segment.bytes", "1000")])
+
+    answer = await alter(client, "t", ("no.such", DELETE, None), validate_only=validate_only)
+    assert (answer.error_code, answer.error_message) == (0, None)
+    answer = await alter(client, "t", ("no.such", DELETE, None), ("retention.ms", SET, "5"))
+    assert (answer.error_code, answer.error_message) == (0, None)
+    answer = await alter(client, "g", ("no.such", DELETE, None), kind=GROUP, validate_only=validate_only)
+    assert (answer.error_code, answer.error_message) == (0, None)
+
+    assert await own_configs(client, "t") == {"segment.bytes": "1000", "retention.ms": "5"}
 
 
 async def test_configs_of_missing_resources_are_refused(kafka):

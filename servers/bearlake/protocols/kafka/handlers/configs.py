@@ -310,10 +310,12 @@ async def _change(
 
 
 def _checked(decide: ConfigDecision, present: Mapping[str, str]) -> ConfigChanges:
-    changed, unset = decide(present)
-    for key in unset:
-        if key not in stream_configs.BY_NAME:
-            raise BadConfig(f"Unknown topic config name: {key}")
+    """The changes that `decide` returns. Raises `BadConfig`.
+
+    To delete a config that does not exist succeeds without effect. Source: Apache Kafka 4.3, `ConfigurationControlManager`.
+    """
+    changed, deleted = decide(present)
+    unset = {name for name in deleted if config_changes.can_be_unset(present, name)}
     try:
         stream_configs.check(changed)
         config_changes.check_change(present, changed, unset)

@@ -100,10 +100,8 @@ async def change(context: KafkaContext, caller: Caller, group: str, decide: Conf
     if group == "":
         raise Invalid("Default group resources are not allowed.")
     known = context.streams.group_configs
-    changed, unset = decide(await known.get(group))
-    for name in unset:
-        if not configs.is_config(name):
-            raise BadGroupConfig(f"Unknown group config name: {name}")
+    changed, deleted = decide(await known.get(group))
+    unset = [name for name in deleted if configs.is_config(name)]  # to delete another one has no effect, as in Kafka
     details = ", ".join([*(f"{name}={value}" for name, value in changed.items()), *(f"-{name}" for name in unset)])
     if is_trial:
         await _changed(known, group, decide, is_trial=True)

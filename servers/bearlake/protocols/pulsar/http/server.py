@@ -27,6 +27,7 @@ from bearlake.serving.draining import until
 from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
+from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class PulsarHttpServer:
         self._guard = PulsarHttpGuard(context, settings, login)
         self._guard.limit_by(context.streams.quotas)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.idle_ms, handler_cancellation=True)
+        metrics.PULSAR_HTTP_CONNECTIONS.set_function(lambda: self._site.connection_count)
         scheme = "http" if listener.tls is None else "https"
         self._peers = Peers(context, scheme, timeout_ms=settings.request_timeout_ms // 2, login=login)
         self._routes = (

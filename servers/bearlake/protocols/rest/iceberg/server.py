@@ -20,6 +20,7 @@ from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 from bearlake.streams.quotas.control import QuotaControl
+from bearlake.telemetry import catalog_metrics as metrics
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class CatalogServer:
         if quotas is not None:
             self._guard.limit_by(quotas)
         self._site = HttpSite(self.name, listeners, self._guard, idle_ms=settings.idle_ms, auto_decompress=False)
+        metrics.CATALOG_CONNECTIONS.set_function(lambda: self._site.connection_count)
 
     @property
     def endpoints(self) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.schemas.service import Schemas
+from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class RegistryServer:
         if quotas is not None:
             self._guard.limit_by(quotas)
         self._site = HttpSite(self.name, listeners, self._guard, idle_ms=settings.idle_ms, auto_decompress=False)
+        metrics.REGISTRY_CONNECTIONS.set_function(lambda: self._site.connection_count)
 
     @property
     def endpoints(self) -> Mapping[str, str]:

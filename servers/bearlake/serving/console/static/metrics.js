@@ -7,6 +7,10 @@ const REQUESTS = [
   "bearlake_kafka_requests_total", "bearlake_pulsar_commands_total", "bearlake_pulsar_http_requests_total",
   "bearlake_rest_requests_total", "bearlake_registry_requests_total", "bearlake_catalog_requests_total", "bearlake_grpc_calls_total",
 ];
+const CONNECTIONS = [
+  "bearlake_kafka_open_connections", "bearlake_pulsar_open_connections", "bearlake_pulsar_http_open_connections",
+  "bearlake_rest_open_connections", "bearlake_registry_open_connections", "bearlake_catalog_open_connections", "bearlake_grpc_open_connections",
+];
 const DAY_S = 86_400;
 /** Prices of 1,000 requests to the object store, in any currency: examples, as in `bearlake top`. */
 export const PRICES = { put: 0.005, get: 0.0004 };
@@ -81,7 +85,7 @@ export function figures(before, after, seconds) {
     gets,
     pricePerDay: ((puts * PRICES.put + gets * PRICES.get) / 1000) * DAY_S,
     memoryBytes: total(after, "process_resident_memory_bytes"),
-    connections: ["kafka", "pulsar", "rest"].reduce((sum, name) => sum + total(after, `bearlake_${name}_open_connections`), 0),
+    connections: CONNECTIONS.reduce((sum, name) => sum + total(after, name), 0),
     calls: total(after, "bearlake_grpc_open_calls"),
   };
 }
