@@ -87,6 +87,15 @@ def test_a_server_of_a_cluster_logs_when_it_serves_and_when_it_has_stopped(tmp_p
     assert lines[-1]["exit_code"] == 0
 
 
+def test_a_start_is_not_reported_as_a_request_that_holds_the_loop(tmp_path: Path) -> None:
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
+        assert server.stop() == 0
+
+    before, is_up, _ = server.said().partition("is up (process")
+    assert is_up
+    assert WATCHDOG not in before
+
+
 def test_a_data_folder_serves_one_deployment_at_a_time(tmp_path: Path) -> None:
     with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
         result = finished("up", "--data-dir", tmp_path / "data", *QUIET)

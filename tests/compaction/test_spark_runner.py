@@ -1,5 +1,6 @@
 # ruff: noqa: SLF001 - the session and process of the driver, to see what ends with them
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -294,6 +295,21 @@ async def test_the_jvm_ends_with_the_process_that_started_it(tmp_path: Path) -> 
     await process.wait()
 
     await wait_until_gone(pid)
+
+
+async def test_a_class_data_archive_that_cannot_be_built_is_not_reported_as_built(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = replace(LOCAL, archive=True, archive_folder=str(tmp_path / "archives"), java_home=str(tmp_path / "jdk"))
+    runner = SparkRunner(settings, tmp_path.as_uri(), ObjectStoreSettings(), TaskLimits())
+
+    with caplog.at_level(logging.INFO, "bearlake.compaction.spark.runner"):
+        await runner._build_archive()
+
+    await runner.close()
+    assert [line.levelname for line in caplog.records] == ["WARNING"]
+    assert caplog.records[0].getMessage().startswith("no class-data archive was built")
+    assert str(tmp_path / "jdk") in caplog.records[0].error  # type: ignore[attr-defined]
 
 
 async def test_items_of_a_memory_store_are_refused() -> None:

@@ -40,7 +40,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, chromium_path: str) -> Iterat
     )  # on a busy machine, a process starts slowly
     words = ("up", "--data-dir", folder / "data", "--config", config, "--no-tour")
     with started(*words, ready_file=folder / "ready.json") as process:
-        running = Lake(process)
+        running = Lake(process, folder / "data")
         fill(running)
         compact(folder / "data")
         yield running

@@ -64,6 +64,14 @@ def test_a_share_groups_offsets_are_reset_after_a_preview(page: Any, lake: Lake,
     assert lags_of(lake, "resetters") == {0: 0, 1: 0, 2: 0}
 
 
+@pytest.mark.parametrize("address", ["groups/nobody", "share-groups/nobody", "subscriptions/orders/nobody"])
+def test_what_does_not_exist_has_no_button_to_reset_it(page: Any, lake: Lake, address: str) -> None:
+    open_page(page, lake, address)
+    expect(page.get_by_role("alert")).to_be_visible()
+
+    expect(page.get_by_role("button", name="Reset")).to_have_count(0)
+
+
 def test_a_subscription_shows_its_lag_and_moves_after_a_preview(page: Any, lake: Lake, keep_picture: Any) -> None:
     open_page(page, lake, "subscriptions/orders/archive")
     figures = page.locator("dl.figures")

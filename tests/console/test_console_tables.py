@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.compacted_folder import compact
 from fixtures.console_lake import Lake, open_page, row
 from fixtures.waiting import WAIT_S
 
@@ -35,6 +36,28 @@ def test_a_table_shows_its_snapshots_files_and_dead_letters(page: Any, lake: Lak
     page.get_by_role("button", name="Run").click()
 
     expect(page.get_by_role("group", name="Rows")).to_contain_text("no order at all")
+
+
+def test_a_stream_created_again_leads_to_its_own_table(page: Any, lake: Lake) -> None:
+    lake.create("again", **{"table.freshness_ms": "100"})
+    lake.write("again", {"value": {"type": "STRING", "data": "of the first stream"}})
+    compact(lake.folder)
+    lake.admin("DELETE", "/v1/streams?name=again")
+    lake.create("again", **{"table.freshness_ms": "100"})
+    lake.write("again", *({"value": {"type": "STRING", "data": "of the second stream"}} for _ in range(2)))
+    compact(lake.folder)
+    own = f"streams.again_{lake.admin('GET', '/v1/streams/again')['id'][:8]}"
+
+    open_page(page, lake, "tables")
+    expect(row(page, own).get_by_role("link", name="again", exact=True)).to_be_visible()
+    open_page(page, lake, "streams/again")
+    page.get_by_role("link", name=own).click()
+
+    expect(page.get_by_role("heading", name=own)).to_be_visible()
+    expect(page.get_by_role("link", name="again", exact=True)).to_be_visible()
+    open_page(page, lake, "tables/streams/again")
+    expect(page.locator("dl.figures")).to_contain_text("Records1in files of the table")
+    expect(page.get_by_role("link", name="again", exact=True)).to_have_count(0)
 
 
 def test_the_engine_is_loaded_once_when_the_page_opens_and_a_statement_waits_for_it(page: Any, lake: Lake) -> None:

@@ -130,7 +130,6 @@ async def _run(
     async with Tasks() as tasks:
         tasks.own("heartbeats", parts.registered.run())
         tasks.own("loop probe", _probe_loop())
-        tasks.own("loop watchdog", _watch_loop())
         tasks.own("certificates", parts.certificates.run())
         tasks.own("disks", disks.run())
         await admin.start()
@@ -142,6 +141,7 @@ async def _run(
             addresses |= await role.start(tasks)
         admin.is_ready = True
         _finish_startup()
+        tasks.own("loop watchdog", _watch_loop())  # until here, nobody waits for the loop
         await serve({**admin.endpoints, **addresses})
         if stop.is_graceful:
             await _drain(parts, admin, roles)

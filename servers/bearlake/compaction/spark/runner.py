@@ -9,13 +9,14 @@ import json
 import logging
 import os
 import sys
+import tempfile
 import uuid
 from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from typing_extensions import override
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _NICE = 19
+_REASON_BYTES_MAX = 500
 _OWN_THREADS = 2
 """Threads for starting, cancelling and closing, besides those of jobs."""
 
@@ -165,18 +167,25 @@ class SparkRunner(Runner):
         ]
         for option, value in (("--folder", settings.archive_folder), ("--java-home", settings.java_home)):
             arguments += [option, value] if value else []
-        process = await asyncio.create_subprocess_exec(
-            *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+        with tempfile.TemporaryFile() as complaints:  # not a pipe, which the JVM would keep open after its parent
+            process = await asyncio.create_subprocess_exec(
+                *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=complaints, start_new_session=True
+            )
+            try:
+                os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+                code = await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()  # its JVM exits with it
+                    await process.wait()
+            if code == 0:
+                log.info("built a class-data archive for Spark's next start")
+                return
+            reason = _last_line(complaints)
+        log.warning(
+            "no class-data archive was built: Spark works, but its next start takes as long as this one",
+            extra={"code": code, "error": reason},
         )
-        try:
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-            code = await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()  # its JVM exits with it
-                await process.wait()
-        level = logging.INFO if code == 0 else logging.WARNING
-        log.log(level, "built a class-data archive for Spark's next start", extra={"code": code})
 
     async def _in_thread(self, step: Callable[[], T]) -> T:
         """Run `step` to its end despite cancellation, so that no JVM is left half started or half stopped."""
@@ -186,6 +195,13 @@ class SparkRunner(Runner):
         except asyncio.CancelledError:
             await asyncio.wait([work])
             raise
+
+
+def _last_line(file: IO[bytes]) -> str:
+    """Return the last line, at most `_REASON_BYTES_MAX` of it."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _REASON_BYTES_MAX))
+    return file.read().decode(errors="replace").strip().rpartition("\n")[2]
 
 
 def _plain(settings: ObjectStoreSettings) -> ObjectStoreSettings:

@@ -210,6 +210,7 @@ async def test_without_rules_and_settings_everybody_may_do_everything_but_change
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     described = await client.ask(any_filter(m.DescribeAclsRequest), 3)
     assert described.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert "`bearlake access`" in described.error_message
     assert (await kafka.streams.metadata.access.read()).revision == 0
 
 

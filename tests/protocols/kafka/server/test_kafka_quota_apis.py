@@ -186,4 +186,6 @@ async def test_a_client_without_a_right_of_its_own_can_neither_see_nor_lift_its_
     [answer] = await alter(client, entry(("user", "ANONYMOUS"), producer_byte_rate=1e9))
 
     assert answer[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert (await describe(client))[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    code, message = await describe(client)
+    assert code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert "`bearlake quota`" in message

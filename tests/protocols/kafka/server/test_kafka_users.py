@@ -98,7 +98,9 @@ async def test_only_super_users_list_and_change_users(node):
 async def test_a_listener_without_logins_lets_nobody_change_users(kafka):
     client = await kafka.client()
     assert await alter(client, put()) == [("carol", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
-    assert (await client.ask(DESCRIBE(users=None), 0)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    described = await client.ask(DESCRIBE(users=None), 0)
+    assert described.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert "`bearlake user`" in described.error_message
 
 
 @pytest.mark.parametrize(

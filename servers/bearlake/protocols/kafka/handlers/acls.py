@@ -54,7 +54,10 @@ PERMISSIONS: Mapping[int, Permission] = {2: Permission.DENY, 3: Permission.ALLOW
 PERMISSION_NUMBERS = {kind: number for number, kind in PERMISSIONS.items()}
 OPERATIONS: Mapping[int, Operation] = {operation.number: operation for operation in Operation}
 
-NOT_ALLOWED = "only super users and callers with an access rule for the cluster may list and change access rules"
+NOT_ALLOWED = (
+    "only super users and callers with an access rule for the cluster may list and change access rules: "
+    "log in as one, or use `bearlake access` beside the metadata store"
+)
 
 
 async def describe(context: KafkaContext, caller: Caller, request: DescribeAclsRequest) -> DescribeAclsResponse:

@@ -46,7 +46,10 @@ EXACT, BY_DEFAULT, SPECIFIED = 0, 1, 2
 EPSILON = 1e-6
 """How far a whole number may be off, as in Kafka."""
 
-NOT_ALLOWED = "quotas are for super users, and for callers with an access rule for the cluster"
+NOT_ALLOWED = (
+    "only super users and callers with an access rule for the cluster may list and change quotas: "
+    "log in as one, or use `bearlake quota` beside the metadata store"
+)
 
 Problem = tuple[ErrorCode, str]
 

@@ -27,7 +27,10 @@ from bearlake.streams.turns import in_turns
 MECHANISM_NAMES: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MECHANISM_NUMBERS = {name: number for number, name in MECHANISM_NAMES.items()}
 
-NOT_ALLOWED = "only super users and callers with an access rule for the cluster may list and change users"
+NOT_ALLOWED = (
+    "only super users and callers with an access rule for the cluster may list and change users: "
+    "log in as one, or use `bearlake user` beside the metadata store"
+)
 
 Problem = tuple[ErrorCode, str]
 Alteration = AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion

@@ -22,10 +22,18 @@ export const catalog = (path, signal) => call("catalog", "GET", path, undefined,
 /** All tables that the person may see, as {namespace, name}; those without a first compaction are among them. */
 export async function tables(signal) {
   const { namespaces } = await catalog("/v1/live/namespaces", signal);
-  const found = await Promise.all(
-    namespaces.map((parts) => catalog(`/v1/live${below(parts.join(NAMESPACE_SEPARATOR))}`, signal)),
-  );
-  return found.flatMap(({ identifiers }) => identifiers.map(({ namespace, name }) => ({ namespace: namespace.join(NAMESPACE_SEPARATOR), name })));
+  return (await Promise.all(namespaces.map((parts) => tablesIn(parts.join(NAMESPACE_SEPARATOR), signal)))).flat();
+}
+
+/** The tables of one namespace; none if it does not exist. */
+export async function tablesIn(namespace, signal) {
+  try {
+    const { identifiers } = await catalog(`/v1/live${below(namespace)}`, signal);
+    return identifiers.map(({ name }) => ({ namespace, name }));
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    return [];
+  }
 }
 
 /** The table's metadata; null: it has no commit yet. Throws `ApiError` if it does not exist or is hidden. */
@@ -39,14 +47,25 @@ export async function table(namespace, name, signal) {
   }
 }
 
-/** The table of a stream, as {namespace, name}. */
-export const tableOf = ({ name, configs }) => ({
-  namespace: (configs["table.namespace"] || "streams").replaceAll(".", NAMESPACE_SEPARATOR),
-  name: configs["table.name"] || name.replaceAll(".", "_"),
-});
+/** The namespace of a stream's table. */
+export const namespaceOf = ({ configs }) => (configs["table.namespace"] || "streams").replaceAll(".", NAMESPACE_SEPARATOR);
 
-/** Streams by the `keyOf` their table; without rights on the admin API, by the default names. */
-export async function streamsByTable(signal) {
+const NAME_CUT_LENGTH = 246;
+
+/**
+ * The table of a stream, as {namespace, name}. `known` has the `keyOf` each table of its namespace.
+ *
+ * If a deleted stream of the same name has left its table, the stream's own table has digits of the stream's id after its name.
+ */
+export function tableOf(stream, known) {
+  const namespace = namespaceOf(stream);
+  const name = stream.configs["table.name"] || stream.name.replaceAll(".", "_");
+  const own = { namespace, name: `${name.slice(0, NAME_CUT_LENGTH)}_${(stream.id || "").slice(0, 8)}` };
+  return known.has(keyOf(own)) ? own : { namespace, name };
+}
+
+/** Streams by the `keyOf` their table, which is one of `known`; without rights on the admin API, by the default names. */
+export async function streamsByTable(known, signal) {
   let streams;
   try {
     streams = await pages("/v1/streams", "streams", {}, signal);
@@ -55,7 +74,8 @@ export async function streamsByTable(signal) {
     const answer = await rest("GET", "/topics", undefined, signal);
     streams = answer.data.map((topic) => ({ name: topic.topic_name, configs: {} }));
   }
-  return new Map(streams.map((stream) => [keyOf(tableOf(stream)), stream.name]));
+  const keys = new Set(known.map(keyOf));
+  return new Map(streams.map((stream) => [keyOf(tableOf(stream, keys)), stream.name]));
 }
 
 const send = (statement, isLive, signal) => call("catalog", "POST", "/v1/sql", { statement, is_live: isLive }, signal);

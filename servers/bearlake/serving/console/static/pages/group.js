@@ -21,7 +21,7 @@ export function Group({ name }) {
   const [isResetting, setResetting] = useState(false);
   return html`
     <${Heading} title=${name} lead=${html`<a href=${href("groups")}>Groups</a>`}>
-      <button type="button" onClick=${() => setResetting(true)}>Reset offsets …</button>
+      ${state.data && html`<button type="button" onClick=${() => setResetting(true)}>Reset offsets …</button>`}
     <//>
     <${Loaded} state=${state}>
       ${({ group, members, rows, ages: found }) => {

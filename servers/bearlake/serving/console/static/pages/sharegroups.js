@@ -55,7 +55,7 @@ export function ShareGroup({ name }) {
   const [isResetting, setResetting] = useState(false);
   return html`
     <${Heading} title=${name} lead=${html`<a href=${href("share-groups")}>Share groups</a>`}>
-      <button type="button" onClick=${() => setResetting(true)}>Reset offsets …</button>
+      ${state.data && html`<button type="button" onClick=${() => setResetting(true)}>Reset offsets …</button>`}
     <//>
     <${Loaded} state=${state}>
       ${({ group, members, rows, ages: found }) => html`

@@ -1,7 +1,7 @@
 // One stream: its records as they arrive, its partitions, its configuration, and a form to write one record.
 import { html, useState } from "../lib.js";
 import { adminOption, call, facts, pages, rest, useData } from "../api.js";
-import { shownName, tableOf } from "../catalog.js";
+import { keyOf, namespaceOf, shownName, tableOf, tablesIn } from "../catalog.js";
 import { bytes, count, plural, shell } from "../format.js";
 import { CommandLine, Dialog, Figure, Heading, Loaded, Problem, Table, Text, href, useAction } from "../parts.js";
 import { Configs } from "./configs.js";
@@ -62,8 +62,11 @@ const sum = (rows, value) => rows.reduce((total, row) => total + (value(row) ?? 
 
 /** The way to the stream's table; without rights on the admin API, or without a table, nothing. */
 function TableLink({ stream }) {
-  if (!stream || stream.configs["table.enable"] === "false" || !facts.urls.catalog) return "";
-  const table = tableOf(stream);
+  const isThere = Boolean(stream && stream.configs["table.enable"] !== "false" && facts.urls.catalog);
+  const known = async (signal) => new Set(isThere ? (await tablesIn(namespaceOf(stream), signal)).map(keyOf) : []);
+  const state = useData(known, [stream?.id]);
+  if (!isThere || state.data === undefined) return "";
+  const table = tableOf(stream, state.data);
   return html` · table <a href=${href("tables", table.namespace, table.name)}>${shownName(table)}</a>`;
 }
 

@@ -97,7 +97,7 @@ export function Subscription({ stream, name }) {
     (await rest("POST", `${path}/offsets:reset`, { ...body, validate_only: !isReal })).data;
   return html`
     <${Heading} title=${name} lead=${html`<a href=${href("subscriptions")}>Pulsar subscriptions</a> · of <a href=${href("streams", stream)}>${stream}</a>`}>
-      <button type="button" onClick=${() => setResetting(true)}>Reset the position …</button>
+      ${state.data && html`<button type="button" onClick=${() => setResetting(true)}>Reset the position …</button>`}
     <//>
     <${Loaded} state=${state}>
       ${(data) => html`

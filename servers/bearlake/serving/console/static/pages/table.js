@@ -1,7 +1,7 @@
 // One table: snapshots, files, freshness, columns, and the records whose values do not fit (dead letters).
 import { html } from "../lib.js";
 import { call, facts, useData } from "../api.js";
-import { keyOf, query, quoted, shownName, streamsByTable, table } from "../catalog.js";
+import { keyOf, query, quoted, shownName, streamsByTable, table, tablesIn } from "../catalog.js";
 import { bytes, count, duration, plural, shell, time } from "../format.js";
 import { CommandLine, Figure, Heading, Loaded, Problem, Table, href, useAction } from "../parts.js";
 import { NoCatalog } from "./tables.js";
@@ -9,7 +9,8 @@ import { NoCatalog } from "./tables.js";
 const SNAPSHOT_COUNT = 50;
 
 async function load(namespace, name, signal) {
-  const [metadata, streams] = await Promise.all([table(namespace, name, signal), streamsByTable(signal)]);
+  const [metadata, known] = await Promise.all([table(namespace, name, signal), tablesIn(namespace, signal)]);
+  const streams = await streamsByTable(known, signal);
   const stream = streams.get(keyOf({ namespace, name }));
   return { metadata, stream, ageMs: stream === undefined ? null : await ageOf(stream, signal) };
 }

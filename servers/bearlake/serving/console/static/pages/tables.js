@@ -6,7 +6,8 @@ import { count, duration, plural, time } from "../format.js";
 import { CommandLine, Heading, Loaded, Table, Text, href } from "../parts.js";
 
 async function load(signal) {
-  const [found, streams, freshness] = await Promise.all([tables(signal), streamsByTable(signal), fresh(signal)]);
+  const [found, freshness] = await Promise.all([tables(signal), fresh(signal)]);
+  const streams = await streamsByTable(found, signal);
   const rows = found.map((row) => {
     const stream = streams.get(keyOf(row));
     return { ...row, stream, waiting: freshness?.backlog.get(stream), commit: freshness?.commits.get(stream) };
