@@ -2,13 +2,33 @@
 
 import pytest
 
-from bearlake.metadata.schemas import DEFAULT_CONTEXT, Registration, SubjectKey
+from bearlake.errors import Invalid
+from bearlake.metadata.schemas import DEFAULT_CONTEXT, Registration, SubjectKey, VersionRow
+from bearlake.metadata.schemas import SchemaStore as Store
 from fixtures.backed_up import Place
 
 pytestmark = pytest.mark.integration
 
 FIRST, SECOND = {"type": "string"}, {"type": "long"}
 LATER = ":.later:orders-value"
+LARGEST = 2**31 - 1
+"""The largest id that fits the four bytes in which serializers write it."""
+
+
+async def bring(store: Store, name: str, *, schema_id: int | None, version: int | None = 1) -> VersionRow:
+    """Register a schema that has its subject's name, as an import does, in the context of `LATER`."""
+    subject = SubjectKey(".later", name)
+    revision, mark = (await store.subject(subject)).revision, name.encode().ljust(16)
+    row = Registration(
+        subject=subject,
+        revision=revision,
+        fingerprint=mark,
+        body=mark,
+        content="{}",
+        schema_id=schema_id,
+        version=version,
+    )
+    return await store.register(row)
 
 
 async def test_a_context_that_is_younger_than_the_backup_does_not_give_out_its_ids_again(place: Place) -> None:
@@ -44,9 +64,34 @@ async def test_an_import_into_a_new_context_does_not_set_its_ids_back(place: Pla
     await place.restore()
 
     async with place.opened() as lake:
-        store, subject = lake.stores.metadata.schemas, SubjectKey(".later", "imported")
-        row = Registration(
-            subject=subject, revision=0, fingerprint=b"f" * 16, body=b"b" * 16, content="{}", schema_id=first, version=1
-        )
-        assert (await store.register(row)).schema_id == first
+        assert (await bring(lake.stores.metadata.schemas, "imported", schema_id=first)).schema_id == first
         assert await lake.register(SECOND, LATER) > lost
+
+
+async def test_a_backup_with_the_largest_id_can_be_restored_and_the_context_gives_out_no_more(place: Place) -> None:
+    async with place.opened() as lake:
+        await bring(lake.stores.metadata.schemas, "imported", schema_id=LARGEST)
+        await place.back_up()
+
+    await place.restore()
+
+    async with place.opened() as lake:
+        store = lake.stores.metadata.schemas
+        assert await store.last_id(".later") == LARGEST
+        with pytest.raises(Invalid):
+            await bring(store, "next", schema_id=None, version=None)
+        assert await lake.register(FIRST, "other-value") < LARGEST
+
+
+async def test_no_id_and_no_version_comes_after_the_largest_one(place: Place) -> None:
+    async with place.opened() as lake:
+        store = lake.stores.metadata.schemas
+        await bring(store, "imported", schema_id=1, version=LARGEST)
+        with pytest.raises(Invalid):
+            await bring(store, "imported", schema_id=2, version=None)
+        await bring(store, "last", schema_id=LARGEST)
+        with pytest.raises(Invalid):
+            await bring(store, "next", schema_id=None, version=None)
+
+        assert [row.number for row in (await store.subject(SubjectKey(".later", "imported"))).versions] == [LARGEST]
+        assert not (await store.subject(SubjectKey(".later", "next"))).versions

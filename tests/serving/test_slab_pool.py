@@ -190,3 +190,71 @@ def test_a_connection_whose_small_slabs_are_kept_by_batches_waits_for_the_next_o
     for slab in (left[1], extra, *granted):
         slab.release()
     assert pool.used_bytes == 0
+
+
+def test_a_client_has_its_part_of_the_bound_and_one_slab_over_it() -> None:
+    pool = SlabPool(SlabSettings(bytes_max=4 * LARGE, client_bytes_max=LARGE))
+    taken = pool.try_take(LARGE, client="a")
+
+    assert pool.try_take(MEDIUM, client="a") is None
+    over = pool.try_take(MEDIUM, client="a", is_needed=True)
+    assert over is not None
+    assert over.is_extra  # it is for one frame: its connection must not begin another one that waits for it
+    assert pool.try_take(MEDIUM, client="a", is_needed=True) is None
+    over.release()
+    assert not over.is_extra
+    again = pool.try_take(MEDIUM, client="a", is_needed=True)
+    assert again is not None
+    for slab in (taken, again):
+        slab.release()
+    assert pool.try_take(LARGE, client="a") is not None
+
+
+def test_what_waits_for_the_part_of_its_client_lets_others_pass() -> None:
+    pool = SlabPool(SlabSettings(bytes_max=4 * LARGE, client_bytes_max=LARGE))
+    held = [pool.try_take(LARGE, client="a"), pool.try_take(LARGE, client="a", is_needed=True)]
+    granted: list[Slab] = []
+    pool.wish(MEDIUM, granted.append, client="a")
+
+    assert pool.try_take(MEDIUM, client="a", is_needed=True) is None  # behind its client's other wish
+    other = pool.try_take(LARGE, client="b")
+    assert other is not None
+    assert granted == []
+    held[1].release()
+    assert len(granted) == 1
+
+
+def test_wishes_of_a_client_with_room_are_served_before_those_that_wait_for_their_clients_part() -> None:
+    pool = SlabPool(SlabSettings(bytes_max=3 * LARGE, client_bytes_max=LARGE))
+    slabs = [pool.try_take(LARGE, client=client, is_needed=True) for client in ("a", "a", "b")]
+    extra = pool.try_take(MEDIUM, client="c", is_needed=True)
+    granted: list[str] = []
+    pool.wish(MEDIUM, lambda _: granted.append("a"), client="a")
+    pool.wish(MEDIUM, lambda _: granted.append("c"), client="c")
+
+    extra.release()
+    slabs[2].release()
+
+    assert granted == ["c"]
+
+
+def test_random_clients_leave_nothing_behind() -> None:
+    """Every wish is granted once enough slabs were released, and the counts return to zero."""
+    randomness = random.Random(1)
+    for _ in range(200):
+        pool = SlabPool(SlabSettings(bytes_max=2 * LARGE, client_bytes_max=LARGE))
+        held: list[Slab] = []
+        for _ in range(60):
+            client, size = randomness.choice("abc"), randomness.choice((MEDIUM, LARGE, LARGE + 1))
+            if held and randomness.random() < 0.45:
+                held.pop(randomness.randrange(len(held))).release()
+            elif (slab := pool.try_take(size, client=client, is_needed=True)) is not None:
+                held.append(slab)
+            else:
+                pool.wish(size, held.append, client=client)
+            assert pool.used_bytes <= 2 * LARGE + 2 * (LARGE + 1)
+        while held:
+            held.pop().release()
+        assert (pool.used_bytes, pool.has_waiters, pool.is_left_to_batches) == (0, False, False)
+        whole = [pool.try_take(LARGE, client=client) for client in "ab"]
+        assert None not in whole

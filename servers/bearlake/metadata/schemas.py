@@ -21,6 +21,9 @@ DEFAULT_CONTEXT = "."
 NEW_CONTEXTS = ""
 """In place of a context in the stores: where contexts that are not there yet count from. Only restored stores have it (decision 357)."""
 
+NUMBER_MAX = 2**31 - 1
+"""The largest id and the largest version: serializers write ids in 31 bits. An import may bring either, and nothing comes after them."""
+
 GLOBAL_SUBJECT = ""
 """Subject whose config and mode apply to its whole context; in the default context, to the registry."""
 
@@ -133,6 +136,7 @@ class SchemaStore(Protocol):
         Raises:
             Conflict: the subject or its rules changed since `revision`, or a referenced version does not exist: read again.
             AlreadyExists: an imported id or version belongs to another schema.
+            Invalid: there is no id or version after `NUMBER_MAX`.
         """
 
     async def delete(

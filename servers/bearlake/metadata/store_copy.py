@@ -19,7 +19,7 @@ PRODUCER_JUMP: Final = 1 << 32
 EPOCH_JUMP: Final = 1 << 20
 SCHEMA_JUMP: Final = 10_000
 """How much further a restored store counts, for each restore that there was. Ids of schemas have 31 bits, and people read them, so that
-their jump is small."""
+their jump is small, and ends at `metadata.schemas.NUMBER_MAX`."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were copied so far, from any thread."""

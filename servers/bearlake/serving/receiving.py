@@ -62,6 +62,11 @@ class Receiver(asyncio.BufferedProtocol):
         self._asked = 0  # bytes requested by the last read
         self._is_frugal = False
 
+    @property
+    def client(self) -> str:
+        """What counts as one client: its larger slabs have a bound (`client_of`)."""
+        return ""
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop; returns the memory for the next bytes."""
         slab = self._slab
@@ -151,12 +156,13 @@ class Receiver(asyncio.BufferedProtocol):
             self._size_class += 1
         # Beyond the largest size, memory grows with the bytes received, not with the announced size.
         size_bytes = min(whole, max(SIZES[-1], 4 * have))
-        fresh = self._slabs.try_take(max(SIZES[self._size_class], size_bytes), room=whole)
+        client = self.client
+        fresh = self._slabs.try_take(max(SIZES[self._size_class], size_bytes), client=client, room=whole)
         if fresh is None:  # memory is short: ask once for the whole frame, because a second wait may never end
             self._size_class = 0
-            fresh = self._slabs.try_take(whole, is_needed=True)
+            fresh = self._slabs.try_take(whole, client=client, is_needed=True)
         if fresh is None:
-            self._wish = self._slabs.wish(whole, self._granted)
+            self._wish = self._slabs.wish(whole, self._granted, client=client)
         else:
             self._move(fresh)
 

@@ -16,6 +16,10 @@ slab, and the server accepts no connection (`serving/connections.py`).
 Larger slabs are bounded by `bytes_max`. Beyond the bound, connections wait in line. The first in line gets a slab over the bound if no
 other connection holds such a slab, and holds it for one frame (`serving/receiving.py`). So requests that were begun always finish: no
 connection waits for memory that only waiting connections hold.
+
+One client, by user or address, has a part of the bound, and in the same way one slab over it. Of these slabs, too, one may be over the
+bound. Otherwise frames that a client begins and does not send would keep the larger requests of all others waiting. What waits for its
+client's part lets others pass.
 """
 
 import logging
@@ -36,7 +40,7 @@ SMALL_BYTES = SIZES[0]
 class Slab:
     """One receive buffer with a count of holders; starts with one holder."""
 
-    __slots__ = ("_pool", "holders", "is_extra", "is_left", "room", "size", "view")
+    __slots__ = ("_pool", "client", "holders", "is_extra", "is_left", "room", "size", "view")
 
     def __init__(self, pool: "SlabPool", size: int, room: int = 0) -> None:
         self._pool = pool
@@ -44,9 +48,11 @@ class Slab:
         """Bytes that may be used."""
         self.room = max(size, room)
         """Bytes to which the slab may grow (`SlabPool.try_grow`)."""
+        self.client = ""
+        """Whose part of the bound a larger slab counts in."""
         self.holders = 1
         self.is_extra = False
-        """Whether the slab was granted over the pool's bound."""
+        """Whether the slab was granted over the pool's bound, or over its client's."""
         self.is_left = False
         """Whether the slab is small, and only batches hold it."""
         self.view = memoryview(mmap.mmap(-1, self.room))
@@ -75,19 +81,22 @@ class SlabSettings:
 
     bytes_max: int = 256 * 1024 * 1024
     """Bytes of slabs in use that are larger than the smallest size, or that only batches hold."""
+    client_bytes_max: int | None = None
+    """Bytes of slabs larger than the smallest size that one client has; None: all."""
     idle_bytes_max: int = 64 * 1024 * 1024
     """Bytes of unused slabs that are kept for reuse."""
 
 
 class Wish:
-    """A place in the line for a slab of `size` bytes; `grant` takes the slab, with one holder, unless it raises.
+    """A client's place in the line for a slab of `size` bytes; `grant` takes the slab, with one holder, unless it raises.
 
     `slab`: the wish is that this slab, which the caller holds, grows by `size` bytes.
     """
 
-    __slots__ = ("grant", "size", "slab")
+    __slots__ = ("client", "grant", "size", "slab")
 
-    def __init__(self, size: int, grant: Callable[[Slab], None], slab: Slab | None = None) -> None:
+    def __init__(self, client: str, size: int, grant: Callable[[Slab], None], slab: Slab | None = None) -> None:
+        self.client = client
         self.size = size
         self.grant = grant
         self.slab = slab
@@ -99,8 +108,12 @@ class SlabPool:
     def __init__(self, settings: SlabSettings) -> None:
         self._settings = settings
         self._free: dict[int, list[Slab]] = {size: [] for size in SIZES}
+        self._client_bytes_max = settings.bytes_max if settings.client_bytes_max is None else settings.client_bytes_max
         self._wishes: deque[Wish] = deque()
-        self._has_extra = False
+        # The slab over the bound of a client within its part, and that of one over its part: it must not take the other one.
+        self._extras: dict[bool, Slab] = {}
+        self._client_extras: dict[str, Slab] = {}  # the slab of each client that is over its part
+        self._client_bytes: dict[str, int] = {}  # of slabs above the smallest size
         self._large_bytes = 0  # also of small slabs that only batches hold
         self._left_bytes = 0
         self.used_bytes = 0
@@ -128,41 +141,55 @@ class SlabPool:
         """Return a slab of the smallest size; always granted at once."""
         return self._take(SMALL_BYTES)
 
-    def try_take(self, size_min: int, *, is_needed: bool = False, room: int = 0) -> Slab | None:
+    def try_take(self, size_min: int, *, client: str = "", is_needed: bool = False, room: int = 0) -> Slab | None:
         """Return a slab of at least `size_min` bytes; None if the caller must wait.
 
-        `is_needed`: a request cannot finish without the slab, so the slab may be the one over the bound.
+        `is_needed`: a request cannot finish without the slab, so the slab may be the one over the bound, or over the client's part.
         `room`: bytes to which the slab should be able to grow, if it is larger than the largest size.
         """
         size = _size_of(size_min)
         if size == SMALL_BYTES and not self.is_left_to_batches:
             return self._take(size)
-        if not self._may_grant(size, is_needed=is_needed):
+        if not self._may_grant(client, size, is_needed=is_needed):
             return None
-        return self._grant(size, room=room)
+        return self._grant(client, size, room=room)
 
     def try_grow(self, slab: Slab, size: int, *, is_needed: bool = False) -> bool:
         """Let a slab in use have `size` bytes, at most its `room`; False if the caller must wait. `is_needed`: as for `try_take`."""
-        if not self._may_grant(size - slab.size, is_needed=is_needed):
+        if not self._may_grant(slab.client, size - slab.size, is_needed=is_needed):
             return False
         self._grow(slab, size - slab.size)
         return True
 
-    def _may_grant(self, size: int, *, is_needed: bool) -> bool:
-        return not self._wishes and (self._fits(size) or (is_needed and not self._has_extra))
+    def _may_grant(self, client: str, size: int, *, is_needed: bool) -> bool:
+        if self._wishes and any(wish.client == client or not self._is_held(wish) for wish in self._wishes):
+            return False
+        is_over = not self._fits_client(client, size)
+        if not is_needed:
+            return not is_over and self._fits(size)
+        return not (is_over and client in self._client_extras) and (self._fits(size) or is_over not in self._extras)
 
     def _fits(self, size: int) -> bool:
         return self._large_bytes + size <= self._settings.bytes_max
 
-    def wish(self, size_min: int, grant: Callable[[Slab], None]) -> Wish:
+    def _fits_client(self, client: str, size: int) -> bool:
+        return self._client_bytes.get(client, 0) + size <= self._client_bytes_max
+
+    def _is_held(self, wish: Wish) -> bool:
+        """Whether the wish waits for its client's part, and so lets others pass."""
+        if self._fits_client(wish.client, wish.size):
+            return False
+        return wish.client in self._client_extras or (True in self._extras and not self._fits(wish.size))
+
+    def wish(self, size_min: int, grant: Callable[[Slab], None], *, client: str = "") -> Wish:
         """Wait in line for a slab of at least `size_min` bytes, which `try_take` refused."""
-        wish = Wish(_size_of(size_min), grant)
+        wish = Wish(client, _size_of(size_min), grant)
         self._wishes.append(wish)
         return wish
 
     def wish_growth(self, slab: Slab, size: int, grant: Callable[[Slab], None]) -> Wish:
         """Wait in line until the slab may have `size` bytes, which `try_grow` refused. `grant` is called with the slab."""
-        wish = Wish(size - slab.size, grant, slab)
+        wish = Wish(slab.client, size - slab.size, grant, slab)
         self._wishes.append(wish)
         return wish
 
@@ -180,8 +207,10 @@ class SlabPool:
         if slab.is_left:
             slab.is_left = False
             self._left_bytes -= slab.size
+        elif slab.size > SMALL_BYTES:
+            self._count(slab, -slab.size)
         if slab.is_extra:
-            slab.is_extra = self._has_extra = False
+            self._end_extra(slab)
         free = self._free.get(slab.size)
         if free is not None and self.idle_bytes + slab.size <= self._settings.idle_bytes_max:
             self.idle_bytes += slab.size
@@ -202,33 +231,66 @@ class SlabPool:
             self._large_bytes += size
         return slab
 
-    def _grant(self, size: int, *, room: int = 0) -> Slab:
-        is_extra = not self._fits(size)
+    def _grant(self, client: str, size: int, *, room: int = 0) -> Slab:
+        is_extra, is_client_extra = not self._fits(size), not self._fits_client(client, size)
         slab = self._take(size, room)
-        slab.is_extra = is_extra
-        self._has_extra = self._has_extra or is_extra
+        if size > SMALL_BYTES:
+            slab.client = client
+            self._count(slab, size)
+        self._mark(slab, is_extra, is_client_extra)
         return slab
 
     def _grow(self, slab: Slab, size: int) -> None:
         """Add `size` bytes to a slab that is larger than the largest size."""
-        if not self._fits(size):
-            slab.is_extra = self._has_extra = True
+        self._mark(slab, not self._fits(size), not self._fits_client(slab.client, size))
         slab.size += size
         self.used_bytes += size
         self._large_bytes += size
+        self._count(slab, size)
+
+    def _mark(self, slab: Slab, is_extra: bool, is_client_extra: bool) -> None:
+        """Note that the slab is over the bound, or over its client's part."""
+        slab.is_extra = slab.is_extra or is_extra or is_client_extra
+        if is_extra:
+            self._extras[is_client_extra] = slab
+        if is_client_extra:
+            self._client_extras[slab.client] = slab
+
+    def _end_extra(self, slab: Slab) -> None:
+        slab.is_extra = False
+        self._extras = {is_over: extra for is_over, extra in self._extras.items() if extra is not slab}
+        if self._client_extras.get(slab.client) is slab:
+            del self._client_extras[slab.client]
+
+    def _count(self, slab: Slab, size: int) -> None:
+        """Count bytes of a larger slab in its client's part."""
+        left = self._client_bytes.get(slab.client, 0) + size
+        if left:
+            self._client_bytes[slab.client] = left
+        else:
+            del self._client_bytes[slab.client]
 
     def _serve(self) -> None:
-        while self._wishes:
-            wish = self._wishes[0]
-            if self._has_extra and not self._fits(wish.size):
+        while (wish := self._next()) is not None:
+            is_over = not self._fits_client(wish.client, wish.size)
+            if is_over in self._extras and not self._fits(wish.size):
                 return
-            self._wishes.popleft()
+            self._wishes.remove(wish)
             if wish.slab is None:
-                slab = self._grant(wish.size)
+                slab = self._grant(wish.client, wish.size)
                 contained(log, "grant a receive buffer", partial(wish.grant, slab), partial(_take_back, slab))
             else:
                 self._grow(wish.slab, wish.size)
                 contained(log, "grow a receive buffer", partial(wish.grant, wish.slab))
+
+    def _next(self) -> Wish | None:
+        """The first wish in line that does not wait for its client's part; behind one that does, its client's others wait, too."""
+        held: set[str] = set()
+        for wish in self._wishes:
+            if wish.client not in held and not self._is_held(wish):
+                return wish
+            held.add(wish.client)
+        return None
 
 
 def _take_back(slab: Slab, _: Exception) -> None:

@@ -29,7 +29,7 @@ from bearlake.metadata.postgresql.layout import VERSION, available
 from bearlake.metadata.postgresql.migrate import HAS_TABLE, migrate
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import PostgresqlMetadata, open_postgresql
-from bearlake.metadata.schemas import DEFAULT_CONTEXT, NEW_CONTEXTS
+from bearlake.metadata.schemas import DEFAULT_CONTEXT, NEW_CONTEXTS, NUMBER_MAX
 from bearlake.metadata.store_copy import (
     EPOCH_JUMP,
     OBJECTS,
@@ -84,7 +84,7 @@ insert into bearlake.server (node_id, name, epoch, endpoints, version, timeout_m
 select coalesce(max(s.node_id) + 1, 0), '{restore}', coalesce(max(s.epoch), 0) + {epoch}, '{{}}', '', 60000, true from bearlake.server s;
 update bearlake.lease set node_id = null, server_epoch = null, epoch = epoch + {epoch};
 insert into bearlake.schema_context (context, last_id) values ('{context}', 0), ('{new_contexts}', 0) on conflict do nothing;
-update bearlake.schema_context set last_id = last_id + {schema};
+update bearlake.schema_context set last_id = least(last_id::bigint + {schema}, {number_max});
 delete from bearlake.session;
 """
 
@@ -290,7 +290,8 @@ async def _load(
     await _set_sequences(session, schema, sequences, ordinal)
     jumps = {"producer": PRODUCER_JUMP, "epoch": EPOCH_JUMP, "schema": SCHEMA_JUMP}
     values = {name: jump * ordinal for name, jump in jumps.items()}
-    await session.execute(JUMPS.format(**values, restore=restore, context=DEFAULT_CONTEXT, new_contexts=NEW_CONTEXTS))
+    contexts = {"context": DEFAULT_CONTEXT, "new_contexts": NEW_CONTEXTS, "number_max": NUMBER_MAX}
+    await session.execute(JUMPS.format(**values, **contexts, restore=restore))
     # COMMIT is in a script, so the limits would apply while it waits for a standby, and make it visible too early (`connection.py`).
     await session.execute("set local statement_timeout = 0; set local lock_timeout = 0")
     await session.execute("commit")

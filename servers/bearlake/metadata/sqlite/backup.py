@@ -19,7 +19,7 @@ from bearlake.errors import AlreadyExists, Corrupt, Denied, OutOfRoom, Unavailab
 from bearlake.metadata.compaction import OffsetRange
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows
-from bearlake.metadata.schemas import DEFAULT_CONTEXT, NEW_CONTEXTS
+from bearlake.metadata.schemas import DEFAULT_CONTEXT, NEW_CONTEXTS, NUMBER_MAX
 from bearlake.metadata.sqlite.database import NO_ROOM, translated
 from bearlake.metadata.sqlite.migrate import MIGRATIONS, migrate
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -214,7 +214,7 @@ def _jump(connection: sqlite3.Connection, restore: str, ordinal: int) -> None:
     connection.execute("UPDATE leases SET node_id = NULL, server_epoch = NULL, epoch = epoch + ?", (epoch_jump,))
     for context in (DEFAULT_CONTEXT, NEW_CONTEXTS):
         connection.execute("INSERT OR IGNORE INTO schema_contexts (context, last_id) VALUES (?, 0)", (context,))
-    connection.execute("UPDATE schema_contexts SET last_id = last_id + ?", (SCHEMA_JUMP * ordinal,))
+    connection.execute("UPDATE schema_contexts SET last_id = min(last_id + ?, ?)", (SCHEMA_JUMP * ordinal, NUMBER_MAX))
     for table, jump in (("streams", STREAM_JUMP), ("tasks", TASK_JUMP)):
         last = _last(connection, table)
         connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))

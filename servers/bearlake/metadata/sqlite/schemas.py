@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence
 
 from typing_extensions import override
 
-from bearlake.errors import AlreadyExists, Conflict
+from bearlake.errors import AlreadyExists, Conflict, Invalid
 from bearlake.metadata.schemas import (
     DEFAULT_CONTEXT,
     GLOBAL_SUBJECT,
     NEW_CONTEXTS,
+    NUMBER_MAX,
     Deletion,
     Registration,
     Rules,
@@ -172,6 +173,10 @@ class SqliteSchemas(SchemaStore):
                     raise Conflict(f"version {referenced.number} of {referenced.subject.name!r} no longer exists")
             schema_id = _schema_id(connection, registration)
             version = registration.version or _next_version(connection, subject)
+            if max(schema_id, version) > NUMBER_MAX:
+                raise Invalid(
+                    f"the subject {subject.name!r} needs an id or a version after {NUMBER_MAX}, the largest one"
+                )
             connection.execute(
                 "INSERT INTO schema_versions VALUES (?, ?, ?, ?, 0)"
                 " ON CONFLICT DO UPDATE SET is_deleted = 0 WHERE schema_id = excluded.schema_id",

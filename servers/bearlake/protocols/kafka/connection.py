@@ -30,6 +30,7 @@ from bearlake.protocols.kafka.fetch_lane import FetchLane
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
 from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined, share_requests
 from bearlake.protocols.kafka.lane import Lane
+from bearlake.protocols.kafka.large_requests import LARGE_BYTES, WAITING_BYTES_MAX, LargeRequests, decoded, within
 from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITING
@@ -39,6 +40,7 @@ from bearlake.protocols.kafka.throttling import Throttling
 from bearlake.protocols.kafka.turn import TurnConnection
 from bearlake.serving.pacing import UNREAD_BYTES_MIN, Register
 from bearlake.serving.slabs import Slab
+from bearlake.streams.client_turns import Turn
 from bearlake.streams.principal import ANONYMOUS, at_host, with_client_id
 from bearlake.telemetry.containment import fault
 from bearlake.telemetry.watchdog import begin
@@ -66,7 +68,6 @@ class Connection(TurnConnection):
     ) -> None:
         """`login`: how clients log in; None: they need not."""
         super().__init__(register, context, apis, listener)
-        self.who = ANONYMOUS
         self._login = login
         self._refusal_s = login.refusal_s if login is not None else 0.0
         self._login_timer: asyncio.TimerHandle | None = None
@@ -77,6 +78,7 @@ class Connection(TurnConnection):
         self._caller = Caller(-1, ANONYMOUS, None, listener, "")
         self._fetches = FetchLane(self, self._throttling, lambda: self._is_write_paused)
         self._others = Lane(self, self._throttling, self._has_room)
+        self._large = LargeRequests(self, context.large_requests)
         self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
         self._has_spoken = False  # whether the client has sent a request
@@ -115,6 +117,7 @@ class Connection(TurnConnection):
         if self._login_timer is not None:
             self._login_timer.cancel()
         self._fetches.close()
+        self._large.closed()
         self._slots.clear()
         for work in share_requests.disconnected(self.context, self.peer):
             self.start(work, is_cancelled_on_close=False)
@@ -176,7 +179,7 @@ class Connection(TurnConnection):
             while (
                 self._high - self._low >= 4
                 and self._request_count < limits.requests_in_flight_max
-                and self._waiting_bytes + self._fetches.waiting_bytes < limits.control_request_bytes_max
+                and self._waiting_bytes + self._fetches.waiting_bytes < WAITING_BYTES_MAX
                 and not self._is_logging_in
             ):
                 (size,) = _SIZE.unpack_from(view, self._low)
@@ -193,10 +196,13 @@ class Connection(TurnConnection):
                 if self._high < end:
                     self._need = size + 4
                     break
-                if is_over_budget and view[start : start + 2] == PRODUCE:
+                is_produce = view[start : start + 2] == PRODUCE
+                if is_over_budget and is_produce:
                     self._wait_for_budget()
                     break
                 if session is not None and not self._may_take(session, view[start : start + 2]):
+                    break
+                if size > LARGE_BYTES and not is_produce and not self._large.may_take(size):
                     break
                 self._low = end
                 self._request(view[start:end], slab)
@@ -272,14 +278,14 @@ class Connection(TurnConnection):
             take = produce.receive if self._quotas.usage is None else self._throttling.receive
             take(self, slot, caller, header.correlation_id, frame, position, slab)
             return
-        body = bytes(frame[position:])
+        body, turn = bytes(frame[position:]), self._large.take()
         if key == ApiKey.FETCH:
-            run = partial(self._run, slot, caller, header.correlation_id, key, body)
+            run = within(turn, partial(self._run, slot, caller, header.correlation_id, key, body))
             work = partial(self._throttling.work_through, caller, key, run)
             self._fetches.add(slot, caller, header.correlation_id, body, work)
             return
         self._waiting_bytes += len(body)
-        run = partial(self._run_other, slot, caller, header.correlation_id, key, body)
+        run = within(turn, partial(self._run_other, slot, caller, header.correlation_id, key, body, turn))
         self._others.add(key, partial(self._throttling.work_through, caller, key, run))
 
     @property
@@ -293,11 +299,15 @@ class Connection(TurnConnection):
             self.close("a request was held until the login had ended", "ended_login")
         return has_ended
 
-    async def _run_other(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
+    async def _run_other(
+        self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes, turn: Turn | None
+    ) -> None:
         self._waiting_bytes -= len(body)
-        await self._run(slot, caller, correlation_id, key, body)
+        await self._run(slot, caller, correlation_id, key, body, turn)
 
-    async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
+    async def _run(
+        self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes, turn: Turn | None = None
+    ) -> None:
         """Decode and answer a request. Requests wait undecoded, because objects take several times the memory."""
         begin(self._apis[key].what)
         try:
@@ -305,6 +315,7 @@ class Connection(TurnConnection):
         except BearlakeError as error:
             self._malformed(error)
             return
+        decoded(turn, key)
         if key in ADMINISTRATIVE and self.close_if_abandoned():
             return
         handled = self._apis[key].handle(self.context, caller, request)

@@ -12,6 +12,7 @@ from typing import Any
 
 from bearlake import kernel
 from bearlake.protocols.kafka import codec
+from bearlake.protocols.kafka.large_requests import LARGE_BYTES, UNDER_WAY_BYTES_MAX
 from bearlake.protocols.kafka.rendered import Renderings
 from bearlake.protocols.kafka.rounds import SendRounds
 from bearlake.protocols.kafka.sasl import SaslSession
@@ -19,6 +20,7 @@ from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.protocols.kafka.share_sessions import ShareSessions
 from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.slow_readers import SlowReaders
+from bearlake.streams.client_turns import ClientTurns
 from bearlake.streams.groups.consumer.patterns import Patterns
 from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.groups.streams_groups import StreamsCoordinator
@@ -26,9 +28,6 @@ from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
 from bearlake.streams.shares import NoReach, ShareReach, Shares
-
-_AT_ONCE_BYTES = 64 * 1024
-"""Larger requests are decoded in a thread, and so are their responses encoded; this many bytes take about 10 ms at most."""
 
 EPOCH_MAX = 0
 """The largest leader epoch that a client may send: librdkafka sends 0 if the server never returned a leader epoch."""
@@ -61,6 +60,8 @@ class KafkaContext:
         self.renderings = Renderings()
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
         """Decodes large requests and encodes large responses, so that the event loop is not blocked."""
+        self.large_requests = ClientTurns(UNDER_WAY_BYTES_MAX)
+        """The large requests that are under way, of all connections."""
         self.slow_readers = SlowReaders(2 * settings.unsent_bytes_max)
         """The connections whose clients do not read their responses."""
         self.send_rounds = SendRounds()
@@ -71,7 +72,7 @@ class KafkaContext:
     async def decode(self, key: int, version: int, body: bytes) -> Any:  # Any: the class depends on the API
         """Decode a request; a large one in a thread, so that the event loop is not blocked. Raises error kinds."""
         decoder = codec.request(key, version)
-        if len(body) <= _AT_ONCE_BYTES:
+        if len(body) <= LARGE_BYTES:
             return decoder.decode(memoryview(body), 0)
         return await asyncio.get_running_loop().run_in_executor(self.workers, decoder.decode, memoryview(body), 0)
 
@@ -80,7 +81,7 @@ class KafkaContext:
     ) -> Sequence[codec.Buffer]:
         """Return the frame of a response; that of a large request is encoded in a thread, because it may be as large."""
         encoder = codec.response(key, version)
-        if request_bytes <= _AT_ONCE_BYTES:
+        if request_bytes <= LARGE_BYTES:
             return encoder.frame(correlation_id, response)
         return await asyncio.get_running_loop().run_in_executor(self.workers, encoder.frame, correlation_id, response)
 

@@ -36,8 +36,9 @@ class KafkaSettings:
     response_bytes_max: int = 16 * 1024 * 1024
     """Bytes of answers that the client of one connection has not read; at the limit, its socket is not read."""
     receive_bytes_max: int = 256 * 1024 * 1024
-    """Bytes of receive buffers larger than 64 KiB; at the limit, connections queue before they receive a larger request. Buffers of 64 KiB
-    that closed connections leave to their batches count too; if they alone reach the limit, new connections are closed."""
+    """Bytes of receive buffers larger than 64 KiB; at the limit, connections queue before they receive a larger request. One client
+    has half of it, and one buffer. Buffers of 64 KiB that closed connections leave to their batches count too; if they alone reach the
+    limit, new connections are closed."""
     unsent_bytes_max: int = 256 * 1024 * 1024
     """Bytes of answers that clients have not read, over all connections; at the limit, fetches are answered with less data. At twice
     the limit, the connections whose clients have not kept up for longest are closed."""

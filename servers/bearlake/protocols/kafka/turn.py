@@ -15,18 +15,22 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from typing_extensions import override
+
 from bearlake import kernel
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
 from bearlake.protocols.kafka.handlers.produce_pipelined import Binding, Lead, ProduceCalls
+from bearlake.protocols.kafka.large_requests import WAITING_BYTES_MAX
 from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.slot import Place
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.receiving import READ_BYTES, ROOM_BYTES_MIN, Receiver
 from bearlake.serving.slabs import SIZES, SMALL_BYTES
 from bearlake.streams.append import UNAVAILABLE
+from bearlake.streams.principal import ANONYMOUS, client_of
 from bearlake.telemetry.watchdog import DOING
 
 
@@ -40,6 +44,8 @@ class TurnConnection(kernel.ProduceTurn, PacedConnection):
         self.context = context
         self.produce_tail: asyncio.Task[None] | None = None
         """The last Produce request that is not submitted yet."""
+        self.who = ANONYMOUS
+        """The client."""
         self.session: SaslSession | None = None
         """The logins; None if clients do not log in by SASL."""
         self._apis = apis
@@ -80,6 +86,19 @@ class TurnConnection(kernel.ProduceTurn, PacedConnection):
         """Bytes of the frames that are not complete, or wait."""
         return self._high - self._low
 
+    @property
+    @override
+    def client(self) -> str:
+        return client_of(self.who)
+
+    def wait_for_turn(self) -> None:
+        """Take no frames before `relieved`: the next request is large."""
+        self._waits_for_budget = True
+
+    def relieved(self) -> None:
+        """Take frames again."""
+        self._relieved()
+
     def _set_lead(self, lead: Lead | None) -> None:
         self._produce_lead = lead
         self._binding = None
@@ -116,7 +135,7 @@ def _world(context: KafkaContext, register: Register[Any], produce: Served) -> k
         requests=produce.requests,
         request_count_max=settings.requests_in_flight_max,
         ready_bytes_max=settings.response_bytes_max,
-        waiting_bytes_max=settings.control_request_bytes_max,
+        waiting_bytes_max=WAITING_BYTES_MAX,
         read_bytes=READ_BYTES,
         room_bytes_min=ROOM_BYTES_MIN,
         slab_bytes_min=SMALL_BYTES,

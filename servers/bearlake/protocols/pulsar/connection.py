@@ -15,6 +15,8 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Protocol
 
+from typing_extensions import override
+
 from bearlake import kernel
 from bearlake.errors import BearlakeError, Corrupt, Overloaded
 from bearlake.kernel import SendEntry
@@ -30,7 +32,7 @@ from bearlake.protocols.pulsar.session import FRAME_BYTES_MAX, PulsarListenerLog
 from bearlake.protocols.pulsar.throttling import Throttling
 from bearlake.protocols.pulsar.watchers import Watcher
 from bearlake.serving.pacing import PacedConnection, Register
-from bearlake.streams.principal import ANONYMOUS, Operation, at_host
+from bearlake.streams.principal import ANONYMOUS, Operation, at_host, client_of
 
 _SEND = commands.NUMBERS["send"]
 _CONNECT = commands.NUMBERS["connect"]
@@ -122,6 +124,11 @@ class Connection(PacedConnection):
             consumer.disconnected()
         for watcher in self.watchers.values():
             self.context.watchers.remove(watcher)
+
+    @property
+    @override
+    def client(self) -> str:
+        return client_of(self.who)
 
     def check_rights(self) -> None:
         """Close the producers and consumers whose topics the client may no longer use."""

@@ -1,6 +1,7 @@
 """Bounds on what one client makes a server do: waiting requests, partitions, streams on demand; and a caller without rights."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -211,3 +212,64 @@ async def test_connections_that_end_while_they_wait_for_room_leave_the_line(kafk
     line.relieve()
 
     assert (await clients[0].receive()).responses[0].partition_responses[0].error_code == 0
+
+
+def large(mark: str) -> m.MetadataRequest:
+    """A request of 3 MiB, of which two are more than a client may have under way."""
+    return named(*(f"{mark}{number:06}{'x' * 200}" for number in range(15 * KIB)))
+
+
+async def test_large_requests_of_a_client_run_one_at_a_time_over_all_its_connections(kafka_cluster, monkeypatch):
+    """Each takes up to sixty times its size, so a hundred of them took gigabytes."""
+    begun, ends = [], asyncio.Event()
+    describe = dispatch.HANDLERS[ApiKey.METADATA]
+
+    async def wait(context, caller, request):
+        if request.topics:
+            begun.append(request.topics[0].name[0])
+            await ends.wait()
+            request.topics.clear()
+        return await describe(context, caller, request)
+
+    monkeypatch.setitem(dispatch.HANDLERS, ApiKey.METADATA, wait)
+    cluster = await kafka_cluster(1)
+    clients = [await cluster.client() for _ in range(3)]
+    paused = metrics.KAFKA_PAUSED.value
+    for client, mark in zip(clients, "abc", strict=True):
+        client.send(large(mark), 9)
+    await until(lambda: len(begun) == 1 and metrics.KAFKA_PAUSED.value >= paused + 2)
+
+    small = await cluster.client()
+    assert (await small.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    assert len(begun) == 1
+    waiting = next(client for client, mark in zip(clients, "abc", strict=True) if mark != begun[0])
+    await waiting.close()
+    ends.set()
+    for client in clients:
+        if client is not waiting:
+            assert (await client.receive()).brokers
+    assert (await small.ask(large("d"), 9)).brokers  # the request that was not taken has left no trace
+
+
+async def connection_from(address, port):
+    sock = socket.socket()
+    sock.bind((address, 0))
+    sock.connect(("127.0.0.1", port))  # the kernel accepts it
+    return (await asyncio.open_connection(sock=sock))[1]
+
+
+async def test_frames_that_a_client_does_not_send_leave_receive_buffers_to_others(kafka_cluster):
+    """They took all of them for a minute, and producers of more than 64 KiB waited."""
+    cluster = await kafka_cluster(1, settings=KafkaSettings(receive_bytes_max=16 * KIB * KIB))
+    await cluster[0].create("t")
+    holding = [await connection_from("127.0.0.2", cluster[0].port) for _ in range(8)]
+    paused = metrics.KAFKA_PAUSED.value
+    for writer in holding:
+        writer.write((8 * KIB * KIB).to_bytes(4, "big") + b"\0\3\0\x08\0\0\0\1\xff\xff" + bytes(4 * KIB * KIB))
+    await until(lambda: metrics.KAFKA_PAUSED.value >= paused + 4)
+
+    producer = await cluster.client()
+    for _ in range(3):
+        assert (await producer.produce("t", batch_of(bytes(300 * KIB)))).error_code == 0
+    for writer in holding:
+        writer.close()

@@ -1,0 +1,103 @@
+"""The large requests of one connection, except Produce: they begin a few at a time, over all connections (decision 361).
+
+A request of 3 MiB may have a million elements, and takes sixty times its size once it is decoded. Until its turn, the request stays in the
+receive buffer, which has a bound (`serving/slabs.py`), and the connection takes nothing behind it. A turn lasts until the request is
+answered. If the request waits for other members of a group, its turn ends when it is decoded, because their requests may be large, too.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final, Protocol
+
+from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.request_kinds import WAITING
+from bearlake.streams.client_turns import WAIT_S, ClientTurns, Turn
+
+LARGE_BYTES: Final = 64 * 1024
+"""Larger requests wait for a turn, are decoded in a thread, and have their responses encoded there. So many bytes take 10 ms at most."""
+UNDER_WAY_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of all large requests that have a turn. A larger request has one alone."""
+WAITING_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a connection's requests that wait behind a request that runs, at which nothing more is taken. They are copies, which no other
+bound counts."""
+
+
+class Owner(Protocol):
+    """The connection."""
+
+    @property
+    def client(self) -> str:
+        """What counts as one client."""
+
+    def wait_for_turn(self) -> None:
+        """Take no frames before `relieved`."""
+
+    def relieved(self) -> None:
+        """Take frames again."""
+
+    def close(self, why: str, reason: str) -> None:
+        """Close the connection at once; `reason` is for metrics."""
+
+
+class LargeRequests:
+    """The turn of the next large request, which is not taken yet."""
+
+    __slots__ = ("_next", "_owner", "_timer", "_turns")
+
+    def __init__(self, owner: Owner, turns: ClientTurns) -> None:
+        self._owner = owner
+        self._turns = turns
+        self._next: Turn | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def may_take(self, size: int) -> bool:
+        """Whether the next request, which is large, may be taken now; otherwise the connection waits for it."""
+        if self._next is None:
+            self._next = self._turns.ask(self._owner.client, size, self._began)
+        if not self._next.has_begun:
+            self._owner.wait_for_turn()
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(WAIT_S, self._give_up)
+        return self._next.has_begun
+
+    def _began(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._owner.relieved()
+
+    def _give_up(self) -> None:
+        self._owner.close("too many large requests; retry later", "overloaded")
+
+    def take(self) -> Turn | None:
+        """Return the turn of the request that is taken; None if it is not large."""
+        turn, self._next = self._next, None
+        return turn
+
+    def closed(self) -> None:
+        """The connection is closed: the next request will not be taken."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._next is not None:
+            self._next.end()
+            self._next = None
+
+
+def decoded(turn: Turn | None, key: int) -> None:
+    """End the turn of a request that may wait for other clients' requests."""
+    if turn is not None and key in WAITING and key != ApiKey.FETCH:
+        turn.end()
+
+
+def within(
+    turn: Turn | None, work: Callable[[], Coroutine[None, None, None]]
+) -> Callable[[], Coroutine[None, None, None]]:
+    """Return the work of a request that ends its turn."""
+    return work if turn is None else lambda: _run(turn, work)
+
+
+async def _run(turn: Turn, work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    finally:
+        turn.end()
