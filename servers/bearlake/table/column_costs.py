@@ -139,7 +139,7 @@ def cost_of(
         raise UnknownPages(f"{column.num_values} values are fewer than {row_count} rows")
     found = _summary(islice(pages(chunk, column.num_values), page_count_max + 1))
     if found.page_count > page_count_max:
-        raise UnknownPages("the row group has more than a million pages")
+        raise UnknownPages("the row group has more pages than any engine writes")
     is_text = column.physical_type == _TEXT
     value_bytes = _value_bytes(column, leaf)
     dictionary_bytes = 0

@@ -21,8 +21,8 @@ from bearlake.table.page_headers import UnknownPages
 from bearlake.table.sparse import SparseFile
 
 _UNKNOWN: Final = "a header is damaged, or of an unknown kind"
-_PAGES_MAX: Final = 1_000_000
-"""Pages of a row group. Their headers take 10 to 20 s then; pages as engines write them would take gigabytes."""
+_PAGES_MAX: Final = 250_000
+"""Pages of a row group. Their headers take 7 s of CPU time then; pages as engines write them would take gigabytes."""
 _COPY_BYTES: Final = 16
 """Bytes of a row's place while rows are divided further."""
 
