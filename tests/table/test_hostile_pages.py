@@ -179,10 +179,10 @@ def test_a_column_whose_writer_says_that_its_dictionary_is_at_0_has_none() -> No
 
 @pytest.mark.parametrize("is_list", [False, True])
 def test_pages_without_values_are_passed(is_list: bool) -> None:
-    def some(count: int) -> bytes:
+    def filled(count: int) -> bytes:
         return page((list_levels(count) if is_list else b"") + texts(*[b"x"] * count), count, PLAIN)
 
-    content = file_of(some(2) + some(0) + some(1), 3, 3, is_list=is_list)
+    content = file_of(filled(2) + filled(0) + filled(1), 3, 3, is_list=is_list)
 
     assert pa.concat_tables(read(content))["a"].to_pylist() == ([[b"x"]] * 3 if is_list else [b"x"] * 3)
 
@@ -197,11 +197,11 @@ def test_a_dictionary_that_claims_more_values_than_it_has_bytes_is_refused() -> 
 
 def test_a_row_group_of_more_pages_than_engines_write_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bearlake.table.decoding_plan._PAGES_MAX", 99)
-    one = page(texts(b"x"), 1, PLAIN)
+    small = page(texts(b"x"), 1, PLAIN)
 
-    assert pa.concat_tables(read(file_of(99 * one, 99, 99))).num_rows == 99
+    assert pa.concat_tables(read(file_of(99 * small, 99, 99))).num_rows == 99
     with pytest.raises(Corrupt, match="more pages than any engine writes"):
-        list(read(file_of(100 * one, 100, 100)))
+        list(read(file_of(100 * small, 100, 100)))
 
 
 def test_many_pages_are_joined_and_their_cost_is_not_less() -> None:

@@ -69,7 +69,7 @@ class _Parts:
             self.end()
             if len(self.all) == _PARTS_MAX:
                 pairs = zip(self.all[::2], self.all[1::2], strict=True)
-                self.all = [_Part(one.first, other.last, one.size + other.size) for one, other in pairs]
+                self.all = [_Part(left.first, right.last, left.size + right.size) for left, right in pairs]
                 self._joined_count *= 2
 
     def end(self) -> list[_Part]:
@@ -158,28 +158,54 @@ def cost_of(
         longest = longest_text(chunk, dictionary, column.compression)
     per_value = value_bytes + _LEVEL_BYTES + _OFFSET_BYTES * levels.repetition + levels.definition // 8
     per_value += _VIEW_BYTES if is_text and found.has_deltas else 0
-    once = found.once + dictionary_bytes
+    if levels.repetition:
+        data = _data(pages(chunk, column.num_values))
+        parts = _parts_of_lists(chunk, column, levels, data, row_count, per_value, longest, is_indexed=is_indexed)
+        per_value = longest = 0
+    else:
+        data = _data(pages(chunk, column.num_values)) if is_text and found.has_plain else iter(())
+        parts = _parts_of_texts(chunk, column, levels, data, is_indexed=is_indexed)
+    return Cost(
+        path=path,
+        once=found.once + dictionary_bytes,
+        per_row=per_value + longest,
+        parts=parts,
+        page_count=found.page_count,
+        is_indexed=is_indexed,
+    )
+
+
+def _parts_of_texts(
+    chunk: memoryview, column: pq.ColumnChunkMetaData, levels: Levels, data: Iterator[Page], *, is_indexed: bool
+) -> list[_Part]:
+    """Return the parts of a column outside of lists, of which a row is a value."""
     parts = _Parts()
-    if not levels.repetition:
-        if is_text and found.has_plain:
-            first = 0
-            for page in _data(pages(chunk, column.num_values)):
-                size = _text_bytes(chunk, page, column.compression, levels, longest=0, is_hashed=is_indexed)
-                parts.add(first, max(first, first + page.value_count - 1), size)
-                first += page.value_count
-        return Cost(
-            path=path,
-            once=once,
-            per_row=per_value + longest,
-            parts=parts.end(),
-            page_count=found.page_count,
-            is_indexed=is_indexed,
-        )
+    first = 0
+    for page in data:
+        size = _text_bytes(chunk, page, column.compression, levels, longest=0, is_hashed=is_indexed)
+        parts.add(first, max(first, first + page.value_count - 1), size)
+        first += page.value_count
+    return parts.end()
+
+
+def _parts_of_lists(
+    chunk: memoryview,
+    column: pq.ColumnChunkMetaData,
+    levels: Levels,
+    data: Iterator[Page],
+    row_count: int,
+    per_value: int,
+    longest: int,
+    *,
+    is_indexed: bool,
+) -> list[_Part]:
+    """Return the parts of a column inside of lists, whose levels say where rows begin. Raises `UnknownPages`."""
+    parts = _Parts()
     next_row = 0
     is_counted = True
-    for page in _data(pages(chunk, column.num_values)):
+    for page in data:
         size = page.value_count * per_value
-        if is_text:
+        if column.physical_type == _TEXT:
             size += _text_bytes(chunk, page, column.compression, levels, longest=longest, is_hashed=is_indexed)
         rows = rows_of(chunk, page, column.compression, levels)
         if rows is None:
@@ -192,7 +218,7 @@ def cost_of(
         parts.add(first, max(first, next_row - 1), size)
     if is_counted and next_row < row_count:
         raise UnknownPages(f"its levels have {next_row} rows, not {row_count}")
-    return Cost(path=path, once=once, parts=parts.end(), page_count=found.page_count, is_indexed=is_indexed)
+    return parts.end()
 
 
 def _summary(found: Iterator[Page]) -> _Summary:
