@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from bearlake.compaction.settings import CompactionSettings, CurrentSettings, Me
 from bearlake.compaction.task import run
 from bearlake.compaction.workbench import TaskLimits, Workbench
 from bearlake.errors import Corrupt, Invalid
+from bearlake.objects import ByteRange
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.current_rules import CurrentRules, Envelope
 from bearlake.table.current_columns import CurrentColumns
@@ -56,6 +57,7 @@ class Table:
     state: CurrentState | None = None
     round_count: int = 0
     memory_bytes: int = 1 << 30
+    limits: TaskLimits = field(default_factory=TaskLimits)
 
     async def add(self, records: Sequence[Sent]) -> None:
         """Add a data file of the stream."""
@@ -129,7 +131,8 @@ class Table:
         self.round_count += 1
         items = items_of(a_stream(), view, found, rules, CurrentColumns(), config, f"{self.round_count:04x}")
         bits = random.Random(self.round_count).getrandbits
-        bench = Workbench(random_bits=bits, limits=TaskLimits(current_bytes=self.memory_bytes))
+        limits = replace(self.limits, current_bytes=self.memory_bytes)
+        bench = Workbench(random_bits=bits, limits=limits)
         results = []
         for item in items:
             result = await run(decode_item(encode_item(item)), self.store, bench)
@@ -335,6 +338,49 @@ def test_a_record_that_takes_too_much_memory_is_named_with_its_file_column_and_s
     asyncio.run(check())
 
 
+@pytest.mark.parametrize(
+    ("limits", "refused"),
+    [
+        (
+            TaskLimits(current_group_bytes=100),
+            r"row group 0: it takes \d+ bytes of the file; .*current_group_bytes, 100 ",
+        ),
+        (TaskLimits(current_footer_bytes=9), r"its footer takes \d+ bytes; .*current_footer_bytes, 9 bytes"),
+    ],
+)
+def test_a_row_group_or_a_footer_that_is_too_large_is_refused_with_its_file_and_setting(
+    limits: TaskLimits, refused: str
+) -> None:
+    async def check() -> None:
+        table = Table(1)
+        table.limits = limits
+        await table.add([(0, b"a", bytes(range(256)) * 4 * at, 0) for at in range(20)])
+
+        with pytest.raises(Invalid, match=rf"^table/s/t/data/000000\.parquet: .*{refused}"):
+            await table.update(config_of())
+
+    asyncio.run(check())
+
+
+def test_columns_beyond_the_end_of_the_file_are_damage() -> None:
+    async def check() -> None:
+        table = Table(1)
+        await table.add([(0, random.Random(1).randbytes(9_000), b"v", 0)])
+        key = table.sources[0].key
+        (content,) = await table.store.read(key, [ByteRange(0, table.sources[0].size)])
+        cut = bytes(content[:4]) + bytes(content[-int.from_bytes(content[-8:-4], "little") - 8 :])
+        await table.store.delete([key])
+        await table.store.put(key, [cut])
+        table.sources[0] = replace(table.sources[0], size=len(cut))
+
+        with pytest.raises(
+            Corrupt, match=r"^table/s/t/data/000000\.parquet: .*row group 0: its columns are not in the file"
+        ):
+            await table.update(config_of())
+
+    asyncio.run(check())
+
+
 def test_a_round_that_does_not_reach_the_end_keeps_the_time_of_the_last_one_that_did() -> None:
     async def check() -> None:
         table = Table(1)
@@ -363,5 +409,5 @@ async def test_a_round_refuses_a_file_with_a_page_before_its_beginning() -> None
     table.sources.append(source)
     table.ends[0] = 1
 
-    with pytest.raises(Corrupt, match="unexpected content"):
+    with pytest.raises(Corrupt, match=r"^earlier\.parquet: "):
         await table.update(config_of())

@@ -179,6 +179,38 @@ async def test_a_row_group_that_others_load_in_vain_again_and_again_is_waited_fo
 
 
 @virtual_time
+async def test_all_consumers_of_a_row_group_that_is_loaded_in_vain_wait_for_it_after_a_while() -> None:
+    store = DistantStore()
+    async with deployment(store) as stores:
+        _, view = await compacted(stores, partition_count=2)
+        late = await stores.serve(COLD)
+        there, coming = (FetchRange(key, 0, 300) for key in view.partitions())
+        await fetch(late, view, 0, bytes_max=1)
+        await fetch(late, view, 40, index=1, bytes_max=1)
+        store.is_failing = True
+
+        async def retry() -> None:
+            for _ in range(1_000):
+                await fetch(late, view, 0, index=1, bytes_max=1)
+
+        async def poll() -> float:
+            for _ in range(1_000):
+                if late.at_tail.read((there, coming), 1_000, bytes_min=1) is None:
+                    break
+                await asyncio.sleep(0.37)
+            return loop.time() - started
+
+        retrying = asyncio.create_task(retry())
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0.05)
+        started = loop.time()
+        waits = await asyncio.gather(*(poll() for _ in range(20)))
+        retrying.cancel()
+
+        assert max(waits) < PASS_S + 1
+
+
+@virtual_time
 async def test_two_ranges_share_the_room_of_an_answer_in_their_order() -> None:
     async with deployment() as stores:
         streams, view = await compacted(stores)

@@ -9,7 +9,7 @@ from bearlake.cache.values import ValueCache
 from bearlake.errors import Unavailable
 from bearlake.metadata.model import ObjectKind, ObjectRef, PartitionKey, Slice, partition_key
 from bearlake.streams.history_pieces import BlockKey, BlockPiece
-from bearlake.streams.read_ahead import IDLE_S, PAUSE_S, READERS_PER_PARTITION, NextBlock, ReadAhead
+from bearlake.streams.read_ahead import PAUSE_S, READERS_PER_PARTITION, NextBlock, ReadAhead
 from bearlake.table.blocks import Block
 from bearlake.table.footer import Footer, RowGroup
 from simulator.loop import virtual_time
@@ -19,6 +19,8 @@ ROWS = 10
 SIZE = 100
 """Bytes of a row group."""
 GROUP_COUNT = 50
+IDLE_S = 2.0
+"""Time (s) after which a reader has left."""
 
 
 class Files:
@@ -45,6 +47,8 @@ class Files:
             count_max=count_max,
             bytes_max=ahead * SIZE,
             cache_bytes_max=cached * SIZE,
+            reader_count_max=4_096,
+            idle_s=IDLE_S,
             now=lambda: asyncio.get_running_loop().time(),
         )
 
@@ -137,7 +141,7 @@ async def test_reads_of_several_row_groups_are_in_order_as_well() -> None:
 async def test_a_reader_that_never_waits_has_one_row_group_ahead() -> None:
     files = Files()
 
-    await files.read_all(range(10), pause_s=1.0)
+    await files.read_all(range(10), pause_s=0.9)
 
     assert files.ahead() == [10]
     assert len(files.begun) == 11
@@ -252,6 +256,7 @@ async def test_row_groups_that_could_not_be_read_ahead_are_read_ahead_again() ->
 @virtual_time
 async def test_the_readers_of_a_partition_are_bounded_and_those_in_order_stay() -> None:
     files = Files()
+    files.latency_s = 0.01
     await files.read(0)
 
     for number in range(3 * READERS_PER_PARTITION):
@@ -360,3 +365,51 @@ async def test_row_groups_ahead_of_two_readers_are_given_up_with_the_second_one(
     assert files.read_ahead.reader_count == 1
     assert files.ahead() == []
     assert not files.read_ahead._wanted  # noqa: SLF001 - a leak that nothing else shows
+
+
+@virtual_time
+async def test_slow_readers_leave_the_room_to_one_that_needs_it() -> None:
+    files = Files(ahead=8, cached=16)
+    for at in range(4):
+        for partition in range(1, 7):
+            await files.read(at, partition)
+        await asyncio.sleep(IDLE_S / 2)
+    slow = [files.ahead(partition) for partition in range(1, 7)]
+    await files.read_all(range(10))
+
+    assert slow == [[]] * 6
+    assert len(files.ahead()) == 8
+
+
+@virtual_time
+async def test_a_slow_reader_that_becomes_fast_has_row_groups_ahead_again() -> None:
+    files = Files()
+    await files.read_all(range(2), pause_s=0.9 * IDLE_S)
+    slow = files.ahead()
+
+    await files.read_all(range(2, 4))
+
+    assert (slow, files.ahead()) == ([], [4])
+
+
+@virtual_time
+async def test_a_reader_of_a_slow_store_is_not_slow_itself() -> None:
+    files = Files(count_max=1)
+    files.latency_s = 2 * IDLE_S
+
+    await files.read_all(range(5), pause_s=0.7 * IDLE_S)
+
+    assert files.ahead() == [5]
+    assert len(files.begun) == len(set(files.begun)) == 6
+
+
+@virtual_time
+async def test_a_reader_has_nothing_ahead_that_it_has_read() -> None:
+    files = Files(count=2)
+    await files.read(0, count=3)
+
+    await files.read(1)
+
+    assert files.ahead() == []
+    await files.read(30)
+    assert files.ahead() == [4, 5, 6, 7]

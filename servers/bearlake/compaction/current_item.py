@@ -145,11 +145,20 @@ class _Reader:
         start = max(0, reference.size - _TAIL_BYTES)
         (tail,) = await read_ranges(self._store, reference, [ByteRange(start, reference.size)])
         try:
-            while (count := needed(tail, reference.size)) > len(tail):
+            while (count := self._footer_bytes(reference, tail)) > len(tail):
                 (tail,) = await read_ranges(self._store, reference, [ByteRange(reference.size - count, reference.size)])
         except Corrupt as error:
             raise Corrupt(f"data file {reference.key}: {error}") from error
         return await _of_file(reference, partial(current_rows.parse_file, tail), self._workbench)
+
+    def _footer_bytes(self, reference: ObjectRef, tail: memoryview) -> int:
+        """Return `needed`. Raises `Corrupt`, and `Invalid` if it is too much."""
+        count, limit = needed(tail, reference.size), self._workbench.limits.current_footer_bytes
+        if count > limit:
+            raise Invalid(
+                f"{reference.key}: its footer takes {count} bytes; the limit is compaction.task.current_footer_bytes, {limit} bytes"
+            )
+        return count
 
     async def places(self, group: _Group) -> _Slices:
         """Return the keys and places of a row group."""
@@ -166,7 +175,16 @@ class _Reader:
         return await self._slices(group, [group.footer.row_range(group.number)], read)
 
     async def _slices(self, group: _Group, ranges: Sequence[ByteRange], read: Callable[..., Iterator[Rows]]) -> _Slices:
-        file = SparseFile(group.object.size, ranges, await read_ranges(self._store, group.object, ranges))
+        key, size = group.object.key, group.object.size
+        if not all(0 <= start <= end <= size for start, end in ranges):
+            raise Corrupt(f"{key}: data file, row group {group.number}: its columns are not in the file")
+        count = sum(end - start for start, end in ranges)
+        if count > (limit := self._workbench.limits.current_group_bytes):
+            raise Invalid(
+                f"{key}: data file, row group {group.number}: it takes {count} bytes of the file; "
+                f"the limit is compaction.task.current_group_bytes, {limit} bytes"
+            )
+        file = SparseFile(size, ranges, await read_ranges(self._store, group.object, ranges))
         slices = read(file, group.footer, group.number, bytes_max=self._workbench.limits.current_bytes)
         return _Slices(group.object, slices, self._workbench)
 

@@ -45,6 +45,14 @@ class TaskLimits:
     again with fewer of them. Also the memory in which a row group of a data file is decoded, slice by slice, since other engines may have
     written the file; a file whose row takes more is refused."""
 
+    current_group_bytes: int = 256 * MIB
+    """Bytes of a row group of a data file, as they are in the file, that an item of a current table's round holds at once. A file with a
+    larger row group is refused: the stream's current table waits until the setting is raised, or the engine's row groups are smaller."""
+
+    current_footer_bytes: int = 32 * MIB
+    """Largest footer (bytes) of a data file that an item of a current table's round reads. A row group takes about 120 bytes for each
+    column. A file with a larger footer is refused, as with a larger row group."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:

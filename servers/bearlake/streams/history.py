@@ -45,8 +45,8 @@ RESOLVE_COUNT_MAX = 3
 """Attempts to look up an offset when objects are swept between look-up and read. One such sweep is already rare."""
 
 PASS_S = 5.0
-"""Time (s) for which reads answer without a row group that is being loaded. Then a read waits for it, so that its consumer gets its records
-or its error even if others load it again and again."""
+"""Time (s) for which reads answer without a row group that is being loaded. Then, for as long, reads wait for it, so that all of its
+consumers get their records or their error even if others load it again and again."""
 PASSED_COUNT_MAX = 1_000
 """Row groups without which reads answered that are known at once; beyond, the oldest may be passed for longer."""
 
@@ -83,6 +83,13 @@ class HistorySettings:
     read_ahead_bytes_max: int = 64 * 1024 * 1024
     """Bytes of row groups that are read ahead, of all partitions, and that no consumer has read yet; with that many, further row groups are
     read when a consumer needs them. Consumers share them. The row groups that consumers are reading go first in `block_bytes_max`."""
+    reader_count_max: int = 4_096
+    """Consumers for which row groups may be read ahead at once, of one partition each (half a kilobyte each). With more, the one that has
+    not read for longest is forgotten. If all of so many read in turn, nothing is read ahead for any of them."""
+    reader_idle_ms: int = 2_000
+    """Time (ms) after which a consumer that does not read has left, so that what is ahead of it makes way. A consumer that takes longer for
+    a row group has nothing ahead. More: consumers that pause for long between reads wait less for a slow object store, and other consumers
+    have less ahead."""
     files: DataFileSettings = field(default_factory=DataFileSettings)
     """How data files are read."""
 
@@ -134,6 +141,8 @@ class History:
             count_max=settings.read_ahead_count_max,
             bytes_max=settings.read_ahead_bytes_max,
             cache_bytes_max=settings.block_bytes_max,
+            reader_count_max=settings.reader_count_max,
+            idle_s=settings.reader_idle_ms / 1000,
             now=lambda: asyncio.get_running_loop().time(),
         )
 
@@ -252,9 +261,11 @@ class History:
 
     def _may_pass(self, block: BlockKey) -> bool:
         now = asyncio.get_running_loop().time()
-        if now - self._passed.setdefault(block, now) >= PASS_S:
-            del self._passed[block]
+        since = self._passed.setdefault(block, now)
+        if PASS_S <= now - since < 2 * PASS_S:
             return False
+        if now - since >= 2 * PASS_S:
+            self._passed[block] = now
         if len(self._passed) > PASSED_COUNT_MAX:
             self._passed.popitem(last=False)
         return True
@@ -303,6 +314,7 @@ class History:
         except Unavailable:
             self._ahead.note_failure((ref.key, group))
             raise
+        self._passed.pop((ref.key, group), None)
         metrics.HISTORY_DECODE_SECONDS.observe(loop.time() - started)
         return block
 

@@ -106,15 +106,11 @@ class RowFile:
 
     def _chunks(self, group: int, columns: Collection[str] | None) -> list[ByteRange]:
         row_group = self.metadata.row_group(group)
-        found = []
-        for at in range(row_group.num_columns):
-            column = row_group.column(at)
-            if columns is None or column.path_in_schema.split(".")[0] in columns:
-                start = column.data_page_offset
-                if column.has_dictionary_page:
-                    start = min(start, column.dictionary_page_offset)
-                found.append(ByteRange(start, start + column.total_compressed_size))
-        return sorted(found)
+        return sorted(
+            chunk
+            for at, chunk in enumerate(file_end.chunks(self.metadata, group))
+            if columns is None or row_group.column(at).path_in_schema.split(".")[0] in columns
+        )
 
     def _bounds(self, group: int, name: str) -> tuple[int, int] | None:
         own = self.names.get(FIELD_IDS[name])

@@ -115,9 +115,9 @@ def _pages_end(metadata: pq.FileMetaData) -> int:
 
 
 def start_of(column: pq.ColumnChunkMetaData) -> int:
-    """Return where a column chunk starts: at its dictionary, if any."""
-    if column.has_dictionary_page:
-        return int(min(column.dictionary_page_offset, column.data_page_offset))
+    """Return where a column chunk starts: at its dictionary, if any. Some writers say 0 if there is none."""
+    if column.has_dictionary_page and 0 < column.dictionary_page_offset < column.data_page_offset:
+        return int(column.dictionary_page_offset)
     return int(column.data_page_offset)
 
 

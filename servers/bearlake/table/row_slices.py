@@ -7,6 +7,8 @@ Pure functions for a thread.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,8 +42,13 @@ def slices(
         pa.PythonFile(file, mode="r"), metadata=metadata, pre_buffer=False, read_dictionary=list(found.indexed)
     )
     columns = None if names is None else list(names)
-    for batch in source.iter_batches(found.row_count, row_groups=[group], columns=columns, use_threads=False):
-        yield from _fitting(pa.Table.from_batches([batch]), group, bytes_max)
+    batches = source.iter_batches(found.row_count, row_groups=[group], columns=columns, use_threads=False)
+    # No variable keeps a batch while the next one is decoded, as that of a loop would
+    yield from chain.from_iterable(map(partial(_slices_of, group=group, bytes_max=bytes_max), batches))
+
+
+def _slices_of(batch: pa.RecordBatch, *, group: int, bytes_max: int) -> Iterator[pa.Table]:
+    return _fitting(pa.Table.from_batches([batch]), group, bytes_max)
 
 
 def _fitting(rows: pa.Table, group: int, bytes_max: int) -> Iterator[pa.Table]:

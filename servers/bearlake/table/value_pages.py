@@ -50,6 +50,8 @@ def _places(chunk: memoryview, column: ColumnChunk) -> Sequence[Page]:
     for page in pages(chunk, column.row_count):
         if (page.type, page.encoding, page.level_encoding) != (DATA_PAGE, PLAIN, RLE):
             raise UnknownPages
+        if not page.value_count:
+            raise UnknownPages
         room -= page.size
         if room < 0:  # a damaged header must not make us take more memory than the footer announces
             raise UnknownPages

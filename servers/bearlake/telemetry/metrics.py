@@ -250,7 +250,8 @@ HISTORY_BYTES_MAX = gauge("bearlake_history_limit_bytes", "Limit of the bytes of
 HISTORY_AHEAD_BYTES = gauge("bearlake_history_ahead_bytes", "Bytes of row groups read ahead, and not read yet.")
 HISTORY_AHEAD_BYTES_MAX = gauge("bearlake_history_ahead_limit_bytes", "Limit of the bytes that are read ahead.")
 HISTORY_READERS = gauge(
-    "bearlake_history_readers", "Readers before the tail index for which row groups may be read ahead; at most 4,096."
+    "bearlake_history_readers",
+    "Readers before the tail index for which row groups may be read ahead; at most `reader_count_max`.",
 )
 HISTORY_EVICTED_BYTES = counter("bearlake_history_evicted_bytes_total", "Bytes of decoded row groups evicted.")
 HISTORY_PIECES = gauge("bearlake_history_located_pieces", "Slices and segments in the segment index.")
