@@ -137,9 +137,8 @@ def test_every_connection_goes_on_and_nothing_is_left(first: int) -> None:
         assert None not in whole, f"seed {seed}: bytes of the bound are lost"
         extras = [pool.try_take(LARGE, client=client, is_needed=True) for client in "ac"]
         assert None not in extras, f"seed {seed}: a slab over the bound is lost"
-        begun: list[str] = []
-        turns = [world.turns.ask(client, LARGE, lambda client=client: begun.append(client)) for client in "ab"]
-        assert begun == ["a", "b"], f"seed {seed}: turns are lost"
+        turns = [world.turns.ask(client, LARGE, lambda: None) for client in "ab"]
+        assert all(turn.has_begun for turn in turns), f"seed {seed}: turns are lost"
         for turn in turns:
             turn.end()
 
@@ -150,7 +149,7 @@ def test_another_client_takes_buffers_at_the_same_cost_however_many_wait_for_one
     held = [pool.try_take(LARGE, client="a"), pool.try_take(LARGE, client="a", is_needed=True)]
     wishes = [pool.wish(LARGE, lambda _: None, client="a") for _ in range(500)]
     asked = 0
-    fits = SlabPool._fits_client
+    fits = SlabPool._fits_client  # noqa: SLF001 - counted, because a test measures no time
 
     def counted(self: SlabPool, client: str, size: int) -> bool:
         nonlocal asked
