@@ -31,7 +31,7 @@ async def test_a_large_request_for_versions_that_is_too_new_leaves_no_turn_taken
     assert (await asyncio.wait_for(other.ask(large("a"), 9), 10)).brokers
 
 
-async def test_a_large_request_behind_one_that_runs_leaves_the_turn_to_others(kafka, monkeypatch):
+async def test_a_large_request_behind_one_that_runs_leaves_the_turn_to_others(kafka_cluster, monkeypatch):
     """Behind a JoinGroup it waits for the group's other members, and their requests may be large, too."""
     begun, ends = asyncio.Event(), asyncio.Event()
     describe = dispatch.HANDLERS[ApiKey.FIND_COORDINATOR]
@@ -42,7 +42,8 @@ async def test_a_large_request_behind_one_that_runs_leaves_the_turn_to_others(ka
         return await describe(context, caller, request)
 
     monkeypatch.setitem(dispatch.HANDLERS, ApiKey.FIND_COORDINATOR, wait)
-    busy, other = await kafka.client(), await kafka.client()
+    cluster = await kafka_cluster(1)
+    busy, other = await cluster.client(), await cluster.client()
     paused = metrics.KAFKA_PAUSED.value
     busy.send(m.FindCoordinatorRequest(key="g", key_type=0), 1)
     await begun.wait()
