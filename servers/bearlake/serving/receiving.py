@@ -128,7 +128,7 @@ class Receiver(asyncio.BufferedProtocol):
         slab = self._slab
         if slab is None or self._low != self._high:
             return
-        if slab.is_extra or slab.size > SIZES[-1] or (slab.size > SMALL_BYTES and self._slabs.has_waiters):
+        if slab.is_extra or slab.size > SIZES[-1] or (slab.size > SMALL_BYTES and self._slabs.needs(slab)):
             self._release()
         elif slab.holders == 1:
             self._low = self._high = 0

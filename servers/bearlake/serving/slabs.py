@@ -13,9 +13,9 @@ A connection that ends or moves to another slab leaves its small slab to the bat
 bounded by the number of connections, so they count like larger ones. While they alone reach the bound, no connection gets another small
 slab, and the server accepts no connection (`serving/connections.py`).
 
-Larger slabs are bounded by `bytes_max`. Beyond the bound, connections wait in line. The first in line gets a slab over the bound if no
-other connection holds such a slab, and holds it for one frame (`serving/receiving.py`). So requests that were begun always finish: no
-connection waits for memory that only waiting connections hold.
+Larger slabs are bounded by `bytes_max`. Beyond the bound, connections wait, each in the line of its client, and clients take turns. The
+next one gets a slab over the bound if no other connection holds such a slab, and holds it for one frame (`serving/receiving.py`). So
+requests that were begun always finish: no connection waits for memory that only waiting connections hold.
 
 One client, by user or address, has a part of the bound, and in the same way one slab over it. Of these slabs, too, one may be over the
 bound. Otherwise frames that a client begins and does not send would keep the larger requests of all others waiting. What waits for its
@@ -24,7 +24,6 @@ client's part lets others pass.
 
 import logging
 import mmap
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -109,7 +108,7 @@ class SlabPool:
         self._settings = settings
         self._free: dict[int, list[Slab]] = {size: [] for size in SIZES}
         self._client_bytes_max = settings.bytes_max if settings.client_bytes_max is None else settings.client_bytes_max
-        self._wishes: deque[Wish] = deque()
+        self._lines: dict[str, dict[Wish, None]] = {}  # wishes by client, in order; the next client is the first
         # The slab over the bound of a client within its part, and that of one over its part: it must not take the other one.
         self._extras: dict[bool, Slab] = {}
         self._client_extras: dict[str, Slab] = {}  # the slab of each client that is over its part
@@ -123,8 +122,13 @@ class SlabPool:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether a connection waits for a slab, so that others should return unneeded slabs."""
-        return bool(self._wishes)
+        """Whether a connection waits for a slab."""
+        return bool(self._lines)
+
+    def needs(self, slab: Slab) -> bool:
+        """Whether a connection waits for bytes such as those of the slab, so that it should be returned when it is empty."""
+        lines = self._lines.items()
+        return any(client == slab.client or not self._waits_for_client(next(iter(line))) for client, line in lines)
 
     @property
     def is_left_to_batches(self) -> bool:
@@ -162,7 +166,7 @@ class SlabPool:
         return True
 
     def _may_grant(self, client: str, size: int, *, is_needed: bool) -> bool:
-        if self._wishes and any(wish.client == client or not self._is_held(wish) for wish in self._wishes):
+        if self._is_behind(client):
             return False
         is_over = not self._fits_client(client, size)
         if not is_needed:
@@ -175,29 +179,43 @@ class SlabPool:
     def _fits_client(self, client: str, size: int) -> bool:
         return self._client_bytes.get(client, 0) + size <= self._client_bytes_max
 
+    def _is_behind(self, client: str) -> bool:
+        """Whether the client waits behind a wish: one of its own, or one that does not wait for its client's part."""
+        return client in self._lines or self._next() is not None
+
     def _is_held(self, wish: Wish) -> bool:
-        """Whether the wish waits for its client's part, and so lets others pass."""
-        if self._fits_client(wish.client, wish.size):
-            return False
-        return wish.client in self._client_extras or (True in self._extras and not self._fits(wish.size))
+        """Whether the wish is over its client's part and cannot be granted now, so that it lets others pass."""
+        if self._waits_for_client(wish):
+            return True
+        return True in self._extras and not self._fits_client(wish.client, wish.size) and not self._fits(wish.size)
+
+    def _waits_for_client(self, wish: Wish) -> bool:
+        """Whether the wish waits for slabs of its own client."""
+        return wish.client in self._client_extras and not self._fits_client(wish.client, wish.size)
 
     def wish(self, size_min: int, grant: Callable[[Slab], None], *, client: str = "") -> Wish:
         """Wait in line for a slab of at least `size_min` bytes, which `try_take` refused."""
-        wish = Wish(client, _size_of(size_min), grant)
-        self._wishes.append(wish)
-        return wish
+        return self._enter(Wish(client, _size_of(size_min), grant))
 
     def wish_growth(self, slab: Slab, size: int, grant: Callable[[Slab], None]) -> Wish:
         """Wait in line until the slab may have `size` bytes, which `try_grow` refused. `grant` is called with the slab."""
-        wish = Wish(slab.client, size - slab.size, grant, slab)
-        self._wishes.append(wish)
+        return self._enter(Wish(slab.client, size - slab.size, grant, slab))
+
+    def _enter(self, wish: Wish) -> Wish:
+        self._lines.setdefault(wish.client, {})[wish] = None
         return wish
 
     def cancel(self, wish: Wish) -> None:
         """Leave the line; no effect if the wish was granted."""
-        if wish in self._wishes:
-            self._wishes.remove(wish)
+        if wish in self._lines.get(wish.client, ()):
+            self._leave(wish)
             self._serve()
+
+    def _leave(self, wish: Wish) -> None:
+        line = self._lines[wish.client]
+        del line[wish]
+        if not line:
+            del self._lines[wish.client]
 
     def give_back(self, slab: Slab) -> None:
         """Called by a slab whose last holder released it."""
@@ -215,7 +233,7 @@ class SlabPool:
         if free is not None and self.idle_bytes + slab.size <= self._settings.idle_bytes_max:
             self.idle_bytes += slab.size
             free.append(slab)
-        if self._wishes:
+        if self._lines:
             self._serve()
 
     def _take(self, size: int, room: int = 0) -> Slab:
@@ -234,8 +252,8 @@ class SlabPool:
     def _grant(self, client: str, size: int, *, room: int = 0) -> Slab:
         is_extra, is_client_extra = not self._fits(size), not self._fits_client(client, size)
         slab = self._take(size, room)
+        slab.client = client
         if size > SMALL_BYTES:
-            slab.client = client
             self._count(slab, size)
         self._mark(slab, is_extra, is_client_extra)
         return slab
@@ -275,7 +293,9 @@ class SlabPool:
             is_over = not self._fits_client(wish.client, wish.size)
             if is_over in self._extras and not self._fits(wish.size):
                 return
-            self._wishes.remove(wish)
+            self._leave(wish)
+            if wish.client in self._lines:  # the others of the client wait behind those of all clients
+                self._lines[wish.client] = self._lines.pop(wish.client)
             if wish.slab is None:
                 slab = self._grant(wish.client, wish.size)
                 contained(log, "grant a receive buffer", partial(wish.grant, slab), partial(_take_back, slab))
@@ -284,12 +304,11 @@ class SlabPool:
                 contained(log, "grow a receive buffer", partial(wish.grant, wish.slab))
 
     def _next(self) -> Wish | None:
-        """The first wish in line that does not wait for its client's part; behind one that does, its client's others wait, too."""
-        held: set[str] = set()
-        for wish in self._wishes:
-            if wish.client not in held and not self._is_held(wish):
+        """The first wish of the first client that does not wait for its part."""
+        for line in self._lines.values():
+            wish = next(iter(line))
+            if not self._is_held(wish):
                 return wish
-            held.add(wish.client)
         return None
 
 

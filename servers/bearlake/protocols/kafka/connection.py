@@ -202,7 +202,7 @@ class Connection(TurnConnection):
                     break
                 if session is not None and not self._may_take(session, view[start : start + 2]):
                     break
-                if size > LARGE_BYTES and not is_produce and not self._large.may_take(size):
+                if size > LARGE_BYTES and not is_produce and not self._may_take_large(view[start : start + 2], size):
                     break
                 self._low = end
                 self._request(view[start:end], slab)
@@ -225,6 +225,8 @@ class Connection(TurnConnection):
     def _resume_frames(self) -> None:
         self._fetches.start_next()
         self._others.start_next()
+        if self._large.waits_for_lane:
+            self._waits_for_budget = False  # look again
         super()._resume_frames()
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -245,6 +247,15 @@ class Connection(TurnConnection):
         self._end_login()
         return False
 
+    def _may_take_large(self, api: memoryview, size: int) -> bool:
+        lane = self._fetches if int.from_bytes(api, "big") == _FETCH else self._others
+        return self._large.may_take(size, is_lane_free=lane.is_free)
+
+    def lane_is_free(self) -> None:
+        """Take a large request that waits for the lane."""
+        if self._large.waits_for_lane:
+            self._resume()
+
     def _end_login(self) -> None:
         """The login has ended: read no more requests, and close after the last answer."""
         self._meters.closed.labels("ended_login").inc()
@@ -258,6 +269,7 @@ class Connection(TurnConnection):
         if api is None:
             raise Corrupt(f"API key {key} is not supported; see ApiVersions")
         header, position = codec.read_request_header(frame)
+        turn = self._large.take()
         self._has_spoken = True
         begin(api.what)
         slot = Slot(key)
@@ -278,7 +290,7 @@ class Connection(TurnConnection):
             take = produce.receive if self._quotas.usage is None else self._throttling.receive
             take(self, slot, caller, header.correlation_id, frame, position, slab)
             return
-        body, turn = bytes(frame[position:]), self._large.take()
+        body = bytes(frame[position:])
         if key == ApiKey.FETCH:
             run = within(turn, partial(self._run, slot, caller, header.correlation_id, key, body))
             work = partial(self._throttling.work_through, caller, key, run)

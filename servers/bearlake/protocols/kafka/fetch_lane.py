@@ -52,6 +52,11 @@ class FetchLane:
         self.waiting_bytes += len(body)
         self.start_next()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether no request runs or waits."""
+        return not self._is_running and not self.waiting
+
     def start_next(self) -> None:
         """Begin the next request, if none runs and nothing holds it."""
         owner = self._owner

@@ -23,6 +23,9 @@ class Owner(Protocol):
     def is_open(self) -> bool:
         """Whether anything can still be sent to the client."""
 
+    def lane_is_free(self) -> None:
+        """All requests of the lane are done."""
+
     def close_if_login_ended(self) -> bool:
         """Close the connection if the client is not logged in any more; returns whether that is so."""
 
@@ -53,6 +56,11 @@ class Lane:
         """Run a request after those before it."""
         self.waiting.append((key, work))
         self.start_next()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no request runs or waits."""
+        return not self._is_working and not self.waiting
 
     def drain(self) -> None:
         """Hold none of the requests that were read."""
@@ -89,3 +97,5 @@ class Lane:
     def _worked(self, _: asyncio.Task[None]) -> None:
         self._is_working = False
         self.start_next()
+        if self.is_free:
+            self._owner.lane_is_free()

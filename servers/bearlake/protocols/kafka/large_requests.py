@@ -3,6 +3,10 @@
 A request of 3 MiB may have a million elements, and takes sixty times its size once it is decoded. Until its turn, the request stays in the
 receive buffer, which has a bound (`serving/slabs.py`), and the connection takes nothing behind it. A turn lasts until the request is
 answered. If the request waits for other members of a group, its turn ends when it is decoded, because their requests may be large, too.
+
+Only requests that run have turns: a request asks for its turn when the requests before it in its lane are done, and a connection that
+cannot take it when its turn comes gives the turn back. Otherwise a client that does not read its answers, or whose earlier request waits
+long, would keep a turn from others.
 """
 
 import asyncio
@@ -42,16 +46,25 @@ class Owner(Protocol):
 class LargeRequests:
     """The turn of the next large request, which is not taken yet."""
 
-    __slots__ = ("_next", "_owner", "_timer", "_turns")
+    __slots__ = ("_next", "_owner", "_timer", "_turns", "waits_for_lane")
 
     def __init__(self, owner: Owner, turns: ClientTurns) -> None:
         self._owner = owner
         self._turns = turns
         self._next: Turn | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.waits_for_lane = False
+        """Whether the connection waits until it may ask again, because of requests in the same lane."""
 
-    def may_take(self, size: int) -> bool:
-        """Whether the next request, which is large, may be taken now; otherwise the connection waits for it."""
+    def may_take(self, size: int, *, is_lane_free: bool) -> bool:
+        """Whether the next request, which is large, may be taken now; otherwise the connection waits for it.
+
+        `is_lane_free`: the request would run at once, because no request of its lane is before it.
+        """
+        self.waits_for_lane = not is_lane_free
+        if not is_lane_free:
+            self._owner.wait_for_turn()
+            return False
         if self._next is None:
             self._next = self._turns.ask(self._owner.client, size, self._began)
         if not self._next.has_begun:
@@ -61,10 +74,14 @@ class LargeRequests:
         return self._next.has_begun
 
     def _began(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._owner.relieved()
+        if self._timer is None:
+            return  # the connection asks just now
+        self._timer.cancel()
+        self._timer = None
+        self._owner.relieved()
+        if self._next is not None:  # the connection must wait for something else, and will ask again
+            self._next.end()
+            self._next = None
 
     def _give_up(self) -> None:
         self._owner.close("too many large requests; retry later", "overloaded")

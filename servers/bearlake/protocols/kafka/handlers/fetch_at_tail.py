@@ -15,6 +15,7 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.handlers.fetch import READ_COMMITTED, room
+from bearlake.protocols.kafka.large_requests import LARGE_BYTES
 from bearlake.protocols.kafka.slot import Place, Slot
 from bearlake.streams.fetched import Fetched, FetchRange, has_enough
 from bearlake.streams.principal import Operation
@@ -73,7 +74,7 @@ class TailFetch:
     def begin(self, body: bytes) -> None:
         """Answer the request now, or when there are records, or when it has waited long enough."""
         streams = self._connection.context.streams
-        parsed = kernel.parse_fetch(body, self._caller.version, PARTITIONS_MAX)
+        parsed = None if len(body) > LARGE_BYTES else kernel.parse_fetch(body, self._caller.version, PARTITIONS_MAX)
         if parsed is None:
             self._connection.start(self._work())
             return
