@@ -248,6 +248,7 @@ class Connection(TurnConnection):
         return False
 
     def _may_take_large(self, api: memoryview, size: int) -> bool:
+        self._has_spoken = True  # also while its first request waits
         lane = self._fetches if int.from_bytes(api, "big") == _FETCH else self._others
         return self._large.may_take(size, is_lane_free=lane.is_free)
 

@@ -5,6 +5,7 @@ import asyncio
 from bearlake.protocols.kafka import dispatch
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.telemetry import metrics
 from fixtures.waiting import until
 
@@ -54,3 +55,31 @@ async def test_a_large_request_behind_one_that_runs_leaves_the_turn_to_others(ka
     ends.set()
     assert (await busy.receive()).error_code == 0
     assert (await busy.receive()).brokers
+
+
+async def test_a_client_whose_first_request_waits_for_its_turn_is_not_silent(kafka_cluster, monkeypatch):
+    """Connections without a first request are closed (`first_request_ms`); this one has sent all of it."""
+    begun, ends = asyncio.Event(), asyncio.Event()
+    describe = dispatch.HANDLERS[ApiKey.METADATA]
+
+    async def wait(context, caller, request):
+        begun.set()
+        await ends.wait()
+        return await describe(context, caller, request)
+
+    monkeypatch.setitem(dispatch.HANDLERS, ApiKey.METADATA, wait)
+    cluster = await kafka_cluster(1, settings=KafkaSettings(first_request_ms=1_000))
+    first, second = await cluster.client(), await cluster.client()
+    first.send(large("a"), 9)
+    await begun.wait()
+    paused = metrics.KAFKA_PAUSED.value
+    second.send(large("b"), 9)
+    await until(lambda: metrics.KAFKA_PAUSED.value > paused)
+
+    connections = cluster[0].server.connections
+    for connection in connections:
+        connection.check(connections.loop.time() + 2)
+
+    ends.set()
+    for client in (first, second):
+        assert (await client.receive()).brokers
