@@ -270,6 +270,24 @@ def test_groups_are_deleted_and_each_failure_is_said(
     ]
 
 
+def test_a_reset_names_a_stream_that_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(_: RestClient, method: str, path: str, ___: Any = None) -> Any:
+        if (method, path) in (("GET", "/consumer-groups/billing"), ("GET", "/topics/orders")):
+            return consumer("billing")
+        if path.startswith("/share-groups"):
+            raise NotFound("no share group")
+        raise NotFound(f"This server does not host this topic-partition: {path}")
+
+    monkeypatch.setattr(RestClient, "ask", ask)
+
+    assert run(["group", "reset", "billing", "--stream", "nope", "--to", "earliest"]) == 1
+    assert capsys.readouterr().err == "bearlake: there is no stream 'nope'\n"
+    assert run(["group", "reset", "billing", "--stream", "orders", "--to", "earliest"]) == 1
+    assert "does not host" in capsys.readouterr().err
+
+
 def test_a_refusal_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(*_: Any) -> Any:
         raise Denied("not allowed")

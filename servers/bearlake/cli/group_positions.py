@@ -164,10 +164,15 @@ def reset(
 ) -> list[dict[str, Any]]:
     """Move the group's offsets in the stream's partitions (none given: all); return what moved. Without `is_real`: what would move.
 
-    Raises as `RestClient.call`; `Conflict`: the group has members.
+    Raises as `RestClient.call`; `Conflict`: the group has members; `NotFound` also if there is no such stream.
     """
     chosen = {"partition_ids": list(partitions)} if partitions else {}
     asked = {"topic_name": stream, **to, **chosen, "validate_only": not is_real}
+    try:
+        moves = rest.ask("POST", f"{group.path}/offsets:reset", asked)["data"]
+    except NotFound:
+        _check_stream(rest, stream)  # the API has Kafka's words for it
+        raise
     return [
         {
             "stream": found["topic_name"],
@@ -179,8 +184,16 @@ def reset(
             "lag": found["current_lag"],
             "new_lag": found["new_lag"],
         }
-        for found in rest.ask("POST", f"{group.path}/offsets:reset", asked)["data"]
+        for found in moves
     ]
+
+
+def _check_stream(rest: RestClient, name: str) -> None:
+    """Raise `NotFound` unless the caller sees a stream with this name."""
+    try:
+        rest.ask("GET", f"/topics/{quote(name, safe='')}")
+    except NotFound:
+        raise NotFound(f"there is no stream {name!r}") from None
 
 
 def delete(rest: RestClient, name: str) -> dict[str, Any]:
