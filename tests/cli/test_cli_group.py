@@ -13,7 +13,7 @@ import pytest
 from bearlake.cli import completion, group_positions
 from bearlake.cli.main import run
 from bearlake.cli.rest_client import RestClient
-from bearlake.errors import Denied, Invalid, NotFound, Unavailable
+from bearlake.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from bearlake.protocols.kafka import messages as m
 from faults.waiting import until
 from fixtures.console_lake import Lake
@@ -226,6 +226,68 @@ def test_a_share_group_has_no_shift(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "share groups and Pulsar subscriptions have no shift" in capsys.readouterr().err
 
 
+def test_groups_are_deleted_and_each_failure_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(_: RestClient, __: str, path: str, ___: Any = None) -> Any:
+        if path in ("/consumer-groups/full", "/consumer-groups/billing"):
+            return consumer(path.rpartition("/")[2])
+        if path in ("/share-groups/packers", "/share-groups/kept"):
+            return share(path.rpartition("/")[2])
+        if path == "/topics/orders/subscriptions/archive/lags":
+            return {"data": []}
+        raise NotFound("Consumer group cannot be found.")
+
+    def tell(_: RestClient, method: str, path: str) -> None:
+        sent.append((method, path))
+        if path.endswith("/full"):
+            raise Conflict("group 'full' has members: stop its consumers first")
+        if path.endswith("/kept"):
+            raise Denied("User:ann may not Delete Group 'kept'")
+
+    sent: list[tuple[str, str]] = []
+    monkeypatch.setattr(RestClient, "ask", ask)
+    monkeypatch.setattr(RestClient, "tell", tell)
+
+    assert run(["group", "delete", "billing", "packers"]) == 0
+    assert capsys.readouterr().out == "billing: deleted\npackers: deleted\n"
+    assert sent == [("DELETE", "/consumer-groups/billing"), ("DELETE", "/share-groups/packers")]
+    assert run(["group", "delete", "full", "absent", "kept", "orders/archive", "billing"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "billing: deleted\n"
+    assert said.err.splitlines() == [
+        "bearlake: group 'full' has members: stop its consumers first",
+        "bearlake: there is no group 'absent'",
+        "bearlake: User:ann may not Delete Group 'kept'",
+        "bearlake: 'orders/archive' is a Pulsar subscription; to delete it: pulsar-admin topics unsubscribe -s archive orders",
+    ]
+    assert run(["group", "delete", "absent", "--if-exists"]) == 0
+    assert capsys.readouterr().out == "absent: nothing to do (not found)\n"
+    assert run(["group", "delete", "absent", "billing", "--json"]) == 1
+    assert [(row["name"], row["status"]) for row in json.loads(capsys.readouterr().out)] == [
+        ("absent", 404),
+        ("billing", 200),
+    ]
+
+
+def test_a_reset_names_a_stream_that_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(_: RestClient, method: str, path: str, ___: Any = None) -> Any:
+        if (method, path) in (("GET", "/consumer-groups/billing"), ("GET", "/topics/orders")):
+            return consumer("billing")
+        if path.startswith("/share-groups"):
+            raise NotFound("no share group")
+        raise NotFound(f"This server does not host this topic-partition: {path}")
+
+    monkeypatch.setattr(RestClient, "ask", ask)
+
+    assert run(["group", "reset", "billing", "--stream", "nope", "--to", "earliest"]) == 1
+    assert capsys.readouterr().err == "bearlake: there is no stream 'nope'\n"
+    assert run(["group", "reset", "billing", "--stream", "orders", "--to", "earliest"]) == 1
+    assert "does not host" in capsys.readouterr().err
+
+
 def test_a_refusal_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(*_: Any) -> Any:
         raise Denied("not allowed")
@@ -258,6 +320,8 @@ def test_groups_are_listed_described_and_reset(
         with lake.sharing("packers", "orders"):
             to_start = ("reset", "packers", "--stream", "orders", "--to", "earliest")
             assert "has members" in bearlake(*to_start, "--execute", code=1)
+            full = "bearlake: share group 'packers' has members: stop its consumers first\n"
+            assert bearlake("delete", "packers", code=1) == full
             joined = as_json("describe", "packers")
 
         assert (joined["type"], joined["lag"], len(joined["members"])) == ("share", 0, 1)
@@ -293,6 +357,9 @@ def test_groups_are_listed_described_and_reset(
         assert as_json(*reset[:1], "billing", *reset[2:], "shift:1")["moves"][0]["new_offset"] == 2
         assert bearlake("describe", "billing").startswith("GROUP    TYPE     STATE")
         assert "absent" in bearlake("describe", "absent", code=1)
+        assert bearlake("delete", "billing", "packers") == "billing: deleted\npackers: deleted\n"
+        assert [row["group"] for row in as_json("list")] == ["orders/archive"]
+        assert bearlake("delete", "billing", code=1) == "bearlake: there is no group 'billing'\n"
 
 
 async def _streaming(port: int, group: str, source: str, *, leaves: bool = False) -> None:

@@ -5,6 +5,7 @@ import base64
 import json
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -13,6 +14,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
+from bearlake.cli.main import run
 from bearlake.client import Client
 from bearlake.client.errors import Denied
 from bearlake.metadata.open import open_metadata
@@ -92,6 +94,17 @@ def test_kafka_producers_are_refused(at: Addresses) -> None:
     producer.flush(WAIT_S)
 
     assert errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_the_command_line_says_that_the_stream_is_being_imported(
+    at: Addresses, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record"
+    record.write_bytes(b"late")
+
+    assert run(["produce", STREAM, "-b", at.kafka, "--file", str(record)]) == 1
+
+    assert f"{STREAM!r} is being imported" in capsys.readouterr().err
 
 
 def test_a_transaction_of_a_kafka_producer_writes_neither_records_nor_a_marker(at: Addresses) -> None:

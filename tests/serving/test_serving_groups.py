@@ -51,6 +51,26 @@ async def test_a_member_at_another_server_joins_commits_and_leaves(pair: Pair) -
     assert left == joined.member_id
 
 
+async def test_a_group_is_deleted_through_another_server_once_it_has_no_members(pair: Pair) -> None:
+    groups = pair.nodes[1].streams.groups
+    view = await pair.nodes[1].streams.catalog.find("t")
+    joined = await groups.join("g", request())
+    await groups.sync(ref("g", joined.member_id, None, joined.generation), ("consumer", "range"), {})
+    await groups.commit(
+        ref("g", joined.member_id, None, joined.generation), {view.partition(0): CommittedOffset(offset=3)}
+    )
+    with pytest.raises(GroupRefusal) as full:
+        await groups.delete("g")
+    await groups.leave(ref("g", joined.member_id))
+    await groups.delete("g")
+    with pytest.raises(GroupRefusal) as absent:
+        await groups.delete("g")
+
+    assert (full.value.problem, absent.value.problem) == (Problem.NON_EMPTY, Problem.NOT_FOUND)
+    assert await groups.offsets("g") == {}
+    assert not pair.nodes[0].streams.coordinator.has("g")
+
+
 async def test_a_join_that_waits_longer_than_one_request_is_repeated(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +171,7 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("commit", {**MEMBER, "offsets": [[1, "5", -1, ""]]}),
     ("commit", {**MEMBER, "offsets": [[1, 2**63, -1, ""]]}),
     ("commit", {**MEMBER, "offsets": [["1", 5, -1, ""]]}),
+    ("delete", {"group": 5}),
     ("describe", {"group": None}),
 ]
 

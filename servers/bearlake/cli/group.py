@@ -1,4 +1,4 @@
-"""`bearlake group`: consumer groups, share groups and Pulsar subscriptions, their lag, and a reset of their offsets, by the REST API."""
+"""`bearlake group`: consumer groups, share groups and Pulsar subscriptions, by the REST API: their lag, a reset of offsets, a deletion."""
 
 import time
 from typing import Any
@@ -10,6 +10,7 @@ from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.completion import rest_group_names, rest_stream_names
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
 from bearlake.cli.rest_client import RestClient, rest_options
+from bearlake.cli.results import report
 from bearlake.errors import Invalid
 
 _GROUP = {"group": "GROUP", "type": "TYPE", "state": "STATE"}
@@ -30,7 +31,7 @@ _MOVE = {
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """Show groups and their lag; reset their offsets.
+    """Show groups and their lag; reset their offsets; delete them.
 
     Groups are consumer groups, share groups and Pulsar subscriptions.
     """
@@ -148,3 +149,17 @@ def reset(
         if found.state not in ("empty", "dead", ""):
             say(f"{printable(name)} has members: stop its consumers first.", is_error=True)
     return 0
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=rest_group_names)
+@click.option("--if-exists", is_flag=True, help="Succeed if a group does not exist.")
+@rest_options
+@json_option
+def delete(names: tuple[str, ...], if_exists: bool, rest: RestClient, as_json: bool) -> int:
+    """Delete consumer groups and share groups, and their offsets.
+
+    A group must have no members. A Pulsar subscription is deleted by its clients, or by pulsar-admin topics unsubscribe.
+    """
+    results = [group_positions.delete(rest, name) for name in names]
+    return report(results, "deleted", as_json, fine=(404,) if if_exists else ())

@@ -13,7 +13,7 @@ import click
 
 from bearlake.cli.positions import time_ms
 from bearlake.cli.rest_client import RestClient
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import BearlakeError, Conflict, Denied, Invalid, NotFound, Unavailable
 
 AGED_COUNT = 20
 """Partitions of a group whose next record is read for its time: those with the largest lag."""
@@ -164,10 +164,15 @@ def reset(
 ) -> list[dict[str, Any]]:
     """Move the group's offsets in the stream's partitions (none given: all); return what moved. Without `is_real`: what would move.
 
-    Raises as `RestClient.call`; `Conflict`: the group has members.
+    Raises as `RestClient.call`; `Conflict`: the group has members; `NotFound` also if there is no such stream.
     """
     chosen = {"partition_ids": list(partitions)} if partitions else {}
     asked = {"topic_name": stream, **to, **chosen, "validate_only": not is_real}
+    try:
+        moves = rest.ask("POST", f"{group.path}/offsets:reset", asked)["data"]
+    except NotFound:
+        _check_stream(rest, stream)  # the API has Kafka's words for it
+        raise
     return [
         {
             "stream": found["topic_name"],
@@ -179,8 +184,40 @@ def reset(
             "lag": found["current_lag"],
             "new_lag": found["new_lag"],
         }
-        for found in rest.ask("POST", f"{group.path}/offsets:reset", asked)["data"]
+        for found in moves
     ]
+
+
+def _check_stream(rest: RestClient, name: str) -> None:
+    """Raise `NotFound` unless the caller sees a stream with this name."""
+    try:
+        rest.ask("GET", f"/topics/{quote(name, safe='')}")
+    except NotFound:
+        raise NotFound(f"there is no stream {name!r}") from None
+
+
+def delete(rest: RestClient, name: str) -> dict[str, Any]:
+    """Delete a group; return its result for `results.report`. Raises `Unavailable`."""
+    try:
+        found = find(rest, name)
+        if found.type == PULSAR:
+            stream, _, subscription = name.partition("/")
+            advice = f"pulsar-admin topics unsubscribe -s {subscription} {stream}"
+            raise Invalid(f"{name!r} is a Pulsar subscription; to delete it: {advice}")
+        rest.tell("DELETE", found.path)
+    except NotFound:
+        return _failed(name, 404, "Not found", f"there is no group {name!r}")
+    except Conflict as error:
+        return _failed(name, 409, "Conflict", str(error))
+    except Denied as error:
+        return _failed(name, 403, "Not allowed", str(error))
+    except Invalid as error:
+        return _failed(name, 400, "Invalid request", str(error))
+    return {"name": name, "status": 200}
+
+
+def _failed(name: str, status: int, title: str, detail: str) -> dict[str, Any]:
+    return {"name": name, "status": status, "problem": {"title": title, "status": status, "detail": detail}}
 
 
 def _share(found: Mapping[str, Any]) -> Group:

@@ -23,6 +23,8 @@ from bearlake.errors import Invalid
 POLL_S = 0.2
 FLUSHED_S = 1.0
 """Time (s) beyond that of a record in which its failure is reported."""
+LOOKUP_S = 5.0
+"""Longest time to find out why a record was refused."""
 QUEUE_BYTES_MAX_KIB = 64 * 1024
 
 
@@ -128,9 +130,8 @@ def produce(
         "queue.buffering.max.kbytes": QUEUE_BYTES_MAX_KIB,
         **as_client_settings(client_settings),
     }
-    sender = _Sender(
-        confluent, kafka_client.common(bootstrap, **settings), Progress("produced"), lambda: source.fraction
-    )
+    connection = kafka_client.common(bootstrap, **settings)
+    sender = _Sender(confluent, connection, Progress("produced"), lambda: source.fraction)
     with ExitStack() as closing:
         records = map(fixed.of, found)
         if key_schema is not None or value_schema is not None:
@@ -141,7 +142,10 @@ def produce(
         print_json({"stream": stream, "produced": sender.delivered_count, "failed": sender.failed_count})
     if sender.failed_count:
         what = "1 record was" if sender.failed_count == 1 else f"{sender.failed_count:,} records were"
-        say(f"bearlake: {what} not delivered: {sender.first_error}", is_error=True)
+        reason = sender.first_error
+        if sender.is_denied and _is_imported(confluent, connection, stream):
+            reason = f"{stream!r} is being imported; it takes other records after `bearlake import promote {stream}`"
+        say(f"bearlake: {what} not delivered: {reason}", is_error=True)
         return 3 if sender.outage.is_on else 1
     return 0
 
@@ -182,6 +186,8 @@ class _Sender:
         self.delivered_count = 0
         self.failed_count = 0
         self.first_error = ""
+        self.is_denied = False
+        """Whether a record was refused as if the right to write were missing: Kafka's protocol has no other word for an import."""
 
     def send_all(self, records: Iterator[Record], timeout_s: float) -> None:
         """Send everything and wait until each record's outcome is known. Raises `Denied` if the server refuses the login."""
@@ -226,7 +232,21 @@ class _Sender:
 
     def _fail(self, error: Any) -> None:
         self.failed_count += 1
+        self.is_denied = self.is_denied or error.code() == self._confluent.KafkaError.TOPIC_AUTHORIZATION_FAILED
         self.first_error = self.first_error or error.str() + self._advice.get(error.code(), "")
+
+
+def _is_imported(confluent: ModuleType, connection: dict[str, Any], stream: str) -> bool:
+    """Whether an import owns the stream; False if that cannot be known, for example without the right to describe its configs."""
+    from bearlake.streams.configs import IMPORT_SOURCE
+
+    resource = confluent.admin.ConfigResource(confluent.admin.ResourceType.TOPIC, stream)
+    client = confluent.admin.AdminClient(connection)
+    try:
+        found = client.describe_configs([resource], request_timeout=LOOKUP_S)[resource].result(LOOKUP_S)
+    except (confluent.KafkaException, TimeoutError):
+        return False
+    return IMPORT_SOURCE in found and bool(found[IMPORT_SOURCE].value)
 
 
 def _header(text: str) -> tuple[str, bytes]:

@@ -62,14 +62,21 @@ class RestClient(HttpClient):
 
     def ask(self, method: str, path: str, body: object = None) -> Any:  # JSON
         """Send a request to `path` of the server's cluster; return the answer's JSON. Raises as `call`."""
-        if not self._cluster:
-            self._cluster = str(self.call("GET", "/v3/clusters")["data"][0]["cluster_id"])
-        return self.call(method, f"/v3/clusters/{self._cluster}{path}", body)
+        return self.call(method, self._inside(path), body)
+
+    def tell(self, method: str, path: str) -> None:
+        """Send a request to `path` of the server's cluster whose answer has no content. Raises as `call`."""
+        self.send(method, self._inside(path))
 
     def all(self, path: str) -> list[Mapping[str, Any]]:
         """Return the items of a list; the API answers each in one piece. Raises as `call`."""
         found: list[Mapping[str, Any]] = self.ask("GET", path)["data"]
         return found
+
+    def _inside(self, path: str) -> str:
+        if not self._cluster:
+            self._cluster = str(self.call("GET", "/v3/clusters")["data"][0]["cluster_id"])
+        return f"/v3/clusters/{self._cluster}{path}"
 
 
 def client_of(params: Mapping[str, Any], *, request_s: float) -> RestClient:

@@ -1,7 +1,7 @@
 """`bearlake stream`: create, list, describe, alter and delete streams through the admin API."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ from bearlake.cli.admin_client import AdminClient, admin_options
 from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.completion import stream_names
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
+from bearlake.cli.results import report
 from bearlake.errors import Invalid
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
@@ -44,7 +45,7 @@ def create(
     """Create streams."""
     items = [{"name": name, "partition_count": partitions, "configs": _pairs(configs)} for name in names]
     answer = admin.call("POST", "/v1/streams", {"streams": items})
-    return _report(answer["results"], "created", as_json, fine=(409,) if if_not_exists else ())
+    return report(answer["results"], "created", as_json, fine=(409,) if if_not_exists else ())
 
 
 @stream.command("list")
@@ -113,7 +114,7 @@ def alter(
         change["partition_count"] = partitions
     items = [{"name": name, **change} for name in names]
     answer = admin.call("PATCH", "/v1/streams", {"streams": items})
-    return _report(answer["results"], "altered", as_json)
+    return report(answer["results"], "altered", as_json)
 
 
 @stream.command()
@@ -124,25 +125,7 @@ def alter(
 def delete(names: Sequence[str], if_exists: bool, admin: AdminClient, as_json: bool) -> int:
     """Delete streams and their records."""
     answer = admin.call("DELETE", "/v1/streams", name=list(names))
-    return _report(answer["results"], "deleted", as_json, fine=(404,) if if_exists else ())
-
-
-def _report(results: Sequence[Mapping[str, Any]], done: str, as_json: bool, fine: Sequence[int] = ()) -> int:
-    """Print one line per stream; 0 when all succeeded or failed in a `fine` way, else 1."""
-    failed = [result for result in results if result["status"] >= 300 and result["status"] not in fine]
-    if as_json:
-        print_json(results)
-        return 1 if failed else 0
-    for result in results:
-        if result in failed:
-            detail = result["problem"]["detail"]
-            place = "" if repr(result["name"]) in detail else f"{result['name']}: "
-            say(f"bearlake: {place}{detail}", is_error=True)
-        elif result["status"] >= 300:
-            say(f"{printable(result['name'])}: nothing to do ({result['problem']['title'].lower()})")
-        else:
-            say(f"{printable(result['name'])}: {done}")
-    return 1 if failed else 0
+    return report(answer["results"], "deleted", as_json, fine=(404,) if if_exists else ())
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:

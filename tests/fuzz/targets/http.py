@@ -215,6 +215,7 @@ def _group_plans(partition: int) -> Iterator[dict[str, Any]]:
         "heartbeat": {"beats": [["g", "m", None, 1]]},
         "leave": member,
         "commit": {**member, "generation": -1, "member_id": "", "offsets": [[partition, 5, -1, "text"]]},
+        "delete": {"group": "g"},
         "describe": {"group": "g"},
     }
     for name, body in bodies.items():

@@ -84,6 +84,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.CREATE_PARTITIONS, 0, 3),
     Api(ApiKey.DELETE_GROUPS, 0, 2),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0),
     Api(ApiKey.OFFSET_DELETE, 0, 0),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
     Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1),

@@ -63,12 +63,17 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.DESCRIBE_CONFIGS: on(_TOPIC, Operation.DESCRIBE_CONFIGS)
     + on(_GROUP, Operation.DESCRIBE_CONFIGS)
     + on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
-    ApiKey.ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS) + on(_GROUP, Operation.ALTER_CONFIGS),
+    ApiKey.ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS)
+    + on(_GROUP, Operation.ALTER_CONFIGS)
+    + on(_CLUSTER, Operation.ALTER_CONFIGS),
     ApiKey.DESCRIBE_LOG_DIRS: on(_CLUSTER, Operation.DESCRIBE),  # lists topics with DESCRIBE
     ApiKey.SASL_AUTHENTICATE: (),
     ApiKey.CREATE_PARTITIONS: on(_TOPIC, Operation.ALTER),
     ApiKey.DELETE_GROUPS: on(_GROUP, Operation.DELETE),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS) + on(_GROUP, Operation.ALTER_CONFIGS),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS)
+    + on(_GROUP, Operation.ALTER_CONFIGS)
+    + on(_CLUSTER, Operation.ALTER_CONFIGS),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: on(_CLUSTER, Operation.DESCRIBE),
     ApiKey.OFFSET_DELETE: on(_GROUP, Operation.DELETE) + on(_TOPIC, Operation.READ),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
     ApiKey.ALTER_CLIENT_QUOTAS: on(_CLUSTER, Operation.ALTER_CONFIGS),

@@ -110,6 +110,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", f"{_TOPIC}/configs:alter"): Operation((204,), _WRITE, body={JSON: v3.Changes}),
     ("POST", f"{_TOPIC}/records"): Operation((200,), _WRITE, (JSON,), {JSON: v3.Record}),
     ("POST", f"{_TOPIC}/records:read"): Operation((200,), (*_WRITE, 410), (JSON,), {JSON: v3.Reading}, False),
+    ("DELETE", _GROUP): Operation((204,), _WRITE),
+    ("DELETE", _SHARE_GROUP): Operation((204,), _WRITE),
     ("POST", f"{_GROUP}/offsets:reset"): Operation((200,), _WRITE, (JSON,), {JSON: v3.Reset}),
     ("POST", f"{_SHARE_GROUP}/offsets:reset"): Operation((200,), _WRITE, (JSON,), {JSON: v3.ShareReset}),
     ("POST", f"{_TOPIC}/subscriptions/{{subscription}}/offsets:reset"): Operation(

@@ -16,6 +16,7 @@ from bearlake.streams.principal import Operation, Resource
 
 _ALTER_CONFIGS = on(Resource.STREAM, Operation.ALTER_CONFIGS)
 _READ_GROUP = on(Resource.GROUP, Operation.READ)
+_DELETE_GROUP = on(Resource.GROUP, Operation.DELETE)
 _DESCRIBE_GROUP = on(Resource.GROUP, Operation.DESCRIBE)
 _INSTANCE = "/consumers/{group}/instances/{instance}"
 _CLUSTER = "/v3/clusters/{cluster_id}"
@@ -77,6 +78,7 @@ NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("POST", _TOPIC + "/records:read"): READ_STREAM,
     ("GET", _GROUPS): _DESCRIBE_GROUP,
     ("GET", _GROUPS + "/{group}"): _DESCRIBE_GROUP,
+    ("DELETE", _GROUPS + "/{group}"): _DELETE_GROUP,
     ("GET", _GROUPS + "/{group}/consumers"): _DESCRIBE_GROUP,
     ("GET", _GROUPS + "/{group}/lag-summary"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
     ("GET", _GROUPS + "/{group}/lags"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
@@ -84,6 +86,7 @@ NEEDED: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("GET", _GROUPS + "/{group}/lags/{topic}/partitions/{partition}"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
     ("GET", _SHARE_GROUPS): _DESCRIBE_GROUP,
     ("GET", _SHARE_GROUPS + "/{group}"): _DESCRIBE_GROUP,
+    ("DELETE", _SHARE_GROUPS + "/{group}"): _DELETE_GROUP,
     ("GET", _SHARE_GROUPS + "/{group}/consumers"): _DESCRIBE_GROUP,
     ("GET", _SHARE_GROUPS + "/{group}/lags"): _DESCRIBE_GROUP + DESCRIBE_STREAM,
     ("GET", _CLUSTER + "/subscriptions"): DESCRIBE_STREAM,

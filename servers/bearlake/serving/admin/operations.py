@@ -62,7 +62,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     **{
         ("POST", f"/v1/groups/{name}"): _between_servers()
-        for name in ("join", "sync", "heartbeat", "leave", "commit", "describe")
+        for name in ("join", "sync", "heartbeat", "leave", "commit", "delete", "describe")
     },
     **{
         ("POST", f"/v1/shares/{name}"): _between_servers()

@@ -296,6 +296,10 @@ class RemoteCoordinator(Coordination):
         await self._client.ask_in_line(self._server, "commit", document, line)
 
     @override
+    async def delete(self, name: str) -> None:
+        await self._client.ask(self._server, "delete", {"group": name})
+
+    @override
     async def describe(self, name: str) -> Group:
         answer = await self._client.ask(self._server, "describe", {"group": name})
         return _read(lambda document: packing.unpack_group(name, document), answer)

@@ -7,6 +7,7 @@
     POST /v1/groups/leave      {"group", "member_id", "instance_id"}                                → {"member_id"}
     POST /v1/groups/commit     {"group", "member_id", "instance_id", "generation",
                                 "offsets": [[partition, offset, leader_epoch, metadata]]}           → {}
+    POST /v1/groups/delete     {"group"}                                                            → {}
     POST /v1/groups/describe   {"group"}                                   → {"kind", "state", "protocol_type", "snapshot"}
 
 A refusal is status 409, {"problem", "detail", "member_id"}. If a join or sync must wait longer than one request may, the status is 202:

@@ -108,6 +108,10 @@ class Leave(_OfMember, kw_only=True):
     """A leave, which is of no generation."""
 
 
+class Delete(_Request, kw_only=True):
+    """A deletion."""
+
+
 class Describe(_Request, kw_only=True):
     """A question about a group."""
 
@@ -117,4 +121,5 @@ SYNC = Reader[Sync](Sync)
 BEATS = Reader[Beats](Beats)
 COMMIT = Reader[Commit](Commit)
 LEAVE = Reader[Leave](Leave)
+DELETE = Reader[Delete](Delete)
 DESCRIBE = Reader[Describe](Describe)

@@ -46,6 +46,7 @@ class GroupRoutes:
         self._add(router, requests.BEATS, self.heartbeat)
         self._add(router, requests.LEAVE, self.leave)
         self._add(router, requests.COMMIT, self.commit)
+        self._add(router, requests.DELETE, self.delete)
         self._add(router, requests.DESCRIBE, self.describe)
 
     def _add(self, router: web.UrlDispatcher, reader: Reader[T], begin: Callable[[T], Awaitable[web.Response]]) -> None:
@@ -78,6 +79,10 @@ class GroupRoutes:
         committed = self._coordinator.commit(asked.sender(), asked.positions(), revision=asked.revision)
         revision = self._revision(asked.group)
         return _answered(committed, lambda _: revision())
+
+    def delete(self, asked: requests.Delete) -> Awaitable[web.Response]:
+        """Delete a group without members, and its offsets."""
+        return _answered(self._coordinator.delete(asked.group), lambda _: {})
 
     def describe(self, asked: requests.Describe) -> Awaitable[web.Response]:
         """The group as it is now."""

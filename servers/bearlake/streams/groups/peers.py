@@ -39,6 +39,9 @@ class Coordination(Protocol):
     ) -> None:
         """Commit offsets as a member, or, with generation -1 and no member id, as a client outside the group protocol."""
 
+    async def delete(self, name: str) -> None:
+        """Delete an empty group and its offsets."""
+
     async def describe(self, name: str) -> Group:
         """Return the group, possibly slightly out of date; the caller must not change it."""
 

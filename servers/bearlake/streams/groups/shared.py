@@ -117,6 +117,25 @@ class Groups:
                 Problem.COORDINATOR_UNAVAILABLE, f"commit outcome unknown; last answer: {refusal}"
             ) from refusal
 
+    async def delete(self, name: str) -> None:
+        """Delete an empty group and its offsets.
+
+        Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND). COORDINATOR_UNAVAILABLE: the group may or may not be deleted.
+        """
+        is_unsure = False
+
+        async def ask(coordinator: Coordination) -> None:
+            nonlocal is_unsure
+            try:
+                await coordinator.delete(name)
+            except GroupRefusal as refusal:
+                if is_unsure and refusal.problem is Problem.NOT_FOUND:  # by the request before, whose answer was lost
+                    return
+                is_unsure = is_unsure or refusal.problem is Problem.COORDINATOR_UNAVAILABLE
+                raise
+
+        await self._ask(name, ask)
+
     # -- reading -------------------------------------------------------------------------------------------------
 
     async def describe(self, name: str) -> Group:

@@ -1,7 +1,8 @@
 """Configs: describe, alter (replace all), alter incrementally, list resources.
 
 `streams/configs.py` defines the topic configs; `group_configs.py` has those of groups. Broker configs are this server's settings under
-Kafka's names. They are read-only, because settings come from the server's configuration file.
+Kafka's names. They are read-only, because settings come from the server's configuration file: to delete what a client may have altered
+has no effect, as for topics (`kafka-reassign-partitions.sh --verify` deletes the limits of moves).
 
 Source: KIP-133, KIP-226 (synonyms), KIP-339 (incremental), KIP-569 (types and documentation), KIP-1142 (ListConfigResources).
 """
@@ -299,6 +300,12 @@ async def _change(
     if resource.resource_type == ResourceType.GROUP:
         await group_configs.change(context, caller, resource.resource_name, decide, is_trial=validate_only)
         return
+    if resource.resource_type == ResourceType.BROKER:
+        if not on_cluster(context, caller, Operation.ALTER_CONFIGS):
+            raise ClusterDenied(f"{caller.who} may not alter the configs of brokers")
+        _broker_configs(context, resource.resource_name)
+        if not decide({})[0]:
+            return  # no config of a server was ever altered, so none is there to delete
     if resource.resource_type != ResourceType.TOPIC:
         raise Invalid(
             "only configs of topics and groups can be altered: a server's settings come from its configuration file"

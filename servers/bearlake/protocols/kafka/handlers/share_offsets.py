@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 
 from bearlake.errors import BearlakeError, NotFound
-from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
@@ -26,8 +25,9 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.protocols.kafka.rights import on_group
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Operation, Resource
+from bearlake.streams.share_deletion import delete_share_group, forget
 from bearlake.streams.turns import Turns, in_turns
 
 _UNKNOWN_OFFSET = -1
@@ -230,9 +230,9 @@ async def delete(
                 continue
             try:
                 partitions = list(found.partitions())
-                await _forget(context, request.group_id, partitions)
+                await forget(context.shares, request.group_id, partitions)
                 await context.share_groups.forget_stream(request.group_id, found.stream.number)
-                await _forget(context, request.group_id, partitions)  # what a late request has created meanwhile
+                await forget(context.shares, request.group_id, partitions)  # what a late request has created meanwhile
             except GroupRefusal as refusal:
                 answer.error_code, answer.error_message = group_codes.code_of(refusal), str(refusal)
             except BearlakeError as error:
@@ -242,30 +242,5 @@ async def delete(
 
 async def delete_group(context: KafkaContext, group: str) -> None:
     """Delete an empty group, and what it has in all topics. Raises `GroupRefusal`."""
-    numbers = sorted((await context.share_groups.check_empty(group)).known)
-    try:
-        await context.streams.catalog.catch_up()  # another server may have added partitions
-    except BearlakeError as error:
-        raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
-    await _forget_streams(context, group, numbers)  # what fails here is found again: the group still has the streams
-    await context.groups.delete(group)
-    await _forget_streams(context, group, numbers)  # what a late request has created meanwhile
-
-
-async def _forget_streams(context: KafkaContext, group: str, numbers: Sequence[int]) -> None:
-    for number in numbers:
-        view = context.streams.catalog.peek_number(number)
-        if view is None:
-            continue  # its cursors were deleted with the stream
-        try:
-            await _forget(context, group, list(view.partitions()))
-        except NotFound:
-            continue
-        except BearlakeError as error:
-            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
-
-
-async def _forget(context: KafkaContext, group: str, partitions: Sequence[PartitionKey]) -> None:
-    """Raises as `Shares.forget`."""
-    for start in range(0, len(partitions), _AT_ONCE):
-        await asyncio.gather(*(context.shares.forget(group, key) for key in partitions[start : start + _AT_ONCE]))
+    known = (await context.share_groups.check_empty(group)).known
+    await delete_share_group(group, known, context.streams.catalog, context.shares, context.groups.delete)

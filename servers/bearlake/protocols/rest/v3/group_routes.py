@@ -14,6 +14,7 @@ from bearlake.metadata.model import PARTITION_BITS, PartitionKey, partition_inde
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import assignor
 from bearlake.protocols.rest.proxy.assignor import Partition
+from bearlake.protocols.rest.v3.deleting import refusals_of
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, items, long_answer
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
@@ -22,7 +23,7 @@ from bearlake.streams.groups.model import Group, GroupKind, GroupState, Member
 from bearlake.streams.groups.owned import viewed
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
-from bearlake.streams.principal import Operation, Resource
+from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.service import Streams
 from bearlake.streams.turns import in_turns
 
@@ -65,6 +66,7 @@ class GroupRoutes:
         """Register the handlers."""
         router.add_get(_GROUPS, self.groups)
         router.add_get(_GROUP, self.group)
+        router.add_delete(_GROUP, self.delete)
         router.add_get(f"{_GROUP}/consumers", self.consumers)
         router.add_get(f"{_GROUP}/lag-summary", self.summary)
         router.add_get(f"{_GROUP}/lags", self.lags)
@@ -86,6 +88,21 @@ class GroupRoutes:
         """Get a consumer group."""
         site = Site(request, self._servers)
         return answer(_group(site, await self._existing(request)))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a consumer group that has no members, and its offsets."""
+        Site(request, self._servers)
+        name, who = request.match_info["group"], principal_of(request)
+        require(self._streams.authorizer, who, Operation.DELETE, Resource.GROUP, name)
+        group = await self._find(name)
+        if group is not None and group.kind is GroupKind.SHARE:
+            raise Problem(409, 409, f"{name[:249]!r} is a share group: delete it by the routes of share groups")
+        with (
+            refusals_of(name),
+            self._streams.audit.change(who, Operation.DELETE, Resource.GROUP.value, name),
+        ):
+            await self._streams.groups.delete(name)
+        return web.Response(status=204)
 
     async def consumers(self, request: web.Request) -> web.Response:
         """List a group's members."""

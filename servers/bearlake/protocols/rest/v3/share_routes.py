@@ -16,6 +16,7 @@ from bearlake.metadata.model import PartitionBounds, PartitionKey, partition_ind
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
+from bearlake.protocols.rest.v3.deleting import refusals_of
 from bearlake.protocols.rest.v3.moving import goal_of, move_each
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, find_named
 from bearlake.protocols.rest.v3.targets import at_time, given, keys_of
@@ -30,6 +31,7 @@ from bearlake.streams.groups.share.model import ShareGroup
 from bearlake.streams.groups.shares import ShareCoordinator
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.service import Streams
+from bearlake.streams.share_deletion import delete_share_group
 from bearlake.streams.shares import NoReach, SharePosition, ShareReach, Shares
 
 _GROUPS = CLUSTER + "/share-groups"
@@ -53,6 +55,7 @@ class ShareGroupRoutes:
         """Register the handlers."""
         router.add_get(_GROUPS, self.groups)
         router.add_get(_GROUP, self.group)
+        router.add_delete(_GROUP, self.delete)
         router.add_get(f"{_GROUP}/consumers", self.consumers)
         router.add_get(f"{_GROUP}/lags", self.lags)
         router.add_post(f"{_GROUP}/offsets:reset", self.reset)
@@ -74,6 +77,20 @@ class ShareGroupRoutes:
     async def group(self, request: web.Request) -> web.Response:
         """Get a share group."""
         return answer(_group(Site(request, self._servers), await self._existing(request)))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a share group that has no members, and what it has in all topics."""
+        Site(request, self._servers)
+        name, who = request.match_info["group"], principal_of(request)
+        require(self._streams.authorizer, who, Operation.DELETE, Resource.GROUP, name)
+        group = await self._find(name)
+        if group is None:
+            raise _unknown(name)
+        await self._check_empty(name)
+        catalog, delete = self._streams.catalog, self._streams.groups.delete
+        with refusals_of(name), self._streams.audit.change(who, Operation.DELETE, Resource.GROUP.value, name):
+            await delete_share_group(name, group.known, catalog, self._shares, delete)
+        return web.Response(status=204)
 
     async def consumers(self, request: web.Request) -> web.Response:
         """List a share group's members."""
@@ -169,7 +186,7 @@ class ShareGroupRoutes:
                     return
             elif refusal.problem is not GroupProblem.NON_EMPTY:
                 raise
-            raise Problem(409, 409, f"share group {name[:249]} has members: stop its consumers first") from refusal
+            raise Problem(409, 409, f"share group {name[:249]!r} has members: stop its consumers first") from refusal
 
 
 def _unknown(name: str) -> Problem:
