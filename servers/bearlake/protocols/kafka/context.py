@@ -12,7 +12,7 @@ from typing import Any
 
 from bearlake import kernel
 from bearlake.protocols.kafka import codec
-from bearlake.protocols.kafka.large_requests import LARGE_BYTES, UNDER_WAY_BYTES_MAX
+from bearlake.protocols.kafka.large_requests import LARGE_BYTES
 from bearlake.protocols.kafka.rendered import Renderings
 from bearlake.protocols.kafka.rounds import SendRounds
 from bearlake.protocols.kafka.sasl import SaslSession
@@ -60,7 +60,7 @@ class KafkaContext:
         self.renderings = Renderings()
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
         """Decodes large requests and encodes large responses, so that the event loop is not blocked."""
-        self.large_requests = ClientTurns(UNDER_WAY_BYTES_MAX)
+        self.large_requests = ClientTurns(settings.large_requests_bytes_max)
         """The large requests that are under way, of all connections."""
         self.slow_readers = SlowReaders(2 * settings.unsent_bytes_max)
         """The connections whose clients do not read their responses."""

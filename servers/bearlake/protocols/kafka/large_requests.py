@@ -19,8 +19,6 @@ from bearlake.streams.client_turns import WAIT_S, ClientTurns, Turn
 
 LARGE_BYTES: Final = 64 * 1024
 """Larger requests wait for a turn, are decoded in a thread, and have their responses encoded there. So many bytes take 10 ms at most."""
-UNDER_WAY_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes of all large requests that have a turn. A larger request has one alone."""
 WAITING_BYTES_MAX: Final = 64 * 1024
 """Bytes of a connection's requests that wait behind a request that runs, at which nothing more is taken. They are copies, which no other
 bound counts."""
