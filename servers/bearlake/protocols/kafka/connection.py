@@ -231,13 +231,6 @@ class Connection(TurnConnection):
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def _has_room(self) -> bool:
-        """Whether the next request of the lane of others may run: the client has taken most responses, or they wait for this one."""
-        if self._ready_bytes < self.context.settings.response_bytes_max:
-            return True
-        first = self._slots[0]
-        return first.chunks is None and first.api not in (ApiKey.PRODUCE, ApiKey.FETCH)
-
     def _may_take(self, session: SaslSession, api: memoryview) -> bool:
         """Whether the next request may be handled. Raises `Corrupt` if the client has never logged in."""
         if session.is_logged_in or int.from_bytes(api, "big") in LOGIN_APIS:
@@ -292,19 +285,13 @@ class Connection(TurnConnection):
             take(self, slot, caller, header.correlation_id, frame, position, slab)
             return
         body = bytes(frame[position:])
+        run = within(turn, partial(self._run, slot, caller, header.correlation_id, key, body, turn))
+        work = partial(self._throttling.work_through, caller, key, run)
         if key == ApiKey.FETCH:
-            run = within(turn, partial(self._run, slot, caller, header.correlation_id, key, body))
-            work = partial(self._throttling.work_through, caller, key, run)
             self._fetches.add(slot, caller, header.correlation_id, body, work)
-            return
-        self._waiting_bytes += len(body)
-        run = within(turn, partial(self._run_other, slot, caller, header.correlation_id, key, body, turn))
-        self._others.add(key, partial(self._throttling.work_through, caller, key, run))
-
-    @property
-    def is_logged_in(self) -> bool:
-        """Whether the client has logged in, or need not."""
-        return self.session is None or self.session.is_logged_in
+        else:
+            self._waiting_bytes += len(body)
+            self._others.add(key, work)
 
     def close_if_login_ended(self) -> bool:
         """Close the connection at a request that was held, if the login has ended meanwhile; returns whether it has."""
@@ -312,16 +299,12 @@ class Connection(TurnConnection):
             self.close("a request was held until the login had ended", "ended_login")
         return has_ended
 
-    async def _run_other(
+    async def _run(
         self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes, turn: Turn | None
     ) -> None:
-        self._waiting_bytes -= len(body)
-        await self._run(slot, caller, correlation_id, key, body, turn)
-
-    async def _run(
-        self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes, turn: Turn | None = None
-    ) -> None:
         """Decode and answer a request. Requests wait undecoded, because objects take several times the memory."""
+        if key != ApiKey.FETCH:
+            self._waiting_bytes -= len(body)
         begin(self._apis[key].what)
         try:
             request = await self.context.decode(key, caller.version, body)

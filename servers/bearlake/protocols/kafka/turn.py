@@ -91,6 +91,11 @@ class TurnConnection(kernel.ProduceTurn, PacedConnection):
     def client(self) -> str:
         return client_of(self.who)
 
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether the client has logged in, or need not."""
+        return self.session is None or self.session.is_logged_in
+
     def wait_for_turn(self) -> None:
         """Take no frames before `relieved`: the next request is large."""
         self._waits_for_budget = True
@@ -108,6 +113,13 @@ class TurnConnection(kernel.ProduceTurn, PacedConnection):
         self._slots.append(place)
         self._request_count += place.count
         self._apis[place.api].requests.value += place.count
+
+    def _has_room(self) -> bool:
+        """Whether the next request of the lane of others may run: the client has taken most responses, or they wait for this one."""
+        if self._ready_bytes < self.context.settings.response_bytes_max:
+            return True
+        first = self._slots[0]
+        return first.chunks is None and first.api not in (ApiKey.PRODUCE, ApiKey.FETCH)
 
     @abstractmethod
     def answer(self, place: Place, chunks: Sequence[codec.Buffer]) -> None:
