@@ -38,9 +38,7 @@ async def delete_share_group(
     except BearlakeError as error:
         raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
     numbers = sorted(known)
-    await _forget_streams(
-        catalog, shares, group, numbers
-    )  # what fails here is found again: the group still has the streams
+    await _forget_streams(catalog, shares, group, numbers)  # a failure is found again: the group still has the streams
     await delete(group)
     await _forget_streams(catalog, shares, group, numbers)  # what a late request has created meanwhile
 

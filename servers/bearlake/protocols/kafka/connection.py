@@ -196,13 +196,12 @@ class Connection(TurnConnection):
                 if self._high < end:
                     self._need = size + 4
                     break
-                is_produce = view[start : start + 2] == PRODUCE
-                if is_over_budget and is_produce:
+                if is_over_budget and view[start : start + 2] == PRODUCE:
                     self._wait_for_budget()
                     break
                 if session is not None and not self._may_take(session, view[start : start + 2]):
                     break
-                if size > LARGE_BYTES and not is_produce and not self._may_take_large(view[start : start + 2], size):
+                if size > LARGE_BYTES and not self._may_take_large(view[start : start + 2], size):
                     break
                 self._low = end
                 self._request(view[start:end], slab)
@@ -241,6 +240,9 @@ class Connection(TurnConnection):
         return False
 
     def _may_take_large(self, api: memoryview, size: int) -> bool:
+        """Whether the next request, which is large, may be handled now: it is a Produce request, or has its turn."""
+        if api == PRODUCE:
+            return True
         self._has_spoken = True  # also while its first request waits
         lane = self._fetches if int.from_bytes(api, "big") == _FETCH else self._others
         return self._large.may_take(size, is_lane_free=lane.is_free)

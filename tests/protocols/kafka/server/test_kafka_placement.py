@@ -1,4 +1,4 @@
-"""Partitions have no place that they could leave: what tools that ask for moves of partitions are told. KIP-455, KIP-73."""
+"""No partition moves between servers, and tools that ask for moves get an empty list (KIP-455, KIP-73)."""
 
 import pytest
 

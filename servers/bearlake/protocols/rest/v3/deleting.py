@@ -1,4 +1,4 @@
-"""What a client is told if the coordinator of a group refuses to delete it."""
+"""Translates the refusal of a coordinator to delete a group into the problem that the client gets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
