@@ -279,3 +279,17 @@ def test_lengths_in_deltas_add_up(count: int, largest: int) -> None:
 def test_impossible_lengths_are_refused(content: bytes) -> None:
     with pytest.raises((IndexError, Malformed)):
         sum_of(memoryview(content), 0, 10)
+
+
+def test_the_lengths_of_a_huge_miniblock_take_time_that_grows_with_their_number() -> None:
+    """A file names the size of its blocks. Taken as one number, this miniblock would take minutes."""
+    count = 1 << 22
+    head = by_hand.varint(count) + by_hand.varint(1) + by_hand.varint(count + 1) + by_hand.varint(0)
+    content = head + by_hand.varint(0) + b"\x01" + b"\xaa" * (count // 8)
+    deltas = [0, 1] * (count // 2)
+    lengths, length = 0, 0
+    for delta in deltas:
+        length += delta
+        lengths += length
+
+    assert sum_of(memoryview(content), 0, count + 1) == (lengths, len(content))

@@ -13,6 +13,8 @@ _BITS_MAX: Final = 32
 _LENGTH_MAX: Final = 2**31 - 1
 _BLOCK_VALUES: Final = 128
 """The values of a block are a multiple of this number, those of a miniblock of a quarter of it."""
+_WHOLE_VALUES: Final = 8
+"""So many packed values take whole bytes: as many as a value has bits. A miniblock as one number would take quadratic time."""
 
 
 class Sum(NamedTuple):
@@ -61,12 +63,14 @@ def _added(value: int, smallest: int, packed: memoryview, width: int, count: int
         first, last = _length(value + smallest), _length(value + count * smallest)
         return last, count * (first + last) // 2
     total = 0
-    deltas = int.from_bytes(packed, "little")
     mask = (1 << width) - 1
-    for _ in range(count):
-        value = _length(value + smallest + (deltas & mask))
-        deltas >>= width
-        total += value
+    for first in range(0, count, _WHOLE_VALUES):
+        at = first * width // _WHOLE_VALUES
+        deltas = int.from_bytes(packed[at : at + width], "little")
+        for _ in range(min(_WHOLE_VALUES, count - first)):
+            value = _length(value + smallest + (deltas & mask))
+            deltas >>= width
+            total += value
     return value, total
 
 
