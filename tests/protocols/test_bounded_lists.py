@@ -19,6 +19,7 @@ from fixtures.kafka_server import Node
 from fixtures.pulsar_http import ask
 from fixtures.pulsar_server import PulsarNode
 from fixtures.waiting import until
+from fixtures.waiting_lists import count_of_waiting
 
 SHARE = NAME_COUNT_MAX // 2
 
@@ -36,7 +37,7 @@ async def waits(catalog: Catalog, request: Callable[[], Awaitable[Any]]) -> Any:
     """Return the answer, after the request has waited for room."""
     async with no_room(catalog):
         asking = asyncio.ensure_future(request())
-        await until(lambda: len(catalog._lists._lines) == 1)  # noqa: SLF001 - what the test is about
+        await until(lambda: count_of_waiting(catalog) == 1)
         assert not asking.done()
     return await asking
 

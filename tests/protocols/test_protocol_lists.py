@@ -25,6 +25,7 @@ from fixtures.pulsar_server import PulsarNode
 from fixtures.rest_server import RestNode
 from fixtures.turns import CountingTurns, fill
 from fixtures.waiting import until
+from fixtures.waiting_lists import count_of_waiting
 
 COUNT = 2_500
 
@@ -241,7 +242,7 @@ async def test_a_list_of_all_streams_waits_for_room(rest: RestNode) -> None:
             await stack.enter_async_context(catalog._lists.making(who, NAME_COUNT_MAX))  # noqa: SLF001
         turns = rest.streams.authorizer = CountingTurns()
         asking = asyncio.create_task(rest.get("/topics"))
-        await until(lambda: len(catalog._lists._lines) == 1)  # noqa: SLF001
+        await until(lambda: count_of_waiting(catalog) == 1)
         assert turns.count == 0
 
     assert (await asking).body == expected

@@ -11,6 +11,7 @@ from bearlake.telemetry import metrics
 from fixtures.held import held_at_most
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
 from fixtures.waiting import until
+from fixtures.waiting_lists import count_of_waiting
 
 _WHO, _OTHER = Principal("User", "who"), Principal("User", "other")
 
@@ -132,10 +133,10 @@ async def test_a_watcher_that_is_closed_while_it_waits_for_its_list_stays_closed
     catalog, watchers = pulsar.streams.catalog, pulsar.server.context.watchers
     async with catalog.listing(_WHO, 10**9), catalog.listing(_OTHER, 10**9):
         client.send("watch_topic_list", watch(1))
-        await until(lambda: len(catalog._lists._turns._lines) == 1)  # noqa: SLF001 - it waits
+        await until(lambda: count_of_waiting(catalog) == 1)
         client.writer.close()
         await until(lambda: not len(pulsar.server.connections))
-    await until(lambda: not catalog._lists._turns._lines)  # noqa: SLF001
+    await until(lambda: not count_of_waiting(catalog))
 
     assert len(watchers) == 0
     assert watchers.name_count == 0
@@ -148,7 +149,7 @@ async def test_an_update_does_not_wait_for_a_watcher_that_waits_for_its_list(pul
     catalog = pulsar.streams.catalog
     async with catalog.listing(_WHO, 10**9), catalog.listing(_OTHER, 10**9):
         second.send("watch_topic_list", watch(1, ".*x"))
-        await until(lambda: len(catalog._lists._turns._lines) == 1)  # noqa: SLF001 - it waits
+        await until(lambda: count_of_waiting(catalog) == 1)
         await pulsar.create("t9")
 
         assert await names_after(first) == ["persistent://public/default/t9"]
