@@ -58,7 +58,9 @@ class Deployment:
         self._newest_ns = 0
         self.wire = loop.process("wire")
         """The process that runs the network and the stores."""
-        self.network = Network(settings.network, self.randomness("network"), self.wire, self._bug)
+        self.network = Network(
+            settings.network, self.randomness("network"), self.wire, self._bug, self.randomness("disks")
+        )
         self.truth = Truth(self._violated, self.trace)
         self.store = ObservedStore(self.clock)
         self.store.truth = self.truth

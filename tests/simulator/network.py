@@ -11,8 +11,8 @@ import asyncio
 import contextvars
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from typing_extensions import override
@@ -24,6 +24,7 @@ from bearlake.metadata.transactions import Decide, Transaction, Transactions, ch
 from bearlake.objects import BlockingPut, Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.wal import keys as wal_keys
 from simulator import here
+from simulator.full_disks import FullDisks, FullDiskSettings
 from simulator.loop import Process, current_process
 
 T = TypeVar("T")
@@ -58,6 +59,8 @@ class NetworkSettings:
     can_be_late: bool = True
     """A metadata store call that its caller gave up may take effect at any later time. False: only until the process's next write
     begins, which the store's own client ensures."""
+    disks: FullDiskSettings = field(default_factory=FullDiskSettings)
+    """How often the disks of the stores are full."""
 
 
 class Network:
@@ -69,6 +72,7 @@ class Network:
         randomness: random.Random,
         stores: Process,
         on_bug: Callable[[Exception], None],
+        disk_randomness: random.Random,
     ) -> None:
         """`stores` is the process that executes the effects; `on_bug` receives errors that no store may raise."""
         self.settings = settings
@@ -77,6 +81,7 @@ class Network:
         self.is_healthy = False
         """True: no faults from now on (calls in flight keep their fate)."""
         self._random = randomness
+        self._disks = FullDisks(settings.disks, disk_randomness, self.faults)
         self._context = stores.context
         self._on_bug = on_bug
         self._stalled_until_s: dict[str, float] = {}
@@ -102,6 +107,16 @@ class Network:
         if not self.is_healthy:
             self.faults["process cut off"] += 1
             self._cut_until_s[process] = asyncio.get_running_loop().time() + duration_s
+
+    def write_objects(self) -> None:
+        """Raises `Unavailable` if the object store has no room now."""
+        if not self.is_healthy:
+            self._disks.write_objects()
+
+    def write_metadata(self) -> None:
+        """Raises `OutOfRoom` if the metadata store has no room now."""
+        if not self.is_healthy:
+            self._disks.write_metadata()
 
     def is_cut(self, process: str) -> bool:
         """Return whether all requests of the process are dropped now."""
@@ -212,7 +227,7 @@ class RemoteObjectStore(ObjectStore):
         sent = b"".join(parts)
         if self._is_doomed(key):
             raise Unavailable(f"put {key}: never stored")
-        await self._network.call("objects", f"put {key}", lambda: self._inner.put(key, [sent]))
+        await self._network.call("objects", f"put {key}", lambda: self._store(key, sent))
 
     @override
     def blocking_put(self) -> BlockingPut | None:
@@ -221,6 +236,10 @@ class RemoteObjectStore(ObjectStore):
     async def _put_here(self, key: str, sent: bytes) -> None:
         if self._is_doomed(key):
             raise Unavailable(f"put {key}: never stored")
+        await self._store(key, sent)
+
+    async def _store(self, key: str, sent: bytes) -> None:
+        self._network.write_objects()
         await self._inner.put(key, [sent])
 
     def _is_doomed(self, key: str) -> bool:
@@ -264,10 +283,21 @@ class _RemoteNoun:
         """None, unless the stores are on the servers' machine."""
         if not self._network.settings.has_stores_here:
             return None
-        return here.CommitHere(self._network, self._inner.commit, self._given_up)
+        return here.CommitHere(self._network, self._written(self._inner.commit), self._given_up)
+
+    def _written(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """The method, which fails while the store has no room."""
+
+        async def write(*arguments: Any, **named: Any) -> Any:
+            self._network.write_metadata()
+            return await method(*arguments, **named)
+
+        return write
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._inner, name)
+        if name not in READS:
+            method = self._written(method)
 
         def call(*arguments: Any, **named: Any) -> Awaitable[Any]:
             wait_ms = named["wait_ms"] if name == "wait" else 0.0

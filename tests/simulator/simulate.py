@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from simulator.expiry_scenario import draw_expiry_settings
+from simulator.full_disk_scenario import draw_full_disk_settings
 from simulator.group_scenario import draw_group_settings, draw_streams_group_settings
 from simulator.lake_scenario import draw_lake_settings
 from simulator.scenario import Report, ScenarioSettings, draw_settings, run_seed
@@ -32,10 +33,11 @@ PROFILES: dict[str, Callable[[int], ScenarioSettings]] = {
     "expiry": draw_expiry_settings,
     "transactions": draw_transaction_settings,
     "shares": draw_share_settings,
+    "full-disks": draw_full_disk_settings,
 }
 """Functions that draw a seed's settings: the write and read path alone; with workers that compact, merge, trim and sweep; with consumers
 of subscriptions; with servers that coordinate consumer groups, or streams groups; with producers that expire while their batches are
-delayed; with transactional producers; with members of share groups."""
+delayed; with transactional producers; with members of share groups; with stores that run out of room."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
