@@ -83,6 +83,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.SASL_AUTHENTICATE, 0, 2),
     Api(ApiKey.CREATE_PARTITIONS, 0, 3),
     Api(ApiKey.DELETE_GROUPS, 0, 2),
+    Api(ApiKey.ELECT_LEADERS, 0, 2),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0),
     Api(ApiKey.OFFSET_DELETE, 0, 0),

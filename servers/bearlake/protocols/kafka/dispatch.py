@@ -71,6 +71,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.SASL_AUTHENTICATE: sasl.authenticate,
     ApiKey.CREATE_PARTITIONS: topics.create_partitions,
     ApiKey.DELETE_GROUPS: group_admin.delete,
+    ApiKey.ELECT_LEADERS: placement.elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.list_reassignments,
     ApiKey.OFFSET_DELETE: group_offsets.delete,

@@ -70,6 +70,7 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.SASL_AUTHENTICATE: (),
     ApiKey.CREATE_PARTITIONS: on(_TOPIC, Operation.ALTER),
     ApiKey.DELETE_GROUPS: on(_GROUP, Operation.DELETE),
+    ApiKey.ELECT_LEADERS: on(_CLUSTER, Operation.ALTER),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS)
     + on(_GROUP, Operation.ALTER_CONFIGS)
     + on(_CLUSTER, Operation.ALTER_CONFIGS),

@@ -1,4 +1,4 @@
-"""No partition moves between servers, and tools that ask for moves get an empty list (KIP-455, KIP-73)."""
+"""Partitions have no place that they could leave: what tools that ask for moves or elections are told. KIP-455, KIP-460."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from bearlake.protocols.kafka.errors import ErrorCode
 
 ALTER = m.IncrementalAlterConfigsRequest
 LIST = m.ListPartitionReassignmentsRequest
+ELECT = m.ElectLeadersRequest
 BROKER = 4
 SET, DELETE = 0, 1
 
@@ -45,3 +46,55 @@ async def test_limits_of_moves_are_deleted_from_servers_without_effect(kafka):
     assert await alter("", DELETE) == 0
     assert await alter("99", DELETE) == ErrorCode.INVALID_REQUEST
     assert await alter(server, SET, "1000") == ErrorCode.INVALID_REQUEST
+
+
+def elected(answer):
+    return {
+        (topic.topic, part.partition_id): part.error_code
+        for topic in answer.replica_election_results
+        for part in topic.partition_result
+    }
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_no_partition_needs_another_leader(kafka, version):
+    await kafka.create("t", 2)
+    client = await kafka.client()
+    named = [
+        ELECT.TopicPartitions(topic="t", partitions=[0, 1, 2, -1]),
+        ELECT.TopicPartitions(topic="none", partitions=[0]),
+        ELECT.TopicPartitions(topic="__consumer_offsets", partitions=[0]),
+    ]
+
+    answer = await client.ask(ELECT(topic_partitions=named), version)
+
+    not_needed, unknown = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.error_code == 0
+    assert elected(answer) == {
+        ("t", 0): not_needed,
+        ("t", 1): not_needed,
+        ("t", 2): unknown,
+        ("t", -1): unknown,
+        ("none", 0): unknown,
+        ("__consumer_offsets", 0): not_needed,
+    }
+
+
+async def test_an_election_of_all_partitions_names_those_that_changed_which_are_none(kafka):
+    await kafka.create("t", 2)
+    client = await kafka.client()
+
+    answer = await client.ask(ELECT(topic_partitions=None, election_type=1), 2)
+
+    assert (answer.error_code, answer.replica_election_results) == (0, [])
+
+
+async def test_an_election_of_an_unknown_type_is_refused(kafka):
+    await kafka.create("t")
+    client = await kafka.client()
+    named = [ELECT.TopicPartitions(topic="t", partitions=[0])]
+
+    answer = await client.ask(ELECT(topic_partitions=named, election_type=2), 2)
+
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert elected(answer) == {("t", 0): ErrorCode.INVALID_REQUEST}
