@@ -100,7 +100,9 @@ class TransactionalProducer(Client):
             found = await self._send(attempt, lanes, is_v2=is_v2)
             if found is None:
                 return self._counted("refused")
-            is_whole = is_whole and found
+            if not found:  # as in Kafka's clients: the lost batch has the next sequence number, and may still be stored
+                is_whole = False
+                break
         if self.random.random() < self._settings.late_rate:
             await asyncio.sleep(self._settings.timeout_ms * 1.5 / 1000)
         if self._crashes():
