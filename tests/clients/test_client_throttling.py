@@ -247,8 +247,7 @@ def test_curl_succeeds_after_the_pause_that_the_server_names(server: LimitedServ
 
 
 def test_grpcurl_is_told_when_to_come_again(server: LimitedServer, name: str) -> None:
-    obtain = partial(packages.obtain_go_tool, "github.com/fullstorydev/grpcurl/cmd/grpcurl", "v1.9.3")
-    grpcurl = obtained("GRPCURL", obtain)
+    grpcurl = obtained("GRPCURL", packages.obtain_grpcurl)
     address = str(server.process.ready["grpc"])
     value = base64.b64encode(values()[0]).decode()
     request = json.dumps({"stream": name, "payload": {"records": {"records": [{"value": value}]}}})

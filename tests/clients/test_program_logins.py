@@ -205,8 +205,7 @@ def test_the_go_client(go_outcomes: Mapping[str, str], name: str) -> None:
 
 @pytest.fixture(scope="module")
 def grpcurl() -> Path:
-    obtain = partial(packages.obtain_go_tool, "github.com/fullstorydev/grpcurl/cmd/grpcurl", "v1.9.3")
-    return obtained("GRPCURL", obtain)
+    return obtained("GRPCURL", packages.obtain_grpcurl)
 
 
 @pytest.mark.parametrize(

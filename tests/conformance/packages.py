@@ -146,6 +146,11 @@ def obtain_go_tool(package: str, version: str) -> Path:
     return _obtained(f"go-{name}", f"{package}@{version}", build) / name
 
 
+def obtain_grpcurl() -> Path:
+    """The program `grpcurl`."""
+    return obtain_go_tool("github.com/fullstorydev/grpcurl/cmd/grpcurl", "v1.9.3")
+
+
 def obtain_npm_program(sources: Path) -> Path:
     """A directory with the npm package in `sources` and its dependencies installed."""
     npm = require("npm", "Node.js with npm (Debian: npm)")

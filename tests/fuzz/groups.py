@@ -35,4 +35,10 @@ BROKEN = "broken"
 def targets(group: str) -> Sequence[Target]:
     """Return the targets of a group, in order."""
     modules = (BROKEN,) if group == BROKEN else GROUPS[group]
-    return [target for name in modules for target in importlib.import_module(f"fuzz.targets.{name}").TARGETS]
+    return [target for name in modules for target in targets_of(name)]
+
+
+def targets_of(module: str) -> Sequence[Target]:
+    """Return the targets of a module of `fuzz.targets`, in order."""
+    found: Sequence[Target] = importlib.import_module(f"fuzz.targets.{module}").TARGETS
+    return found

@@ -112,7 +112,7 @@ def test_a_part_that_fails_fails_the_whole_and_stops_no_other(tmp_path: Path, co
         ("--quick:2", "conformance suites could not be obtained"),
         ("fuzz-kernel:1", "the sanitized kernel was not built"),
         ("WORKERS=0:1", "not all tests could be imported"),
-        ("fixtures.s3:1", "no Versity S3 Gateway"),
+        ("compiled_programs:1", "not all programs in Go could be had"),
         ("spark.archive:1", "no archive of Spark's classes"),
         ("build:1", "no programs for a Kubernetes cluster"),
     ],

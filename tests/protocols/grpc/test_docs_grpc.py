@@ -48,7 +48,7 @@ def test_the_grpcurl_lines_name_methods_and_fields_that_there_are() -> None:
 def grpcurl() -> Path:
     """The program, built by Go where there is one."""
     try:
-        return packages.obtain_go_tool("github.com/fullstorydev/grpcurl/cmd/grpcurl", "v1.9.3")
+        return packages.obtain_grpcurl()
     except (packages.ToolMissing, packages.ObtainFailed) as error:
         pytest.skip(f"grpcurl: {error}")
 
