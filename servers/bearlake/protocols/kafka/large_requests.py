@@ -72,14 +72,19 @@ class LargeRequests:
         return self._next.has_begun
 
     def _began(self) -> None:
-        if self._timer is None:
+        turn = self._next
+        if self._timer is None or turn is None or not turn.has_begun:
             return  # the connection asks just now
-        self._timer.cancel()
-        self._timer = None
+        self._stop_timer()
         self._owner.relieved()
-        if self._next is not None:  # the connection must wait for something else, and will ask again
-            self._next.end()
+        if self._next is turn:  # the connection must wait for something else, and will ask again
+            turn.end()
             self._next = None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _give_up(self) -> None:
         self._owner.close("too many large requests; retry later", "overloaded")
@@ -87,12 +92,13 @@ class LargeRequests:
     def take(self) -> Turn | None:
         """Return the turn of the request that is taken; None if it is not large."""
         turn, self._next = self._next, None
+        if turn is not None:
+            self._stop_timer()
         return turn
 
     def closed(self) -> None:
         """The connection is closed: the next request will not be taken."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         if self._next is not None:
             self._next.end()
             self._next = None
