@@ -315,7 +315,7 @@ class Connection(TurnConnection):
         except BearlakeError as error:
             self._malformed(error)
             return
-        decoded(turn, key)
+        decoded(turn, key, request)
         if key in ADMINISTRATIVE and self.close_if_abandoned():
             return
         handled = self._apis[key].handle(self.context, caller, request)

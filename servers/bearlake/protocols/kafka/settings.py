@@ -20,7 +20,7 @@ class KafkaSettings:
     """Largest request in bytes, except for Produce. Decoding a request creates objects that take several times its size."""
     large_requests_bytes_max: int = 8 * 1024 * 1024
     """Bytes of all requests above 64 KiB that run at once, except Produce; one client has half of them. Decoded, they take up to sixty
-    times as much. A Fetch that waits for records counts: it is above 64 KiB with about 2,000 partitions."""
+    times as much. A Fetch that waits for records counts: it is above 64 KiB with about 2,000 partitions, and waits for 1 s at most."""
     connections_max: int = 10_000
     """Open client connections, including those in a TLS handshake; further connections are closed at once."""
     address_connections_max: int = 5_000

@@ -7,6 +7,7 @@ from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.telemetry import metrics
+from fixtures.kafka_server import fetch_request
 from fixtures.waiting import until
 
 KIB = 1024
@@ -152,3 +153,16 @@ async def test_a_first_request_that_arrives_slowly_is_not_silent(kafka_cluster):
     client.send_bytes(frame[MIB:])
 
     assert await client.receive_frame()
+
+
+async def test_a_large_fetch_does_not_keep_its_turn_for_as_long_as_its_client_would_wait(kafka):
+    """Two clients could keep all turns by Fetch requests that wait for a minute."""
+    await kafka.create("t")
+    poll = fetch_request([("t", 0, 0)] * 4_000, wait_ms=60_000, bytes_min=1)
+    pollers, other = [await kafka.client() for _ in range(10)], await kafka.client()
+    for poller in pollers:  # together, they leave too little for the other request
+        poller.send(poll, 11)
+    await until(lambda: metrics.FETCH_WAITING.value > 0)
+
+    assert (await other.ask(large("a"), 9)).brokers
+    assert (await pollers[0].receive()).responses
