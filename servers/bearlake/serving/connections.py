@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from bearlake.serving.addresses import AddressCounts, address_of
 from bearlake.serving.handshakes import HandshakeLine, TlsAcceptor
-from bearlake.serving.listener import Listener
+from bearlake.serving.listener import BACKLOG_COUNT, Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
 from bearlake.serving.slow_readers import SlowReaders
@@ -93,7 +93,8 @@ class Connections(Generic[C]):
             endpoint, _ = listener.endpoint(self._protocol)
             accept = partial(connect, endpoint)
             if listener.tls is None:
-                self._acceptors.append(await self.loop.create_server(accept, sock=listener.socket))
+                serving = self.loop.create_server(accept, sock=listener.socket, backlog=BACKLOG_COUNT)
+                self._acceptors.append(await serving)
             else:
                 self._acceptors.append(TlsAcceptor(listener.socket, partial(self._accepted, listener.tls, accept)))
 
