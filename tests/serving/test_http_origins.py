@@ -14,6 +14,7 @@ from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.telemetry import metrics
+from fixtures.bursts import kept_of
 from fixtures.waiting import WAIT_S, until
 
 
@@ -182,3 +183,8 @@ async def test_a_connection_that_has_sent_a_request_may_idle() -> None:
         await asyncio.wait_for(reader.readuntil(b"hello"), WAIT_S)
         await asyncio.wait_for(reader.readuntil(b"hello"), WAIT_S)
         assert running.connection_count == 1
+
+
+async def test_many_clients_that_connect_at_once_wait_until_the_site_accepts_them() -> None:
+    async with site() as (port, _):
+        assert kept_of(400, port) == 400

@@ -112,10 +112,9 @@ def test_a_frame_that_cannot_grow_waits_and_continues_in_place():
     assert client.is_waiting
     assert slab.size == 16 * MIB
     other.release()
-    assert client.is_waiting
-    extra.close()
     assert client.resumed == 1
     assert not client.is_waiting
+    extra.close()
     client.send(48 * MIB - client.received_bytes)
     assert client.slab is slab
     assert client.is_intact()

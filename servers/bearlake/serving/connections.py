@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from bearlake.serving.addresses import AddressCounts, address_of
 from bearlake.serving.handshakes import HandshakeLine, TlsAcceptor
-from bearlake.serving.listener import Listener
+from bearlake.serving.listener import BACKLOG_COUNT, Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
 from bearlake.serving.slow_readers import SlowReaders
@@ -46,11 +46,11 @@ class Connections(Generic[C]):
         """`protocol` names the endpoints (`kafka`). `listeners` are already bound, and this object owns them from now on.
 
         `address_connections_max` bounds the connections of one client address; 0: no limit. `receive_bytes_max` bounds the total of the
-        larger receive buffers of all connections and of those that only batches hold; one client has half of it, and one buffer.
+        larger receive buffers of all connections and of those that only batches hold; clients share it (`slabs.py`).
         `slow_readers` bounds what clients have not read.
         `check_ms` is the time between checks. `tls_handshake_ms` is the time limit of a TLS handshake.
         """
-        self.slabs = SlabPool(SlabSettings(bytes_max=receive_bytes_max, client_bytes_max=receive_bytes_max // 2))
+        self.slabs = SlabPool(SlabSettings(bytes_max=receive_bytes_max, is_shared=True))
         self.slow_readers = slow_readers
         self.meters = meters
         self.loop: asyncio.AbstractEventLoop
@@ -93,7 +93,8 @@ class Connections(Generic[C]):
             endpoint, _ = listener.endpoint(self._protocol)
             accept = partial(connect, endpoint)
             if listener.tls is None:
-                self._acceptors.append(await self.loop.create_server(accept, sock=listener.socket))
+                serving = self.loop.create_server(accept, sock=listener.socket, backlog=BACKLOG_COUNT)
+                self._acceptors.append(await serving)
             else:
                 self._acceptors.append(TlsAcceptor(listener.socket, partial(self._accepted, listener.tls, accept)))
 

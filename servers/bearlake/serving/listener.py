@@ -18,6 +18,7 @@ from bearlake.errors import Invalid, Unavailable
 from bearlake.serving.tls_records import RecordsSslObject
 
 BACKLOG_COUNT = 1024
+"""Connections that wait until the service accepts them. Whoever passes the socket to an event loop names it again: loops set their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,13 @@ A connection that ends or moves to another slab leaves its small slab to the bat
 bounded by the number of connections, so they count like larger ones. While they alone reach the bound, no connection gets another small
 slab, and the server accepts no connection (`serving/connections.py`).
 
-Larger slabs are bounded by `bytes_max`. Beyond the bound, connections wait, each in the line of its client, and clients take turns. The
-next one gets a slab over the bound if no other connection holds such a slab, and holds it for one frame (`serving/receiving.py`). So
-requests that were begun always finish: no connection waits for memory that only waiting connections hold.
+Larger slabs are bounded by `bytes_max`, and one client, by user or address, has at most as many bytes as it leaves free: a client that
+is alone has half of the bound, two have a third each. So a client whose frames never end leaves half of what was free to all others,
+however many clients do so (decision 363). Beyond that, connections wait, each in the line of its client, and clients take turns.
 
-One client, by user or address, has a part of the bound, and in the same way one slab over it. Of these slabs, too, one may be over the
-bound. Otherwise frames that a client begins and does not send would keep the larger requests of all others waiting. What waits for its
-client's part lets others pass.
+The next one gets a slab over its client's part if its client has no such slab, and holds it for one frame (`serving/receiving.py`). There
+are two of them in all, which the bound does not count: one for a client that has no other larger slab, and one for all others. So requests
+that were begun always finish: no connection waits for memory that only waiting connections hold.
 """
 
 import logging
@@ -51,7 +51,7 @@ class Slab:
         """Whose part of the bound a larger slab counts in."""
         self.holders = 1
         self.is_extra = False
-        """Whether the slab was granted over the pool's bound, or over its client's."""
+        """Whether the slab was granted over its client's part of the bound."""
         self.is_left = False
         """Whether the slab is small, and only batches hold it."""
         self.view = memoryview(mmap.mmap(-1, self.room))
@@ -80,8 +80,8 @@ class SlabSettings:
 
     bytes_max: int = 256 * 1024 * 1024
     """Bytes of slabs in use that are larger than the smallest size, or that only batches hold."""
-    client_bytes_max: int | None = None
-    """Bytes of slabs larger than the smallest size that one client has; None: all."""
+    is_shared: bool = False
+    """Whether a client has at most as many of these bytes as it leaves free; otherwise it may have all."""
     idle_bytes_max: int = 64 * 1024 * 1024
     """Bytes of unused slabs that are kept for reuse."""
 
@@ -107,13 +107,13 @@ class SlabPool:
     def __init__(self, settings: SlabSettings) -> None:
         self._settings = settings
         self._free: dict[int, list[Slab]] = {size: [] for size in SIZES}
-        self._client_bytes_max = settings.bytes_max if settings.client_bytes_max is None else settings.client_bytes_max
         self._lines: dict[str, dict[Wish, None]] = {}  # wishes by client, in order; the next client is the first
-        # The slab over the bound of a client within its part, and that of one over its part: it must not take the other one.
+        self._is_serving = False
+        # Slabs over the parts of clients: that of a client without another larger slab (True), and that of one with others.
         self._extras: dict[bool, Slab] = {}
-        self._client_extras: dict[str, Slab] = {}  # the slab of each client that is over its part
+        self._client_extras: dict[str, Slab] = {}  # the same slabs by client
         self._client_bytes: dict[str, int] = {}  # of slabs above the smallest size
-        self._large_bytes = 0  # also of small slabs that only batches hold
+        self._bound_bytes = 0  # of slabs that the bound counts
         self._left_bytes = 0
         self.used_bytes = 0
         """Bytes of slabs that have holders."""
@@ -126,9 +126,12 @@ class SlabPool:
         return bool(self._lines)
 
     def needs(self, slab: Slab) -> bool:
-        """Whether a connection waits for bytes such as those of the slab, so that it should be returned when it is empty."""
-        lines = self._lines.items()
-        return any(client == slab.client or not self._waits_for_client(next(iter(line))) for client, line in lines)
+        """Whether the slab should be returned when it is empty: a connection of its client waits, or of a client that has less."""
+        return slab.client in self._lines or self._poorer_waits(slab.client)
+
+    def _poorer_waits(self, client: str) -> bool:
+        own = self._client_bytes.get(client, 0)
+        return own > 0 and any(self._client_bytes.get(other, 0) < own for other in self._lines)
 
     @property
     def is_left_to_batches(self) -> bool:
@@ -139,7 +142,7 @@ class SlabPool:
         """Called by a small slab that only batches hold from now on."""
         slab.is_left = True
         self._left_bytes += slab.size
-        self._large_bytes += slab.size
+        self._bound_bytes += slab.size
 
     def take_small(self) -> Slab:
         """Return a slab of the smallest size; always granted at once."""
@@ -148,7 +151,7 @@ class SlabPool:
     def try_take(self, size_min: int, *, client: str = "", is_needed: bool = False, room: int = 0) -> Slab | None:
         """Return a slab of at least `size_min` bytes; None if the caller must wait.
 
-        `is_needed`: a request cannot finish without the slab, so the slab may be the one over the bound, or over the client's part.
+        `is_needed`: a request cannot finish without the slab, so the slab may be one over the client's part.
         `room`: bytes to which the slab should be able to grow, if it is larger than the largest size.
         """
         size = _size_of(size_min)
@@ -160,38 +163,33 @@ class SlabPool:
 
     def try_grow(self, slab: Slab, size: int, *, is_needed: bool = False) -> bool:
         """Let a slab in use have `size` bytes, at most its `room`; False if the caller must wait. `is_needed`: as for `try_take`."""
-        if not self._may_grant(slab.client, size - slab.size, is_needed=is_needed):
+        if not self._may_grant(slab.client, size - slab.size, slab, is_needed=is_needed):
             return False
         self._grow(slab, size - slab.size)
+        if slab.is_extra and self._lines:  # the bound counts it no more
+            self._serve()
         return True
 
-    def _may_grant(self, client: str, size: int, *, is_needed: bool) -> bool:
-        if self._is_behind(client):
+    def _may_grant(self, client: str, size: int, slab: Slab | None = None, *, is_needed: bool) -> bool:
+        """Whether a client may have `size` bytes more now; `slab`: as for `Wish`."""
+        if client in self._lines:  # behind its other wishes
             return False
-        is_over = not self._fits_client(client, size)
         if not is_needed:
-            return not is_over and self._fits(size)
-        return not (is_over and client in self._client_extras) and (self._fits(size) or is_over not in self._extras)
+            return self._fits(client, size) and not self._poorer_waits(client)
+        return self._fits(client, size) or self._may_exceed(client, slab)
 
-    def _fits(self, size: int) -> bool:
-        return self._large_bytes + size <= self._settings.bytes_max
+    def _fits(self, client: str, size: int) -> bool:
+        """Whether a client that gets `size` bytes more keeps within its part."""
+        left = self._settings.bytes_max - self._bound_bytes - size
+        return left >= (self._client_bytes.get(client, 0) + size if self._settings.is_shared else 0)
 
-    def _fits_client(self, client: str, size: int) -> bool:
-        return self._client_bytes.get(client, 0) + size <= self._client_bytes_max
+    def _may_exceed(self, client: str, slab: Slab | None) -> bool:
+        """Whether the slab over its part is free for a client."""
+        return client not in self._client_extras and self._is_alone(client, slab) not in self._extras
 
-    def _is_behind(self, client: str) -> bool:
-        """Whether the client waits behind a wish: one of its own, or one that does not wait for its client's part."""
-        return client in self._lines or self._next() is not None
-
-    def _is_held(self, wish: Wish) -> bool:
-        """Whether the wish is over its client's part and cannot be granted now, so that it lets others pass."""
-        if self._waits_for_client(wish):
-            return True
-        return True in self._extras and not self._fits_client(wish.client, wish.size) and not self._fits(wish.size)
-
-    def _waits_for_client(self, wish: Wish) -> bool:
-        """Whether the wish waits for slabs of its own client."""
-        return wish.client in self._client_extras and not self._fits_client(wish.client, wish.size)
+    def _is_alone(self, client: str, slab: Slab | None) -> bool:
+        """Whether the client has no larger slab but this one."""
+        return self._client_bytes.get(client, 0) == (0 if slab is None else slab.size)
 
     def wish(self, size_min: int, grant: Callable[[Slab], None], *, client: str = "") -> Wish:
         """Wait in line for a slab of at least `size_min` bytes, which `try_take` refused."""
@@ -220,8 +218,8 @@ class SlabPool:
     def give_back(self, slab: Slab) -> None:
         """Called by a slab whose last holder released it."""
         self.used_bytes -= slab.size
-        if slab.size > SMALL_BYTES or slab.is_left:
-            self._large_bytes -= slab.size
+        if slab.is_left or (slab.size > SMALL_BYTES and not slab.is_extra):
+            self._bound_bytes -= slab.size
         if slab.is_left:
             slab.is_left = False
             self._left_bytes -= slab.size
@@ -246,37 +244,40 @@ class SlabPool:
             slab = Slab(self, size, 0 if size in self._free else room)
         self.used_bytes += size
         if size > SMALL_BYTES:
-            self._large_bytes += size
+            self._bound_bytes += size
         return slab
 
     def _grant(self, client: str, size: int, *, room: int = 0) -> Slab:
-        is_extra, is_client_extra = not self._fits(size), not self._fits_client(client, size)
+        fits, is_alone = self._fits(client, size), self._is_alone(client, None)
         slab = self._take(size, room)
         slab.client = client
         if size > SMALL_BYTES:
             self._count(slab, size)
-        self._mark(slab, is_extra, is_client_extra)
+        if not fits:
+            self._begin_extra(slab, is_alone)
         return slab
 
     def _grow(self, slab: Slab, size: int) -> None:
         """Add `size` bytes to a slab that is larger than the largest size."""
-        self._mark(slab, not self._fits(size), not self._fits_client(slab.client, size))
+        if not self._fits(slab.client, size):
+            self._begin_extra(slab, self._is_alone(slab.client, slab))
         slab.size += size
         self.used_bytes += size
-        self._large_bytes += size
+        if not slab.is_extra:
+            self._bound_bytes += size
         self._count(slab, size)
 
-    def _mark(self, slab: Slab, is_extra: bool, is_client_extra: bool) -> None:
-        """Note that the slab is over the bound, or over its client's part."""
-        slab.is_extra = slab.is_extra or is_extra or is_client_extra
-        if is_extra:
-            self._extras[is_client_extra] = slab
-        if is_client_extra:
-            self._client_extras[slab.client] = slab
+    def _begin_extra(self, slab: Slab, is_alone: bool) -> None:
+        """Note that the slab is over its client's part; the bound counts it no more."""
+        slab.is_extra = True
+        if slab.size > SMALL_BYTES:
+            self._bound_bytes -= slab.size
+        self._extras[is_alone] = slab
+        self._client_extras[slab.client] = slab
 
     def _end_extra(self, slab: Slab) -> None:
         slab.is_extra = False
-        self._extras = {is_over: extra for is_over, extra in self._extras.items() if extra is not slab}
+        self._extras = {is_alone: extra for is_alone, extra in self._extras.items() if extra is not slab}
         if self._client_extras.get(slab.client) is slab:
             del self._client_extras[slab.client]
 
@@ -289,25 +290,32 @@ class SlabPool:
             del self._client_bytes[slab.client]
 
     def _serve(self) -> None:
-        while (wish := self._next()) is not None:
-            is_over = not self._fits_client(wish.client, wish.size)
-            if is_over in self._extras and not self._fits(wish.size):
-                return
-            self._leave(wish)
-            if wish.client in self._lines:  # the others of the client wait behind those of all clients
-                self._lines[wish.client] = self._lines.pop(wish.client)
-            if wish.slab is None:
-                slab = self._grant(wish.client, wish.size)
-                contained(log, "grant a receive buffer", partial(wish.grant, slab), partial(_take_back, slab))
-            else:
-                self._grow(wish.slab, wish.size)
-                contained(log, "grow a receive buffer", partial(wish.grant, wish.slab))
+        """Grant what can be granted. A grant may return slabs and leave lines, for which this looks again."""
+        if self._is_serving:
+            return
+        self._is_serving = True
+        try:
+            while (wish := self._next()) is not None:
+                self._fulfil(wish)
+        finally:
+            self._is_serving = False
+
+    def _fulfil(self, wish: Wish) -> None:
+        self._leave(wish)
+        if wish.client in self._lines:  # the others of the client wait behind those of all clients
+            self._lines[wish.client] = self._lines.pop(wish.client)
+        if wish.slab is None:
+            slab = self._grant(wish.client, wish.size)
+            contained(log, "grant a receive buffer", partial(wish.grant, slab), partial(_take_back, slab))
+        else:
+            self._grow(wish.slab, wish.size)
+            contained(log, "grow a receive buffer", partial(wish.grant, wish.slab))
 
     def _next(self) -> Wish | None:
-        """The first wish of the first client that does not wait for its part."""
-        for line in self._lines.values():
+        """The first wish of the first client that may have it now."""
+        for client, line in self._lines.items():
             wish = next(iter(line))
-            if not self._is_held(wish):
+            if self._fits(client, wish.size) or self._may_exceed(client, wish.slab):
                 return wish
         return None
 

@@ -47,9 +47,10 @@ class ClientTurns:
         """Size of the requests under way of each client that has one."""
         self._lines: dict[str, deque[Turn]] = {}
         """Requests that wait, by client; the next client is the first."""
+        self._is_beginning = False
 
     def ask(self, client: str, size: int, begin: Callable[[], None]) -> Turn:
-        """Wait in line. `begin` is called once there is room, perhaps before this returns; it raises nothing.
+        """Wait in line. `begin` is called once there is room, perhaps before this returns; it raises nothing, and may end turns.
 
         A request that is larger than a client's share counts as the share.
         """
@@ -74,28 +75,41 @@ class ClientTurns:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin what fits, one request of each client in turn.
+        """Begin what fits, one request of each client in turn. What begins may end at once or ask again, for which this looks again."""
+        if self._is_beginning:
+            return
+        self._is_beginning = True
+        try:
+            while self._begin_next():
+                pass
+        finally:
+            self._is_beginning = False
+
+    def _begin_next(self) -> bool:
+        """Begin one request, if one fits. When this returns, nothing here keeps its turn, which may end then."""
+        turn = self._next()
+        if turn is None:
+            return False
+        turn.has_begun = True
+        self._room -= turn.size
+        self._sizes[turn.client] = self._sizes.get(turn.client, 0) + turn.size
+        turn.begin()
+        return True
+
+    def _next(self) -> Turn | None:
+        """Take the next request that fits out of its line.
 
         A client that has its share lets others pass; one that needs room does not.
         """
-        begun: list[Turn] = []
-        waiting = deque(self._lines)
-        while waiting:
-            client = waiting.popleft()
-            line = self._lines[client]
+        for client, line in self._lines.items():
             size = line[0].size
             if self._sizes.get(client, 0) + size > self._share:
                 continue
             if size > self._room:
-                break
+                return None
             turn = line.popleft()
-            turn.has_begun = True
-            begun.append(turn)
-            self._room -= size
-            self._sizes[client] = self._sizes.get(client, 0) + size
             del self._lines[client]
             if line:  # at the end of the line of clients
                 self._lines[client] = line
-                waiting.append(client)
-        for turn in begun:
-            turn.begin()
+            return turn
+        return None

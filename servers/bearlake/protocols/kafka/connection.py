@@ -141,7 +141,9 @@ class Connection(TurnConnection):
         """Close the connection if the client stalls or is idle for `idle_ms`; free memory after `QUIET_MS` without a request."""
         self._close_if_stalled(now)
         idle_ms = (now - self._last_active) * 1000
-        if not self._has_spoken and not self.waits_for_quota and idle_ms > self.context.settings.first_request_ms:
+        # The server does not read a connection that waits for something, and a large request that has begun may take `stall_ms`.
+        is_silent = not self._has_spoken and not self._is_reading_paused and self._need <= LARGE_BYTES
+        if is_silent and idle_ms > self.context.settings.first_request_ms:
             self.close("no request within the deadline", "silent")
         elif idle_ms > self.context.settings.idle_ms:
             self.close_if_idle()
@@ -313,7 +315,7 @@ class Connection(TurnConnection):
         except BearlakeError as error:
             self._malformed(error)
             return
-        decoded(turn, key)
+        decoded(turn, key, request)
         if key in ADMINISTRATIVE and self.close_if_abandoned():
             return
         handled = self._apis[key].handle(self.context, caller, request)

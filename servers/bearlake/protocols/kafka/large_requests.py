@@ -3,6 +3,7 @@
 A request of 3 MiB may have a million elements, and takes sixty times its size once it is decoded. Until its turn, the request stays in the
 receive buffer, which has a bound (`serving/slabs.py`), and the connection takes nothing behind it. A turn lasts until the request is
 answered. If the request waits for other members of a group, its turn ends when it is decoded, because their requests may be large, too.
+A Fetch request keeps its turn, because it keeps the objects of its partitions, but it waits for records only for a short time.
 
 Only requests that run have turns: a request asks for its turn when the requests before it in its lane are done, and a connection that
 cannot take it when its turn comes gives the turn back. Otherwise a client that does not read its answers, or whose earlier request waits
@@ -11,7 +12,7 @@ long, would keep a turn from others.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.request_kinds import WAITING
@@ -22,6 +23,9 @@ LARGE_BYTES: Final = 64 * 1024
 WAITING_BYTES_MAX: Final = 64 * 1024
 """Bytes of a connection's requests that wait behind a request that runs, at which nothing more is taken. They are copies, which no other
 bound counts."""
+
+POLL_MS_MAX: Final = 1_000
+"""Longest wait (ms) of a large Fetch request for records. A client that gets none asks again, as after its own `max_wait_ms`."""
 
 
 class Owner(Protocol):
@@ -72,14 +76,19 @@ class LargeRequests:
         return self._next.has_begun
 
     def _began(self) -> None:
-        if self._timer is None:
+        turn = self._next
+        if self._timer is None or turn is None or not turn.has_begun:
             return  # the connection asks just now
-        self._timer.cancel()
-        self._timer = None
+        self._stop_timer()
         self._owner.relieved()
-        if self._next is not None:  # the connection must wait for something else, and will ask again
-            self._next.end()
+        if self._next is turn:  # the connection must wait for something else, and will ask again
+            turn.end()
             self._next = None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _give_up(self) -> None:
         self._owner.close("too many large requests; retry later", "overloaded")
@@ -87,20 +96,25 @@ class LargeRequests:
     def take(self) -> Turn | None:
         """Return the turn of the request that is taken; None if it is not large."""
         turn, self._next = self._next, None
+        if turn is not None:
+            self._stop_timer()
         return turn
 
     def closed(self) -> None:
         """The connection is closed: the next request will not be taken."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         if self._next is not None:
             self._next.end()
             self._next = None
 
 
-def decoded(turn: Turn | None, key: int) -> None:
-    """End the turn of a request that may wait for other clients' requests."""
-    if turn is not None and key in WAITING and key != ApiKey.FETCH:
+def decoded(turn: Turn | None, key: int, request: Any) -> None:  # Any: the class depends on the API
+    """Bound the time for which a request that may wait for other clients keeps its turn, before it is handled."""
+    if turn is None or key not in WAITING:
+        return
+    if key == ApiKey.FETCH:
+        request.max_wait_ms = min(request.max_wait_ms, POLL_MS_MAX)
+    else:
         turn.end()
 
 

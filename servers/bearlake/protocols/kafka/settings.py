@@ -20,7 +20,7 @@ class KafkaSettings:
     """Largest request in bytes, except for Produce. Decoding a request creates objects that take several times its size."""
     large_requests_bytes_max: int = 8 * 1024 * 1024
     """Bytes of all requests above 64 KiB that run at once, except Produce; one client has half of them. Decoded, they take up to sixty
-    times as much. A Fetch that waits for records counts: it is above 64 KiB with about 2,000 partitions."""
+    times as much. A Fetch that waits for records counts: it is above 64 KiB with about 2,000 partitions, and waits for 1 s at most."""
     connections_max: int = 10_000
     """Open client connections, including those in a TLS handshake; further connections are closed at once."""
     address_connections_max: int = 5_000
@@ -29,7 +29,7 @@ class KafkaSettings:
     idle_ms: int = 600_000
     """Connections without a request for this long (ms) are closed (Kafka's `connections.max.idle.ms`)."""
     first_request_ms: int = 10_000
-    """Time (ms) in which a new connection must send its first request; otherwise it is closed."""
+    """Time (ms) in which a new connection must send its first request, or begin one above 64 KiB; otherwise it is closed."""
     stall_ms: int = 60_000
     """Time (ms) in which a request must arrive completely once it has begun, and in which a client must read some of its answers."""
     tls_handshake_ms: int = 10_000
@@ -39,9 +39,9 @@ class KafkaSettings:
     response_bytes_max: int = 16 * 1024 * 1024
     """Bytes of answers that the client of one connection has not read; at the limit, its socket is not read."""
     receive_bytes_max: int = 256 * 1024 * 1024
-    """Bytes of receive buffers larger than 64 KiB; at the limit, connections queue before they receive a larger request. One client
-    has half of it, and one buffer. Buffers of 64 KiB that closed connections leave to their batches count too; if they alone reach the
-    limit, new connections are closed."""
+    """Bytes of receive buffers larger than 64 KiB. One client has at most as many of them as it leaves free, which is half if it is alone;
+    its other connections queue before they receive a larger request. Two buffers are not counted. Buffers of 64 KiB that closed
+    connections leave to their batches count too; if they alone reach the limit, new connections are closed."""
     unsent_bytes_max: int = 256 * 1024 * 1024
     """Bytes of answers that clients have not read, over all connections; at the limit, fetches are answered with less data. At twice
     the limit, the connections whose clients have not kept up for longest are closed."""

@@ -39,9 +39,9 @@ class PulsarSettings:
     unread_bytes_max: int = 512 * 1024 * 1024
     """Bytes that the clients of all connections have not read; above it, those that have not kept up for longest are disconnected."""
     receive_bytes_max: int = 256 * 1024 * 1024
-    """Bytes of receive buffers larger than 64 KiB; at the limit, connections queue before they receive a larger message. One client
-    has half of it, and one buffer. Buffers of 64 KiB that closed connections leave to their batches count too; if they alone reach the
-    limit, new connections are closed."""
+    """Bytes of receive buffers larger than 64 KiB. One client has at most as many of them as it leaves free, which is half if it is alone;
+    its other connections queue before they receive a larger message. Two buffers are not counted. Buffers of 64 KiB that closed
+    connections leave to their batches count too; if they alone reach the limit, new connections are closed."""
     keep_alive_ms: int = 30_000
     """Time (ms) without data from a client after which the server sends a PING. If the client stays silent for the same time again, it is
     disconnected."""

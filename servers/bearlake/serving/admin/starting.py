@@ -9,7 +9,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from bearlake.serving.admin import problems
-from bearlake.serving.listener import Listener
+from bearlake.serving.listener import BACKLOG_COUNT, Listener
 
 
 class StartingServer:
@@ -28,7 +28,8 @@ class StartingServer:
         app.router.add_route("*", "/{path:.*}", self._not_ready)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
-        await web.SockSite(self._runner, self._listener.socket.dup(), ssl_context=self._listener.tls).start()
+        listening = self._listener.socket.dup()
+        await web.SockSite(self._runner, listening, ssl_context=self._listener.tls, backlog=BACKLOG_COUNT).start()
 
     async def close(self) -> None:
         """Close all connections; the listener stays open. Safe to repeat."""

@@ -11,7 +11,7 @@ from bearlake.serving.handshakes import TlsAcceptor
 from bearlake.serving.http.guard import HttpGuard
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.handshakes import HttpHandshakes
-from bearlake.serving.listener import Listener
+from bearlake.serving.listener import BACKLOG_COUNT, Listener
 
 SHUTDOWN_S = 1
 """Time (s) that running requests have when the site closes."""
@@ -71,7 +71,7 @@ class HttpSite:
         )
         await self._runner.setup()
         for listener in self._listeners:
-            site = _GatedSite(self._runner, listener.socket, ssl_context=listener.tls)
+            site = _GatedSite(self._runner, listener.socket, ssl_context=listener.tls, backlog=BACKLOG_COUNT)
             site.gate, site.handshakes = self._guard.gate, self._handshakes
             await site.start()
             self._sites.append(site)

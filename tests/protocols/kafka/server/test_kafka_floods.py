@@ -2,6 +2,7 @@
 
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.settings import KafkaSettings
+from fixtures.bursts import kept_of
 from fixtures.waiting import until
 
 
@@ -40,6 +41,11 @@ async def test_a_connection_that_sends_no_request_is_closed(kafka_cluster):
     assert await partial.is_closed()
     await until(lambda: len(connections) == 1)
     assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+
+
+async def test_many_clients_that_connect_at_once_wait_until_the_server_accepts_them(kafka):
+    """The event loop kept 100 of them. A client beyond that waited for seconds, or was reset after a minute on a busy machine."""
+    assert kept_of(400, kafka.port) == 400
 
 
 async def test_answers_that_a_client_does_not_read_are_bounded(kafka_cluster):
