@@ -1,6 +1,8 @@
 """Files whose few bytes stand for much work, or for memory that headers do not tell: read with little of both, or refused."""
 
+import base64
 import tracemalloc
+import zlib
 from array import array
 from collections.abc import Callable, Iterator
 
@@ -12,6 +14,7 @@ from bearlake.errors import BearlakeError, Corrupt, Invalid
 from bearlake.objects import ByteRange
 from bearlake.table import file_budget, file_end
 from bearlake.table.current_rows import parse_file
+from bearlake.table.current_state import REMEMBERED_SCHEMA, decode_remembered, encode_remembered
 from bearlake.table.file_budget import FileBudget
 from bearlake.table.row_slices import slices
 from bearlake.table.sparse import SparseFile
@@ -279,3 +282,18 @@ def test_column_chunks_that_share_bytes_are_damage() -> None:
 
     with pytest.raises(Corrupt, match="its column chunks have more bytes than the file"):
         parse_file(memoryview(own), len(own) // 8)
+
+
+def test_what_a_file_remembers_must_not_expand_behind_its_limit() -> None:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    rows = pa.table([pa.nulls(2_000_000, field.type) for field in REMEMBERED_SCHEMA], schema=REMEMBERED_SCHEMA)
+    with pa.ipc.new_stream(sink, REMEMBERED_SCHEMA, options=options) as writer:
+        writer.write_table(rows)
+    text = base64.b64encode(zlib.compress(sink.getvalue()))
+    assert 1_000 * len(text) < rows.nbytes
+
+    with pytest.raises(Corrupt, match="compressed twice"):
+        decode_remembered(text)
+    own = rows.slice(0, 3).combine_chunks()
+    assert decode_remembered(encode_remembered(own).encode()).num_rows == 3
