@@ -26,7 +26,7 @@ _PAGES_MAX: Final = 250_000
 """Pages of a row group. Their headers take 7 s of CPU time then; pages as engines write them would take gigabytes."""
 _SLICE_BYTES: Final = 16 * 1024
 """Bytes that Arrow decodes in the time that a column of a slice takes besides its values."""
-_COPIED_PER_DECODED: Final = 4
+_COPIED_PER_DECODED: Final = 2
 """Bytes that Arrow copies in the time in which it decodes one."""
 _COPY_BYTES: Final = 16
 """Bytes of a row's place while rows are divided further."""
