@@ -1,6 +1,7 @@
 """Random rounds of a current table, against a model row by row: any records, any cuts, any number of items, keys in several partitions."""
 
 import asyncio
+import gc
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.current_rules import CurrentRules, Envelope
 from bearlake.table.current_columns import CurrentColumns
 from bearlake.table.current_model import CurrentFile, CurrentState, CurrentView, SourceFile
+from bearlake.table.current_rows import RowFile
 from bearlake.table.schema import ARROW_SCHEMA
 from fixtures.current_lake import Key, Row, newest_of
 from fixtures.file_ends import with_impossible_position
@@ -374,7 +376,7 @@ def test_columns_beyond_the_end_of_the_file_are_damage() -> None:
         table.sources[0] = replace(table.sources[0], size=len(cut))
 
         with pytest.raises(
-            Corrupt, match=r"^table/s/t/data/000000\.parquet: .*row group 0: its columns are not in the file"
+            Corrupt, match=r"^table/s/t/data/000000\.parquet: data file: its column chunks have more bytes than the file"
         ):
             await table.update(config_of())
 
@@ -411,3 +413,36 @@ async def test_a_round_refuses_a_file_with_a_page_before_its_beginning() -> None
 
     with pytest.raises(Corrupt, match=r"^earlier\.parquet: "):
         await table.update(config_of())
+
+
+async def test_a_record_that_has_several_rows_is_damage() -> None:
+    table = Table(bucket_count=1)
+    await table.add([(0, b"a", b"1", 0), (0, b"b", b"2", 0)])
+    (content,) = await table.store.read(table.sources[0].key, [ByteRange(0, table.sources[0].size)])
+    await table.store.put("again.parquet", [content])
+    table.sources.append(replace(table.sources[0], key="again.parquet"))
+
+    with pytest.raises(Corrupt, match="data files have 4 rows for 2 records"):
+        await table.update(config_of())
+
+
+class CountingStore(MemoryObjectStore):
+    """Counts the parsed footers that are in memory whenever something is read."""
+
+    count_max = 0
+
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        found = await super().read(key, ranges)
+        self.count_max = max(self.count_max, sum(isinstance(known, RowFile) for known in gc.get_objects()))
+        return list(found)
+
+
+async def test_the_footers_of_a_rounds_files_are_not_all_in_memory() -> None:
+    table = Table(bucket_count=1, store=CountingStore())
+    for at in range(30):
+        await table.add([(0, b"%d" % at, b"v", 0)])
+
+    assert await table.update(config_of())
+    assert await table.newest() == table.expected()
+    assert isinstance(table.store, CountingStore)
+    assert 1 <= table.store.count_max <= 3

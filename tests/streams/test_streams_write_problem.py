@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bearlake.errors import Unavailable
+from bearlake.errors import Fenced, Unavailable
 from fixtures.deployment import append, batch_of, create, deployment, submit, verdicts_of
 from fixtures.failing_stores import SlowStore, settings
 from fixtures.stores_here import HereStore, Server, with_server
@@ -67,3 +67,13 @@ async def test_a_put_that_does_not_end_is_a_problem_once_its_producer_was_answer
         assert streams.write_problem == "an object has been waiting to be stored for 31 s"
         await asyncio.sleep(100)
         assert streams.write_problem == ""
+
+
+def test_a_server_that_was_fenced_says_so_until_it_has_stopped() -> None:
+    async def body(server: Server, store: HereStore) -> None:
+        server.log.failures = [Fenced("a newer epoch was registered")]
+        assert verdicts_of(await server.append(b"a")) == ["SERVER_FENCED"]
+
+        assert server.streams.write_problem == "this server accepts no batches any more, and stops"
+
+    with_server(body, HereStore(), Fenced("a newer epoch was registered"))

@@ -13,6 +13,7 @@ from bearlake.table import file_end
 from bearlake.table.column_costs import Cost, _Parts
 from bearlake.table.compact_protocol import Malformed
 from bearlake.table.delta_integers import sum_of
+from bearlake.table.file_budget import FileBudget
 from bearlake.table.page_headers import pages
 from bearlake.table.row_slices import slices
 from bearlake.table.sparse import SparseFile
@@ -58,7 +59,7 @@ def read(content: bytes, bytes_max: int = LIMIT) -> Iterator[pa.Table]:
     """The slices of the file's only row group."""
     found = file_end.read_foreign(memoryview(content))
     file = SparseFile(len(content), [ByteRange(0, len(content))], [memoryview(content)])
-    return slices(file, found, 0, None, bytes_max)
+    return slices(file, found, 0, None, bytes_max, FileBudget(len(content)))
 
 
 def lists_of_a_long_text(own: list[tuple[int, by_hand.Value]]) -> bytes:
@@ -261,9 +262,9 @@ def test_lengths_in_deltas_add_up(count: int, largest: int) -> None:
     (found,) = pages(chunk, count)
     content = chunk[found.start : found.end]
 
-    assert sum_of(content, 0, count) == (sum(lengths), len(content))
+    assert sum_of(content, 0, count, FileBudget(0)) == (sum(lengths), len(content))
     with pytest.raises((IndexError, Malformed)):
-        sum_of(content, 0, count - 1)
+        sum_of(content, 0, count - 1, FileBudget(0))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_lengths_in_deltas_add_up(count: int, largest: int) -> None:
 )
 def test_impossible_lengths_are_refused(content: bytes) -> None:
     with pytest.raises((IndexError, Malformed)):
-        sum_of(memoryview(content), 0, 10)
+        sum_of(memoryview(content), 0, 10, FileBudget(0))
 
 
 def test_the_lengths_of_a_huge_miniblock_take_time_that_grows_with_their_number() -> None:
@@ -292,4 +293,4 @@ def test_the_lengths_of_a_huge_miniblock_take_time_that_grows_with_their_number(
         length += delta
         lengths += length
 
-    assert sum_of(memoryview(content), 0, count + 1) == (lengths, len(content))
+    assert sum_of(memoryview(content), 0, count + 1, FileBudget(4 * count)) == (lengths, len(content))

@@ -10,6 +10,7 @@ import pytest
 
 from bearlake.errors import BearlakeError, Corrupt, Invalid
 from bearlake.objects import ByteRange
+from bearlake.table.file_budget import FileBudget
 from bearlake.table.repetition_levels import row_starts
 from bearlake.table.row_slices import slices
 from bearlake.table.sparse import SparseFile
@@ -39,7 +40,7 @@ def written(rows: pa.Table, **options: Any) -> bytes:
 def read(content: bytes, bytes_max: int, names: list[str] | None = None) -> Iterator[pa.Table]:
     """The slices of the file's only row group."""
     file = SparseFile(len(content), [ByteRange(0, len(content))], [memoryview(content)])
-    return slices(file, pq.read_metadata(pa.BufferReader(content)), 0, names, bytes_max)
+    return slices(file, pq.read_metadata(pa.BufferReader(content)), 0, names, bytes_max, FileBudget(len(content)))
 
 
 def repeated(text: bytes, count: int) -> pa.Array:
@@ -191,16 +192,16 @@ def test_rows_begin_where_levels_are_0(bit_count: int, run: int) -> None:
     varint = bytes([head]) if head < 128 else bytes([head & 127 | 128, head >> 7])
     repeated_run = bytes([3 << 1, 0])  # three levels of 0
 
-    found = row_starts(memoryview(varint + packed), run, bit_count)
+    found = row_starts(memoryview(varint + packed), run, bit_count, FileBudget(0))
     assert found == (levels[0] == 0, levels.count(0))
-    assert row_starts(memoryview(repeated_run + varint + packed), 3 + len(padded), bit_count) == (
+    assert row_starts(memoryview(repeated_run + varint + packed), 3 + len(padded), bit_count, FileBudget(0)) == (
         True,
         3 + padded.count(0),
     )
     with pytest.raises(IndexError):
-        row_starts(memoryview(varint + packed[:-1]), run, bit_count)
+        row_starts(memoryview(varint + packed[:-1]), run, bit_count, FileBudget(0))
     with pytest.raises(IndexError):
-        row_starts(memoryview(repeated_run), 4, bit_count)
+        row_starts(memoryview(repeated_run), 4, bit_count, FileBudget(0))
 
 
 def test_pages_that_arrow_would_trust_are_read_first() -> None:
@@ -220,6 +221,6 @@ def test_damage_of_any_byte_is_an_error_or_goes_unnoticed() -> None:
         damaged[source.randrange(4, len(content) - 3_000)] ^= 1 << source.randrange(8)
         file = SparseFile(len(content), [ByteRange(0, len(content))], [memoryview(damaged)])
         try:
-            list(slices(file, metadata, 0, None, MIB))
+            list(slices(file, metadata, 0, None, MIB, FileBudget(len(content))))
         except (BearlakeError, pa.ArrowException, OSError, ValueError):
             continue

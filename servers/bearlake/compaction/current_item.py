@@ -9,7 +9,7 @@ newest records of the round in the item's buckets, slices of a row group and a f
 compressed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
@@ -56,17 +56,14 @@ async def update(item: WorkItem, work: CurrentWork, store: ObjectStore, workbenc
     records = NewRecords(
         span, work.bucket_count, list(work.buckets), work.columns, bytes_max=workbench.limits.current_bytes
     )
-    groups = [
-        group
-        for group in await reader.groups(item.inputs)
-        if group.footer.may_have(group.number, work.starts, work.ends)
-    ]
     updater = _Updater(item, work, records, reader, store, workbench)
     try:
-        for group in await _see(records, groups, reader, workbench):
-            slices = await reader.rows(group, work)
-            while (rows := await slices.next()) is not None:
-                await workbench.compute(partial(records.take, [rows]))
+        for reference, numbers in (await _see(records, item.inputs, work, reader, workbench)).items():
+            footer = await reader.footer(reference)  # again: those of all files may take much memory
+            for number in sorted(numbers):
+                slices = await reader.rows(_Group(reference, footer, number), work)
+                while (rows := await slices.next()) is not None:
+                    await workbench.compute(partial(records.take, [rows]))
     except ExceedsMemory:
         return replace(updater.result(read_bytes=0), exceeds_memory=True)
     await workbench.compute(records.ready)
@@ -75,28 +72,31 @@ async def update(item: WorkItem, work: CurrentWork, store: ObjectStore, workbenc
     return updater.result(read_bytes=sum(reference.size for reference in item.inputs))
 
 
-async def _see(records: NewRecords, groups: Sequence[_Group], reader: "_Reader", workbench: Workbench) -> list[_Group]:
-    """Let the records see the row groups; return those with records of the item's buckets."""
-    wanted: set[int] = set()
+async def _see(
+    records: NewRecords, inputs: Sequence[ObjectRef], work: CurrentWork, reader: "_Reader", workbench: Workbench
+) -> Mapping[ObjectRef, Collection[int]]:
+    """Let the records see the files; return the row groups with records of the item's buckets, by file, in order."""
+    taken: dict[ObjectRef, set[int]] = {reference: set() for reference in inputs}
     tables: list[Places] = []
-    places_of: list[int] = []
-    """The group of each table."""
+    places_of: list[tuple[ObjectRef, int]] = []
+    """The row group of each table."""
 
     async def look() -> None:
-        is_wanted = await workbench.compute(partial(records.see, tables))
-        wanted.update(compress(places_of, is_wanted))
+        for reference, number in compress(places_of, await workbench.compute(partial(records.see, tables))):
+            taken[reference].add(number)
         tables.clear()
         places_of.clear()
 
-    for at, group in enumerate(groups):
-        slices = await reader.places(group)
-        while (places := await slices.next()) is not None:
-            tables.append(places)
-            places_of.append(at)
-            if sum(table.nbytes for table in tables) >= _PLACES_AT_ONCE_BYTES:
-                await look()
+    async for reference, footer in reader.footers(inputs):
+        for number in await workbench.compute(partial(footer.groups_with, work.starts, work.ends)):
+            slices = await reader.places(_Group(reference, footer, number))
+            while (places := await slices.next()) is not None:
+                tables.append(places)
+                places_of.append((reference, number))
+                if sum(table.nbytes for table in tables) >= _PLACES_AT_ONCE_BYTES:
+                    await look()
     await look()
-    return [group for at, group in enumerate(groups) if at in wanted]
+    return {reference: numbers for reference, numbers in taken.items() if numbers}
 
 
 class _Slices:
@@ -129,27 +129,30 @@ class _Reader:
         self._store = store
         self._workbench = workbench
 
-    async def groups(self, references: Sequence[ObjectRef]) -> list[_Group]:
-        """Return the row groups of the files."""
-        found = []
+    async def footers(self, references: Sequence[ObjectRef]) -> AsyncIterator[tuple[ObjectRef, RowFile]]:
+        """Yield the footers of the files. The ends of some are read at once, but only one footer is in memory: it may be large."""
         at_once = self._workbench.limits.read_concurrent_count
         for start in range(0, len(references), at_once):
             batch = references[start : start + at_once]
-            footers = await run_all([self.footer(reference) for reference in batch])
-            for reference, footer in zip(batch, footers, strict=True):
-                found += [_Group(reference, footer, at) for at in range(footer.metadata.num_row_groups)]
-        return found
+            for reference, tail in zip(batch, await run_all([self._tail(found) for found in batch]), strict=True):
+                yield reference, await self._parsed(reference, tail)
 
     async def footer(self, reference: ObjectRef) -> RowFile:
-        """Read a file's footer. Raises `Corrupt`, `NotFound`, `Unavailable`."""
+        """Read a file's footer. Raises `Corrupt`, `Invalid`, `NotFound`, `Unavailable`."""
+        return await self._parsed(reference, await self._tail(reference))
+
+    async def _tail(self, reference: ObjectRef) -> memoryview:
         start = max(0, reference.size - _TAIL_BYTES)
         (tail,) = await read_ranges(self._store, reference, [ByteRange(start, reference.size)])
+        return tail
+
+    async def _parsed(self, reference: ObjectRef, tail: memoryview) -> RowFile:
         try:
             while (count := self._footer_bytes(reference, tail)) > len(tail):
                 (tail,) = await read_ranges(self._store, reference, [ByteRange(reference.size - count, reference.size)])
         except Corrupt as error:
             raise Corrupt(f"data file {reference.key}: {error}") from error
-        return await _of_file(reference, partial(current_rows.parse_file, tail), self._workbench)
+        return await _of_file(reference, partial(current_rows.parse_file, tail, reference.size), self._workbench)
 
     def _footer_bytes(self, reference: ObjectRef, tail: memoryview) -> int:
         """Return `needed`. Raises `Corrupt`, and `Invalid` if it is too much."""

@@ -50,8 +50,9 @@ class TaskLimits:
     larger row group is refused: the stream's current table waits until the setting is raised, or the engine's row groups are smaller."""
 
     current_footer_bytes: int = 32 * MIB
-    """Largest footer (bytes) of a data file that an item of a current table's round reads. A row group takes about 120 bytes for each
-    column. A file with a larger footer is refused, as with a larger row group."""
+    """Largest footer (bytes) of a data file that an item of a current table's round reads, one after the other. A row group takes about
+    120 bytes for each column. In memory, a footer takes up to 24 times its bytes. A file with a larger footer is refused, as with a larger
+    row group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

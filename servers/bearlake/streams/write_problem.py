@@ -1,4 +1,5 @@
-"""Why a server does not store batches, for `/healthz`: a commit waits, a put has failed, or an object is late, for whatever reason."""
+"""Why a server does not store batches, for `/healthz`: a commit waits, a put has failed, an object is late, for
+whatever reason, or the server was fenced and refuses them until it has stopped."""
 
 import asyncio
 from collections.abc import Collection
@@ -21,6 +22,8 @@ class WriteProblem:
     @property
     def text(self) -> str:
         """The problem; empty: none is known."""
+        if self._committer.is_fenced:
+            return "this server accepts no batches any more, and stops"
         return self._committer.problem or self._putting.problem or self._lateness()
 
     def _lateness(self) -> str:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import pyarrow.parquet as pq
 
+from bearlake.table.file_budget import FileBudget
 from bearlake.table.page_contents import Levels, delta_text_bytes, longest_text, rows_of
 from bearlake.table.page_headers import (
     DELTA_BYTE_ARRAY,
@@ -39,6 +40,8 @@ _DELTA_BYTES: Final = {DELTA_LENGTH_BYTE_ARRAY: 4, DELTA_BYTE_ARRAY: 8}
 """Bytes of lengths that Arrow keeps of each value of a page, by encoding."""
 _VIEW_BYTES: Final = 16
 """Bytes of a text's place, if its encoding has deltas."""
+_PAGE_STEPS: Final = 40
+"""Steps in whose time the header of a page is read twice."""
 _PARTS_MAX: Final = 8_192
 """Parts of a column. Those of more pages are joined, since a page may be tiny."""
 
@@ -82,13 +85,18 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """The memory (bytes) that a column takes: once, for each row, and for parts, of which rows take all that they touch."""
+    """The memory (bytes) that a column takes: once, for each row, and for parts, of which rows take all that they touch.
+
+    `decompressed`: bytes of all its pages, which are in memory one after the other. `copied`: bytes that Arrow copies with each slice.
+    """
 
     path: str
     once: int
     per_row: int = 0
     parts: list[_Part]
     page_count: int
+    decompressed: int = 0
+    copied: int = 0
     is_indexed: bool
     """Whether texts are to be decoded as indices into the column's dictionary."""
 
@@ -111,6 +119,8 @@ class _Summary(NamedTuple):
     dictionary: Page | None
     largest: int
     """Bytes of the largest page in memory."""
+    decompressed: int
+    """Bytes of all pages in memory."""
     once: int
     """Bytes of the largest data page, and of what Arrow keeps of its values."""
     has_plain: bool
@@ -126,18 +136,19 @@ def cost_of(
     row_count: int,
     bytes_max: int,
     page_count_max: int,
+    budget: FileBudget,
 ) -> Cost:
-    """Return the memory of a column with at most `page_count_max` pages.
+    """Return the memory of the column `leaf` with at most `page_count_max` pages. Its path is that of the schema, as Arrow's.
 
     If a page alone takes more than `bytes_max`, nothing is decompressed: it takes that at least.
 
     Raises:
         UnknownPages: pages are damaged, or of an unknown kind, or more, or have fewer than `row_count` rows.
     """
-    path, levels = column.path_in_schema, Levels(leaf.max_repetition_level, leaf.max_definition_level)
+    path, levels = leaf.path, Levels(leaf.max_repetition_level, leaf.max_definition_level)
     if column.num_values < row_count:
         raise UnknownPages(f"{column.num_values} values are fewer than {row_count} rows")
-    found = _summary(islice(pages(chunk, column.num_values), page_count_max + 1))
+    found = _summary(islice(pages(chunk, column.num_values), page_count_max + 1), budget)
     if found.page_count > page_count_max:
         raise UnknownPages("the row group has more pages than any engine writes")
     is_text = column.physical_type == _TEXT
@@ -150,39 +161,56 @@ def cost_of(
         dictionary_bytes = 2 * dictionary.memory_bytes + _ENTRY_BYTES * dictionary.value_count
     if max(found.largest, found.once, dictionary_bytes) > bytes_max:
         once = max(found.largest, found.once, dictionary_bytes)
-        return Cost(path=path, once=once, parts=[], page_count=found.page_count, is_indexed=False)
+        return Cost(
+            path=path,
+            once=once,
+            parts=[],
+            page_count=found.page_count,
+            decompressed=found.decompressed,
+            is_indexed=False,
+        )
     # Arrow refuses columns inside of others if only some of their pages have indices
     is_indexed = is_text and dictionary is not None and ("." not in path or not found.has_plain)
     longest = 0
     if is_text and not is_indexed and dictionary is not None:
-        longest = longest_text(chunk, dictionary, column.compression)
+        longest = longest_text(chunk, dictionary, column.compression, budget)
     per_value = value_bytes + _LEVEL_BYTES + _OFFSET_BYTES * levels.repetition + levels.definition // 8
     per_value += _VIEW_BYTES if is_text and found.has_deltas else 0
     if levels.repetition:
         data = _data(pages(chunk, column.num_values))
-        parts = _parts_of_lists(chunk, column, levels, data, row_count, per_value, longest, is_indexed=is_indexed)
+        parts = _parts_of_lists(
+            chunk, column, levels, data, row_count, per_value, longest, bytes_max, budget, is_indexed=is_indexed
+        )
         per_value = longest = 0
     else:
         data = _data(pages(chunk, column.num_values)) if is_text and found.has_plain else iter(())
-        parts = _parts_of_texts(chunk, column, levels, data, is_indexed=is_indexed)
+        parts = _parts_of_texts(chunk, column, levels, data, budget, is_indexed=is_indexed)
     return Cost(
         path=path,
         once=found.once + dictionary_bytes,
         per_row=per_value + longest,
         parts=parts,
         page_count=found.page_count,
+        decompressed=found.decompressed,
+        copied=dictionary.memory_bytes if is_indexed and dictionary is not None else 0,
         is_indexed=is_indexed,
     )
 
 
 def _parts_of_texts(
-    chunk: memoryview, column: pq.ColumnChunkMetaData, levels: Levels, data: Iterator[Page], *, is_indexed: bool
+    chunk: memoryview,
+    column: pq.ColumnChunkMetaData,
+    levels: Levels,
+    data: Iterator[Page],
+    budget: FileBudget,
+    *,
+    is_indexed: bool,
 ) -> list[_Part]:
     """Return the parts of a column outside of lists, of which a row is a value."""
     parts = _Parts()
     first = 0
     for page in data:
-        size = _text_bytes(chunk, page, column.compression, levels, longest=0, is_hashed=is_indexed)
+        size = _text_bytes(chunk, page, column.compression, levels, budget, longest=0, is_hashed=is_indexed)
         parts.add(first, max(first, first + page.value_count - 1), size)
         first += page.value_count
     return parts.end()
@@ -196,18 +224,23 @@ def _parts_of_lists(
     row_count: int,
     per_value: int,
     longest: int,
+    bytes_max: int,
+    budget: FileBudget,
     *,
     is_indexed: bool,
 ) -> list[_Part]:
-    """Return the parts of a column inside of lists, whose levels say where rows begin. Raises `UnknownPages`."""
+    """Return the parts of a column inside of lists, whose levels say where rows begin. Raises `UnknownPages`.
+
+    The rows of a page that takes more than `bytes_max` are not looked for: a row takes as much as its page.
+    """
     parts = _Parts()
     next_row = 0
     is_counted = True
     for page in data:
         size = page.value_count * per_value
         if column.physical_type == _TEXT:
-            size += _text_bytes(chunk, page, column.compression, levels, longest=longest, is_hashed=is_indexed)
-        rows = rows_of(chunk, page, column.compression, levels)
+            size += _text_bytes(chunk, page, column.compression, levels, budget, longest=longest, is_hashed=is_indexed)
+        rows = rows_of(chunk, page, column.compression, levels, budget) if size <= bytes_max else None
         if rows is None:
             is_counted = False
             parts.add(0, column.num_values, size)
@@ -221,13 +254,16 @@ def _parts_of_lists(
     return parts.end()
 
 
-def _summary(found: Iterator[Page]) -> _Summary:
+def _summary(found: Iterator[Page], budget: FileBudget) -> _Summary:
     dictionary = None
-    page_count = largest = once = 0
+    page_count = largest = once = decompressed = 0
     has_plain = has_deltas = False
     for page in found:
         page_count += 1
+        if not budget.steps(_PAGE_STEPS):
+            raise UnknownPages("the file has more pages than any engine writes")
         largest = max(largest, page.memory_bytes)
+        decompressed += page.memory_bytes
         if page.type == DICTIONARY_PAGE:
             if dictionary is not None:
                 raise UnknownPages("it has two dictionaries")
@@ -237,7 +273,7 @@ def _summary(found: Iterator[Page]) -> _Summary:
             once = max(once, page.memory_bytes + lengths * page.value_count)
             has_plain = has_plain or page.encoding not in _INDEXED
             has_deltas = has_deltas or bool(lengths)
-    return _Summary(page_count, dictionary, largest, once, has_plain, has_deltas)
+    return _Summary(page_count, dictionary, largest, decompressed, once, has_plain, has_deltas)
 
 
 def _data(found: Iterator[Page]) -> Iterator[Page]:
@@ -251,11 +287,18 @@ def _value_bytes(column: pq.ColumnChunkMetaData, leaf: pq.ColumnSchema) -> int:
 
 
 def _text_bytes(
-    chunk: memoryview, page: Page, compression: str, levels: Levels, *, longest: int, is_hashed: bool
+    chunk: memoryview,
+    page: Page,
+    compression: str,
+    levels: Levels,
+    budget: FileBudget,
+    *,
+    longest: int,
+    is_hashed: bool,
 ) -> int:
     """Return the bytes of a page's texts. `longest`: of an index's text. `is_hashed`: the texts go into a dictionary."""
     if page.encoding in _INDEXED:
         return page.value_count * longest
     if page.encoding == DELTA_BYTE_ARRAY:
-        return 2 * delta_text_bytes(chunk, page, compression, levels)
+        return 2 * delta_text_bytes(chunk, page, compression, levels, budget)
     return page.memory_bytes + (page.memory_bytes + page.value_count * _ENTRY_BYTES if is_hashed else 0)

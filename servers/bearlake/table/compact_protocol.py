@@ -23,6 +23,8 @@ STRUCT: Final = 12
 _DOUBLE_BYTES = 8
 _DEPTH_MAX = 16
 _LONG_LIST = 15
+_ELEMENT_BYTES: Final = {STRUCT: 160, BINARY: 40, _SET: 40, LIST: 40}
+"""Memory (bytes) of a list's element in a library that parses it, besides its text, by type. Of numbers, 8."""
 _VARINT_BYTES_MAX = 10
 
 
@@ -54,6 +56,8 @@ class Cursor:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._at = 0
+        self.memory_bytes = 2 * len(data)
+        """About the memory that what was read so far takes in a library that parses it: an element of a list can be one byte."""
 
     def fields(self) -> Iterator[tuple[int, int]]:
         """Yield number and type of the fields of a struct. The caller reads or skips each value before it asks for the next field."""
@@ -84,10 +88,10 @@ class Cursor:
         for _ in range(count):
             yield
 
-    def integers(self, kind: int) -> list[int]:
-        """Read a list of integers of 32 bits."""
+    def integers(self, kind: int) -> Iterator[int]:
+        """Yield the integers of 32 bits of a list; the caller takes all."""
         element, count = self._list(kind)
-        return [self.integer(element) for _ in range(count)]
+        return (self.integer(element) for _ in range(count))
 
     def count_of_list(self, kind: int) -> int:
         """Skip a list of numbers of 64 bits, and return its length."""
@@ -135,6 +139,7 @@ class Cursor:
             count = self._varint()
         if count > len(self._data) - self._at:  # an element has at least a byte
             raise Malformed("a list is longer than the data")
+        self.memory_bytes += count * _ELEMENT_BYTES.get(head & 0x0F, 8)
         return head & 0x0F, count
 
     def _byte(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bearlake.errors import Corrupt
 from bearlake.table import current_state
 from bearlake.table.current_columns import CurrentColumns
 from bearlake.table.current_rows import IS_TOMBSTONE, current_schema
@@ -102,10 +103,14 @@ class NewRecords:
             self._taken.append(taken)
 
     def ready(self) -> None:
-        """All rows were taken."""
+        """All rows were taken. Raises `Corrupt`: several rows have the same place, or rows have gone."""
         self._rows = pa.concat_tables([self._rows, *self._taken]).combine_chunks()
         self._taken = []
-        assert self._rows.num_rows == self._places.num_rows, "each newest record has one row"
+        if self._rows.num_rows != self._places.num_rows:
+            raise Corrupt(
+                f"data files have {self._rows.num_rows} rows for {self._places.num_rows} records: each record, by {PARTITION_ID} and "
+                f"{OFFSET}, must have one row, and its key must be the same wherever it is read"
+            )
         self._place_buckets = self._bucket_of(self._places)
         self._row_buckets = current_state.bucket_of(_only(self._rows[KEY]), self._bucket_count)
 

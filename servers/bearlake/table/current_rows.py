@@ -7,6 +7,7 @@ data capture, `_value` is complete where the value is no event.
 Pure functions for a thread; no pyarrow errors escape. Source: Apache Iceberg table spec, "Column Projection".
 """
 
+import dataclasses
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from bearlake.table.current_columns import CurrentColumns
 from bearlake.table.current_state import SCHEMA as PLACES
 from bearlake.table.current_state import Places
 from bearlake.table.envelope import unwrapped
+from bearlake.table.file_budget import FileBudget
 from bearlake.table.file_end import UNREADABLE
 from bearlake.table.row_slices import slices
 from bearlake.table.schema import (
@@ -66,14 +68,20 @@ class RowFile:
     names: Mapping[int, str]
     """Names of the columns by field id."""
     typed: TypedFooter | None
+    budget: FileBudget = dataclasses.field(compare=False)
+    """What reading the file may cost; all its row groups share it."""
 
     def text(self, name: str) -> bytes | None:
         """Return a value of the file's key-value metadata."""
         found: bytes | None = (self.metadata.metadata or {}).get(name.encode())
         return found
 
-    def may_have(self, group: int, starts: Mapping[int, int], ends: Mapping[int, int]) -> bool:
-        """Return whether a row group may have rows of a partition (by index) with offsets from its start up to its end."""
+    def groups_with(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[int]:
+        """Return the row groups that may have rows of a partition (by index) with offsets from its start up to its end."""
+        groups = range(self.metadata.num_row_groups)
+        return [at for at in groups if self.metadata.row_group(at).num_rows and self._may_have(at, starts, ends)]
+
+    def _may_have(self, group: int, starts: Mapping[int, int], ends: Mapping[int, int]) -> bool:
         partitions = self._bounds(group, PARTITION_ID)
         offsets = self._bounds(group, OFFSET)
         return any(
@@ -105,11 +113,10 @@ class RowFile:
         return _joined(self._chunks(group, columns))
 
     def _chunks(self, group: int, columns: Collection[str] | None) -> list[ByteRange]:
-        row_group = self.metadata.row_group(group)
         return sorted(
             chunk
             for at, chunk in enumerate(file_end.chunks(self.metadata, group))
-            if columns is None or row_group.column(at).path_in_schema.split(".")[0] in columns
+            if columns is None or file_end.is_in(self.metadata.schema.column(at).path, columns)
         )
 
     def _bounds(self, group: int, name: str) -> tuple[int, int] | None:
@@ -123,9 +130,14 @@ class RowFile:
         return None
 
 
-def parse_file(tail: memoryview) -> RowFile:
-    """Parse the footer; `tail` has the last bytes of the file, as many as are `file_end.needed`. Raises `Corrupt`."""
+def parse_file(tail: memoryview, size: int | None = None) -> RowFile:
+    """Parse the footer; `tail` has the last bytes of the file, as many as are `file_end.needed`, of `size` (None: all).
+
+    Raises `Corrupt`.
+    """
     metadata, crcs = file_end.read(tail, is_ours=False)
+    if size is not None and sum(_bytes(metadata)) > size:  # so columns and row groups that share bytes are few
+        raise Corrupt("data file: its column chunks have more bytes than the file")
     try:
         fields = {id_: field for field in metadata.schema.to_arrow_schema() if (id_ := _id(field)) is not None}
         text = (metadata.metadata or {}).get(FOOTER_NAME)
@@ -140,7 +152,15 @@ def parse_file(tail: memoryview) -> RowFile:
     if typed is not None:
         typed.check_groups(metadata.num_row_groups)
     names = {id_: field.name for id_, field in fields.items()}
-    return RowFile(metadata=metadata, crcs=crcs, names=names, typed=typed)
+    budget = FileBudget(len(tail) if size is None else size)
+    return RowFile(metadata=metadata, crcs=crcs, names=names, typed=typed, budget=budget)
+
+
+def _bytes(metadata: pq.FileMetaData) -> Iterator[int]:
+    """Yield the bytes of the column chunks."""
+    for group in range(metadata.num_row_groups):
+        for start, end in file_end.chunks(metadata, group):
+            yield max(0, end - start)
 
 
 def read_places(file: SparseFile, footer: RowFile, group: int, bytes_max: int) -> Iterator[Places]:
@@ -284,7 +304,7 @@ def _read(
     """Yield the rows of a row group in slices; in one if values or keys are left out, since their CRC is that of the row group."""
     file_end.check_chunks(file, footer.metadata, footer.crcs, group)
     with _readable(group):
-        found = slices(file, footer.metadata, group, columns, bytes_max)
+        found = slices(file, footer.metadata, group, columns, bytes_max, footer.budget)
         yield from found if footer.typed is None else _joined_rows(found, group, bytes_max)
 
 

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg_core import transform
 
-from bearlake.errors import Corrupt
+from bearlake.errors import Corrupt, Invalid
+from bearlake.table.ipc_message import is_compressed
 
 FOOTER_NAME: Final = "bearlake.current.remembered"
 """Key of a data file's footer: what is remembered beside its rows, as Arrow's IPC stream, deflated, in Base64."""
@@ -140,12 +141,19 @@ def decode_remembered(text: bytes | None) -> pa.Table:
         octets = inflate.decompress(base64.b64decode(text, validate=True), _ENCODED_BYTES_MAX)
         if not inflate.eof:
             raise Corrupt(f"a data file remembers more than {_ENCODED_BYTES_MAX} bytes")
+        if any(map(_may_expand, pa.ipc.MessageReader.open_stream(octets))):
+            raise Corrupt("what a data file of a current table remembers is compressed twice")
         with pa.ipc.open_stream(octets) as reader:
             found = reader.read_all()
         found.validate(full=True)
         return found.cast(REMEMBERED_SCHEMA)
-    except (ValueError, zlib.error, pa.ArrowException) as error:
+    except (ValueError, zlib.error, pa.ArrowException, Invalid) as error:
         raise Corrupt(f"what a data file of a current table remembers: {error!r}") from error
+
+
+def _may_expand(message: pa.ipc.Message) -> bool:
+    """Return whether a message may become more bytes than it has: it is compressed, or of a kind that rounds do not write."""
+    return message.type != "schema" and (message.type != "record batch" or is_compressed(message.metadata))
 
 
 def _only(column: pa.ChunkedArray | pa.Array) -> pa.Array:

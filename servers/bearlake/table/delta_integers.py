@@ -8,6 +8,7 @@ Source: Apache Parquet format, "Delta Encoding", "Delta Strings".
 from typing import Final, NamedTuple
 
 from bearlake.table.compact_protocol import Malformed, varint, zigzag
+from bearlake.table.file_budget import FileBudget
 
 _BITS_MAX: Final = 32
 _LENGTH_MAX: Final = 2**31 - 1
@@ -24,8 +25,8 @@ class Sum(NamedTuple):
     end: int
 
 
-def sum_of(content: memoryview, at: int, count_max: int) -> Sum:
-    """Return the sum of the lengths at `at`, at most `count_max`.
+def sum_of(content: memoryview, at: int, count_max: int, budget: FileBudget) -> Sum | None:
+    """Return the sum of the lengths at `at`, at most `count_max`. None: the budget has not as many steps.
 
     Raises `IndexError` or `Malformed`: they are damaged, or more.
     """
@@ -50,6 +51,8 @@ def sum_of(content: memoryview, at: int, count_max: int) -> Sum:
             if width > _BITS_MAX or end > len(content):
                 raise Malformed("a delta is too long")
             taken = min(part_values, left)
+            if not budget.steps(1 + taken if width else 1):
+                return None
             value, more = _added(value, smallest, content[at:end], width, taken)
             total, left, at = total + more, left - taken, end
         if len(widths) < part_count:

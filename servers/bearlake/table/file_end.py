@@ -8,7 +8,7 @@ Source: Apache Parquet format, `parquet.thrift` (FileMetaData).
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -28,7 +28,7 @@ UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError)
 
 # Fields of the structs of `parquet.thrift`
 _SCHEMA, _ROW_GROUPS, _ENCRYPTION = 2, 4, 8
-_TYPE, _TYPE_LENGTH, _REPETITION, _CHILD_COUNT = 1, 2, 3, 5
+_TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILD_COUNT = 1, 2, 3, 4, 5
 _COLUMNS = 1
 _META_DATA, _CRYPTO = 3, 8
 _CHUNK_TYPE, _ENCODINGS, _CODEC, _STATISTICS, _SIZE_STATISTICS = 1, 2, 4, 12, 16
@@ -44,6 +44,14 @@ _FIXED: Final = 7
 _DEPTH_MAX: Final = 200
 """Groups in each other. The deepest typed column has about 50."""
 _BYTE_ARRAY: Final = 6
+_ELEMENT_BYTES: Final = 1_100
+"""Memory (bytes) of an element of the schema: in Thrift, Parquet and Arrow."""
+_CHUNK_BYTES: Final = 600
+"""Memory (bytes) of a column chunk besides its lists."""
+_MEMORY_MIN: Final = 32 * 1024 * 1024
+_MEMORY_RATIO: Final = 24
+"""A footer may take `_MEMORY_MIN` of memory, and so many times its bytes. Engines' take up to about 20 times: a column's element of the
+schema has at least 30 bytes, and a column chunk at least 70."""
 
 
 class FileEnd(NamedTuple):
@@ -60,6 +68,22 @@ class _Leaf(NamedTuple):
     bound_bytes: int
     repetition: int
     definition: int
+
+
+class _Above(NamedTuple):
+    """A group in which the next element of the schema is: its children that are still to come, its levels, and the bytes of its path.
+
+    `prefixes`: the bytes of its path and of those of all groups in which it is.
+    """
+
+    left: int
+    repetition: int
+    definition: int
+    path: int
+    prefixes: int
+
+
+_ROOT: Final = _Above(0, 0, 0, 0, 0)
 
 
 def crcs_of(parts: Sequence[bytes], page_count: int, footer: pq.FileMetaData) -> bytes:
@@ -121,6 +145,11 @@ def start_of(column: pq.ColumnChunkMetaData) -> int:
     return int(column.data_page_offset)
 
 
+def is_in(path: str, names: Collection[str]) -> bool:
+    """Return whether pyarrow reads a Parquet column with this path when it is asked for columns with these names, which may have dots."""
+    return path in names or any(prefix in names for prefix in accumulate(path.split("."), "{}.{}".format))
+
+
 def check_chunks(file: SparseFile, metadata: pq.FileMetaData, crcs: "array[int]", group: int) -> None:
     """Compare the column chunks of a row group that `file` has with their CRCs, if there are any.
 
@@ -129,18 +158,20 @@ def check_chunks(file: SparseFile, metadata: pq.FileMetaData, crcs: "array[int]"
     """
     if not crcs:
         return
-    first = sum(metadata.row_group(before).num_columns for before in range(group))
+    first = group * metadata.num_columns  # in time that does not grow with the row groups before
     for at, chunk in enumerate(chunks(metadata, group)):
         octets = file.loaded(chunk)
         if octets is not None and kernel.crc32c(octets) != crcs[first + at]:
-            path = metadata.row_group(group).column(at).path_in_schema
+            path = metadata.schema.column(at).path
             raise Corrupt(f"data file, row group {group}: the CRC of {path} does not match")
 
 
 def check(footer: memoryview) -> None:
-    """Raise `Corrupt` if pyarrow could end the process over the footer."""
+    """Raise `Corrupt` if pyarrow could end the process over the footer, or take much memory for few bytes."""
     try:
-        _check_file(Cursor(footer))
+        _check_file(cursor := Cursor(footer))
+        if cursor.memory_bytes > _MEMORY_MIN + _MEMORY_RATIO * len(footer):
+            raise Malformed(f"its {len(footer)} bytes become {cursor.memory_bytes} bytes of memory")
     except (Malformed, IndexError) as error:
         raise Corrupt(f"footer of a data file: {error}") from error
 
@@ -151,7 +182,7 @@ def _check_file(cursor: Cursor) -> None:
         if number == _SCHEMA:
             if leaves:
                 raise Malformed("it has two schemas")
-            leaves = _leaves([_element(cursor) for _ in cursor.structs(kind)])
+            leaves = _leaves((_element(cursor) for _ in cursor.structs(kind)), cursor)
         elif number == _ROW_GROUPS:
             if not leaves:
                 raise Malformed("its row groups come before their schema")
@@ -164,29 +195,35 @@ def _check_file(cursor: Cursor) -> None:
 
 
 def _element(cursor: Cursor) -> dict[int, int]:
-    """Read what counts of an element of the schema."""
+    """Read what counts of an element of the schema; of its name, the length."""
     found = {}
     for number, kind in cursor.fields():
         if number in (_TYPE, _TYPE_LENGTH, _REPETITION, _CHILD_COUNT):
             found[number] = cursor.integer(kind)
+        elif number == _NAME:
+            found[number] = cursor.size_of_binary(kind)
         else:
             cursor.skip(kind)
     return found
 
 
-def _leaves(elements: Sequence[dict[int, int]]) -> list[_Leaf]:
-    """Return the columns of a schema, whose elements are in the order of a walk from the root, which comes first."""
+def _leaves(elements: Iterable[dict[int, int]], cursor: Cursor) -> list[_Leaf]:
+    """Return the columns of a schema, whose elements are in the order of a walk from the root, which comes first.
+
+    The cursor adds up their memory. pyarrow has the path of each column, and the paths of all groups in which it is.
+    """
     leaves = []
-    above: list[tuple[int, int, int]] = []
-    """Children that are still to come, and the levels, of the groups in which the next element is."""
+    above: list[_Above] = []
     for at, element in enumerate(elements):
         while above and not above[-1][0]:
             above.pop()
         if at and not above:
             raise Malformed("its schema has two roots")
-        left, repetition, definition = above[-1] if above else (0, 0, 0)
+        left, repetition, definition, path, prefixes = above[-1] if above else _ROOT
         if at:
-            above[-1] = left - 1, repetition, definition
+            above[-1] = above[-1]._replace(left=left - 1)
+            path += element.get(_NAME, 0) + 1
+            prefixes += path
             repeats = element.get(_REPETITION, 0)
             if not 0 <= repeats <= _REPEATED:
                 raise Malformed(f"there is no repetition {repeats}")
@@ -195,11 +232,13 @@ def _leaves(elements: Sequence[dict[int, int]]) -> list[_Leaf]:
         children = element.get(_CHILD_COUNT, 0)
         if children < 0 or len(above) > _DEPTH_MAX:
             raise Malformed("its schema is impossible")
+        cursor.memory_bytes += _ELEMENT_BYTES
         if children or not at:
-            above.append((children, repetition, definition))
+            above.append(_Above(children, repetition, definition, path, prefixes))
         else:
             leaves.append(_leaf(element, repetition, definition))
-    if any(left for left, *_ in above):
+            cursor.memory_bytes += path + prefixes
+    if any(group.left for group in above):
         raise Malformed("its schema has no end")
     return leaves
 
@@ -228,6 +267,7 @@ def _check_row_group(cursor: Cursor, leaves: Sequence[_Leaf]) -> None:
 
 
 def _check_chunk(cursor: Cursor, leaf: _Leaf) -> None:
+    cursor.memory_bytes += _CHUNK_BYTES
     is_described = False
     for number, kind in cursor.fields():
         if number == _META_DATA:

@@ -35,6 +35,8 @@ ROW_DEPTH_MAX: Final = 40
 _BYTE, _I16, _U16, _I32, _U32, _I64 = map(struct.Struct, ("<B", "<h", "<H", "<i", "<I", "<q"))
 _PAIR = struct.Struct("<qq")
 _PREFIX = 0xFFFFFFFF
+_COMPRESSION = 3
+"""Field of a record batch that says how its body is compressed."""
 _HEADERS = {1: "schema", 2: "dictionary", 3: "record batch", 4: "tensor", 5: "sparse tensor"}
 
 
@@ -128,7 +130,7 @@ def read_rows(columns: Sequence[Column], message: "Buffer", row_count_max: int) 
     """
     table, body = _opened(message)
     batch = _header(table, "record batch")
-    if batch.position(3):
+    if batch.position(_COMPRESSION):
         raise Invalid("the body of the Arrow message is compressed")
     count = batch.int64(0)
     # A row has at least a byte somewhere: a column that takes none would multiply the message's size.
@@ -139,6 +141,12 @@ def read_rows(columns: Sequence[Column], message: "Buffer", row_count_max: int) 
     found = {column.name: layout.values(column, count) for column in columns}
     layout.end()
     return count, found
+
+
+def is_compressed(metadata: "Buffer") -> bool:
+    """Return whether the body of the record batch message with this metadata (a FlatBuffer) is compressed. Raises `Invalid`."""
+    reader = _Reader(memoryview(metadata).cast("B"))
+    return bool(_header(_Table(reader, reader.number(_U32, 0)), "record batch").position(_COMPRESSION))
 
 
 def _opened(message: "Buffer") -> tuple["_Table", memoryview]:

@@ -9,13 +9,12 @@ import pyarrow as pa
 
 from bearlake.table.compact_protocol import Malformed
 from bearlake.table.delta_integers import sum_of
+from bearlake.table.file_budget import FileBudget
 from bearlake.table.file_end import UNREADABLE
 from bearlake.table.page_headers import RLE, Page, UnknownPages
 from bearlake.table.repetition_levels import row_starts
 
 _LENGTH_BYTES: Final = 4
-_LONGEST_OF: Final = 1_000_000
-"""Texts of a dictionary that are looked at. A dictionary of more is of short texts, or larger than any engine writes."""
 
 
 class Levels(NamedTuple):
@@ -25,13 +24,13 @@ class Levels(NamedTuple):
     definition: int
 
 
-def longest_text(chunk: memoryview, page: Page, compression: str) -> int:
+def longest_text(chunk: memoryview, page: Page, compression: str, budget: FileBudget) -> int:
     """Return the most bytes that a text in a dictionary may have."""
-    content = _content(chunk, page, compression)
+    content = _content(chunk, page, compression, budget)
     if content is None:
         return page.memory_bytes
     at = longest = 0
-    for _ in range(_LONGEST_OF):
+    while budget.steps(1):
         if at + _LENGTH_BYTES > len(content):
             return min(longest, page.memory_bytes)
         size = int.from_bytes(content[at : at + _LENGTH_BYTES], "little")
@@ -40,8 +39,10 @@ def longest_text(chunk: memoryview, page: Page, compression: str) -> int:
     return min(max(longest, len(content) - at), page.memory_bytes)
 
 
-def rows_of(chunk: memoryview, page: Page, compression: str, levels: Levels) -> tuple[bool, int] | None:
-    """Return whether a page begins with a new row, and how many rows begin in it; None: only Arrow can tell.
+def rows_of(
+    chunk: memoryview, page: Page, compression: str, levels: Levels, budget: FileBudget
+) -> tuple[bool, int] | None:
+    """Return whether a page begins with a new row, and how many rows begin in it; None: only Arrow can tell, or the budget has no steps.
 
     The levels say so. The number of rows that a page of version 2 claims may be wrong. Raises `UnknownPages`.
     """
@@ -50,34 +51,33 @@ def rows_of(chunk: memoryview, page: Page, compression: str, levels: Levels) -> 
     elif page.repetition_encoding != RLE:
         raise UnknownPages("its levels have an old encoding")
     else:
-        content = _content(chunk, page, compression)
+        content = _content(chunk, page, compression, budget)
         if content is None:
             return None
         packed = content[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")]
     try:
-        return row_starts(packed, page.value_count, levels.repetition.bit_length())
+        return row_starts(packed, page.value_count, levels.repetition.bit_length(), budget)
     except (IndexError, Malformed):
         raise UnknownPages("its levels are damaged") from None
 
 
-def delta_text_bytes(chunk: memoryview, page: Page, compression: str, levels: Levels) -> int:
+def delta_text_bytes(chunk: memoryview, page: Page, compression: str, levels: Levels, budget: FileBudget) -> int:
     """Return the bytes of the texts of a page in DELTA_BYTE_ARRAY, or more: each has a part of the one before it. Raises `UnknownPages`."""
-    values = _values(chunk, page, compression, levels)
-    if values is None:
-        return page.value_count * page.memory_bytes
+    values = _values(chunk, page, compression, levels, budget)
     try:
-        return sum_of(values, 0, page.value_count).total + page.memory_bytes
+        prefixes = None if values is None else sum_of(values, 0, page.value_count, budget)
     except (IndexError, Malformed):
         raise UnknownPages("its lengths are damaged") from None
+    return page.value_count * page.memory_bytes if prefixes is None else prefixes.total + page.memory_bytes
 
 
-def _values(chunk: memoryview, page: Page, compression: str, levels: Levels) -> memoryview | None:
-    """Return a page's content behind its levels; None: only Arrow can tell where it is."""
+def _values(chunk: memoryview, page: Page, compression: str, levels: Levels, budget: FileBudget) -> memoryview | None:
+    """Return a page's content behind its levels; None: only Arrow can tell where it is, or the budget has no steps."""
     if page.repetition_bytes >= 0:
         level_bytes = page.repetition_bytes + max(0, page.definition_bytes)
         inner = page._replace(start=min(page.end, page.start + level_bytes), size=max(0, page.size - level_bytes))
-        return _content(chunk, inner, compression) if page.is_compressed else None
-    content = _content(chunk, page, compression)
+        return _content(chunk, inner, compression, budget) if page.is_compressed else None
+    content = _content(chunk, page, compression, budget)
     if content is None or page.level_encoding != RLE:
         return None
     for level in levels:
@@ -86,11 +86,16 @@ def _values(chunk: memoryview, page: Page, compression: str, levels: Levels) -> 
     return content
 
 
-def _content(chunk: memoryview, page: Page, compression: str) -> memoryview | None:
-    """Return the bytes of a dictionary, or of a data page of version 1; None: only Arrow can decompress it, such as Hadoop's LZ4."""
+def _content(chunk: memoryview, page: Page, compression: str, budget: FileBudget) -> memoryview | None:
+    """Return the bytes of a dictionary, or of a data page of version 1.
+
+    None: only Arrow can decompress it, such as Hadoop's LZ4, or the budget has no steps.
+    """
     content = chunk[page.start : page.end]
     if compression == "UNCOMPRESSED":
         return content
+    if not budget.decompression(page.size):
+        return None
     try:
         codec = pa.Codec("lz4_raw" if compression == "LZ4" else compression.lower())
         return memoryview(codec.decompress(content, decompressed_size=page.size)).cast("B")

@@ -48,6 +48,8 @@ _DEPTH_MAX = 4
 _DOUBLE_BYTES = 8
 _NUMBER_MAX = 2**15 - 1
 _INTEGER_MAX = 2**31 - 1
+_FIELDS_MAX = 64
+"""Fields of a struct, also unknown ones. Parquet's have at most 11."""
 
 Fields = dict[int, "int | Fields"]
 """The integers of 32 bits and the structs of a struct, by number."""
@@ -146,9 +148,11 @@ def _struct(data: memoryview, at: int, depth: int) -> tuple[Fields, int]:
     if depth > _DEPTH_MAX:
         raise UnknownPages
     fields: Fields = {}
-    number = 0
+    number = count = 0
     while (head := data[at]) != STOP:
-        at += 1
+        at, count = at + 1, count + 1
+        if count > _FIELDS_MAX:
+            raise UnknownPages
         kind = head & 0x0F
         if head >> 4:
             number += head >> 4

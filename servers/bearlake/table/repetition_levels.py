@@ -5,22 +5,27 @@ Source: Apache Parquet format, "Nested Encoding", and "Run Length Encoding / Bit
 
 from typing import Final
 
-from bearlake.table.compact_protocol import varint
+from bearlake.table.compact_protocol import Malformed, varint
+from bearlake.table.file_budget import FileBudget
 
 _GROUP: Final = 8
 """Values that are packed together."""
 _GROUPS_AT_ONCE: Final = 64
 
 
-def row_starts(levels: memoryview, value_count: int, bit_count: int) -> tuple[bool, int]:
-    """Return whether the first of `value_count` levels is 0, and how many are; each has `bit_count` bits.
+def row_starts(levels: memoryview, value_count: int, bit_count: int, budget: FileBudget) -> tuple[bool, int] | None:
+    """Return whether the first of `value_count` levels is 0, and how many are; each has `bit_count` bits. None: the budget has no steps.
 
-    Raises `IndexError` or `Malformed`: there are fewer levels.
+    Raises `IndexError` or `Malformed`: there are fewer levels, or a run has none, at which Arrow stops too.
     """
     at = seen = zero_count = 0
     first = -1
     while seen < value_count:
         head, at = varint(levels, at)
+        if head <= 1:
+            raise Malformed("a run has no levels")
+        if not budget.steps(1 + (head >> 1) // _GROUPS_AT_ONCE if head & 1 else 1):
+            return None
         if head & 1:
             group_count = head >> 1
             while group_count and seen < value_count:

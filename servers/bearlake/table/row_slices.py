@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from bearlake.errors import Unsupported
 from bearlake.table.column_arrow import list_like, map_like, struct_like
 from bearlake.table.decoding_plan import plan, too_large
+from bearlake.table.file_budget import FileBudget
 from bearlake.table.sparse import SparseFile
 
 _SLICES_IN_MEMORY = 4
@@ -24,45 +25,55 @@ _SLICES_IN_MEMORY = 4
 
 
 def slices(
-    file: SparseFile, metadata: pq.FileMetaData, group: int, names: Sequence[str] | None, bytes_max: int
+    file: SparseFile,
+    metadata: pq.FileMetaData,
+    group: int,
+    names: Sequence[str] | None,
+    bytes_max: int,
+    budget: FileBudget,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a row group, with the columns `names` (None: all), in order. `file` has their bytes.
+    """Yield the rows of a row group, with the columns `names` (None: all), in order. `file` has their bytes, `budget` is the file's.
 
     Memory: `bytes_max` for rows as Arrow decodes them, and as much for a slice and its copies; a slice with one row may be larger.
     Raises errors of pyarrow, and:
 
         Corrupt: the headers of pages are damaged, or of an unknown kind.
-        Invalid: a row takes more than `bytes_max`.
+        Invalid: a row takes more than `bytes_max`, or all rows more than the budget has.
         Unsupported: dictionaries are in a column of an unknown type.
     """
     if metadata.row_group(group).num_rows == 0:
         return
-    found = plan(file, metadata, group, names, bytes_max)
+    found = plan(file, metadata, group, names, bytes_max, budget)
     source = pq.ParquetFile(
         pa.PythonFile(file, mode="r"), metadata=metadata, pre_buffer=False, read_dictionary=list(found.indexed)
     )
     columns = None if names is None else list(names)
     batches = source.iter_batches(found.row_count, row_groups=[group], columns=columns, use_threads=False)
     # No variable keeps a batch while the next one is decoded, as that of a loop would
-    yield from chain.from_iterable(map(partial(_slices_of, group=group, bytes_max=bytes_max), batches))
+    parts = partial(_slices_of, once=found.once, group=group, bytes_max=bytes_max, budget=budget)
+    yield from chain.from_iterable(map(parts, batches))
 
 
-def _slices_of(batch: pa.RecordBatch, *, group: int, bytes_max: int) -> Iterator[pa.Table]:
-    return _fitting(pa.Table.from_batches([batch]), group, bytes_max)
+def _slices_of(
+    batch: pa.RecordBatch, *, once: int, group: int, bytes_max: int, budget: FileBudget
+) -> Iterator[pa.Table]:
+    budget.decoded(once + batch.nbytes, group)
+    return _fitting(pa.Table.from_batches([batch]), group, bytes_max, budget)
 
 
-def _fitting(rows: pa.Table, group: int, bytes_max: int) -> Iterator[pa.Table]:
+def _fitting(rows: pa.Table, group: int, bytes_max: int, budget: FileBudget) -> Iterator[pa.Table]:
     """Yield the rows without dictionaries, in slices that fit."""
     sizes = [sum(map(_plain_bytes, column.chunks)) for column in rows.columns]
     if sum(sizes) <= bytes_max // _SLICES_IN_MEMORY or rows.num_rows <= 1:
         if sum(sizes) > bytes_max:
             largest = max(sizes)
             raise too_large(group, rows.schema.names[sizes.index(largest)], largest, sum(sizes), bytes_max)
+        budget.decoded(sum(sizes), group)
         yield _plain_rows(rows)
         return
     half = rows.num_rows // 2
     for start, end in ((0, half), (half, rows.num_rows)):
-        yield from _fitting(_copied(rows, start, end), group, bytes_max)
+        yield from _fitting(_copied(rows, start, end), group, bytes_max, budget)
 
 
 def _copied(rows: pa.Table, start: int, end: int) -> pa.Table:

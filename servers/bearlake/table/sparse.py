@@ -1,36 +1,42 @@
 """A file with only some ranges in memory: presents the ranges read from an object to Parquet's reader."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from bearlake.objects import ByteRange
 
 
 class SparseFile:
-    """A read-only file of `size` bytes. Reading a range that is not loaded raises `OSError`."""
+    """A read-only file of `size` bytes. Reading a range that is not loaded raises `OSError`.
+
+    The loaded ranges do not overlap. There may be as many as columns, so they are found in logarithmic time.
+    """
 
     closed = False
 
     def __init__(self, size: int, ranges: Sequence[ByteRange], parts: Sequence[memoryview]) -> None:
         self._size = size
-        self._parts = list(zip(ranges, parts, strict=True))
+        self._parts = sorted(zip(ranges, parts, strict=True), key=lambda part: part[0])
+        self._starts = [loaded.start for loaded, _ in self._parts]
         self._position = 0
 
     def read(self, count: int = -1) -> memoryview:
         """Return the next `count` bytes (-1: to the end), without a copy."""
         start = self._position
         end = self._size if count < 0 else min(self._size, start + count)
-        for loaded, part in self._parts:
-            if loaded.start <= start and end <= loaded.end:
-                self._position = end
-                return part[start - loaded.start : end - loaded.start]
-        raise OSError(f"bytes [{start}, {end}) were not loaded")
+        found = self.loaded(ByteRange(start, end))
+        if found is None:
+            raise OSError(f"bytes [{start}, {end}) were not loaded")
+        self._position = end
+        return found
 
     def loaded(self, requested: ByteRange) -> memoryview | None:
         """Return the bytes of a range; None if not all of them are loaded."""
-        for loaded, part in self._parts:
-            if loaded.start <= requested.start and requested.end <= loaded.end:
-                return part[requested.start - loaded.start : requested.end - loaded.start]
-        return None
+        at = bisect_right(self._starts, requested.start) - 1
+        if at < 0 or requested.end > self._parts[at][0].end:
+            return None
+        loaded, part = self._parts[at]
+        return part[requested.start - loaded.start : requested.end - loaded.start]
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Set the position, as `io.IOBase.seek` does."""
