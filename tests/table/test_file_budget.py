@@ -64,7 +64,7 @@ def read(content: bytes, bytes_max: int = LIMIT, names: list[str] | None = None)
 def deltas(count: int) -> bytes:
     """Lengths in DELTA_BINARY_PACKED that alternate between 0 and 1, in one miniblock."""
     width = -(-(count - 1) // 128) * 128
-    return varint(width) + varint(1) + varint(count) + b"\0" + b"\1" + b"\2" + b"\x88" * (width // 4)
+    return varint(width) + varint(1) + varint(count) + b"\0" + b"\1" + b"\2" + b"\x22" * (width // 4)
 
 
 def runs(count: int) -> bytes:
