@@ -9,7 +9,7 @@ import cramjam
 import pytest
 import zstandard
 
-from bearlake.kernel.batch import zstd
+from bearlake.kernel.batch import zstd_frames as zstd
 
 MIB = 1024 * 1024
 CONTENT = Random(4).randbytes(500) * 9

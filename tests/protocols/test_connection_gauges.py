@@ -14,7 +14,7 @@ from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.streams.schemas.service import Schemas
-from bearlake.telemetry.metrics import REGISTRY
+from bearlake.telemetry.exposition import REGISTRY
 from fixtures.catalog_server import CatalogNode, catalog_server
 from fixtures.waiting import WAIT_S, until
 

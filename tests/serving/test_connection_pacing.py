@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
 from bearlake.serving.slow_readers import SlowReaders
-from bearlake.telemetry.meters import Counter, Family, Gauge
+from bearlake.telemetry.meters import Counter, Families, Family, Gauge
 
 STALL_MS = 1_000
 
@@ -47,7 +46,7 @@ class Register:
         self.meters = ConnectionMeters(
             open=Gauge(),
             opened=Counter(),
-            closed=Family(CollectorRegistry(), "closed", "", Counter, ("reason",)),
+            closed=Family(Families(), "closed", "", Counter, ("reason",)),
             paused=Gauge(),
             malformed=Counter(),
             received_bytes=Counter(),

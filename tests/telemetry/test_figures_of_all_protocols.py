@@ -9,7 +9,7 @@ import pytest
 
 from bearlake.cli.top import rates
 from bearlake.serving import console
-from bearlake.telemetry import metrics
+from bearlake.telemetry.exposition import REGISTRY
 from fixtures.chart import CHART
 
 READS_METRICS = Path(console.__file__).parent / "static/metrics.js"
@@ -18,7 +18,7 @@ NAME = re.compile(r"bearlake_[a-z_0-9]+")
 
 
 def declared() -> set[str]:
-    return {sample for metric in metrics.REGISTRY.collect() for sample in sampled(metric.name, metric.type)}
+    return {sample for metric in REGISTRY.collect() for sample in sampled(metric.name, metric.type)}
 
 
 def sampled(name: str, kind: str) -> Collection[str]:

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bearlake.telemetry import metrics
-from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
+from bearlake.telemetry import declaring, exposition, metrics
+from bearlake.telemetry.exposition import registry_of
+from bearlake.telemetry.meters import Counter, Families, Family, Gauge, Histogram
 
 PARTS = (
     "server",
@@ -59,7 +59,7 @@ LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", 
 
 
 def declared() -> list[Family[Counter] | Family[Gauge] | Family[Histogram]]:
-    return [collector for collector in metrics.REGISTRY._collector_to_names if isinstance(collector, Family)]  # noqa: SLF001 - prometheus_client lists its collectors nowhere else
+    return list(declaring.FAMILIES)
 
 
 def test_every_metric_is_recorded_by_some_part() -> None:
@@ -79,14 +79,14 @@ def test_every_name_has_a_part_and_a_help_text() -> None:
 
 def test_counters_and_only_counters_end_in_total() -> None:
     for family in declared():
-        is_counter = isinstance(family._make(), Counter)
+        is_counter = isinstance(family.make(), Counter)
 
         assert family.name.endswith("_total") == is_counter, family.name
 
 
 def test_histograms_end_in_their_unit() -> None:
     for family in declared():
-        if isinstance(family._make(), Histogram):
+        if isinstance(family.make(), Histogram):
             assert family.name.endswith(("_seconds", "_bytes")), family.name
 
 
@@ -95,12 +95,12 @@ def test_labels_are_of_the_bounded_kinds() -> None:
 
 
 def test_a_full_family_counts_further_labels_as_other() -> None:
-    registry = CollectorRegistry()
-    family = Family(registry, "bearlake_test_things_total", "Things.", Counter, ("kind",), children_max=2)
+    families = Families()
+    family = Family(families, "bearlake_test_things_total", "Things.", Counter, ("kind",), children_max=2)
     for kind in ("a", "b", "c", "d"):
         family.labels(kind).inc()
 
-    text = generate_latest(registry).decode()
+    text = generate_latest(registry_of(families)).decode()
 
     assert 'bearlake_test_things_total{kind="a"} 1.0' in text
     assert 'bearlake_test_things_total{kind="other"} 2.0' in text
@@ -108,12 +108,12 @@ def test_a_full_family_counts_further_labels_as_other() -> None:
 
 
 def test_a_histogram_is_exposed_with_cumulated_buckets() -> None:
-    registry = CollectorRegistry()
-    histogram = Family(registry, "bearlake_test_wait_seconds", "Wait.", lambda: Histogram((0.1, 1.0)), ()).labels()
+    families = Families()
+    histogram = Family(families, "bearlake_test_wait_seconds", "Wait.", lambda: Histogram((0.1, 1.0)), ()).labels()
     for seconds in (0.05, 0.1, 0.5, 3.0):
         histogram.observe(seconds)
 
-    (family,) = text_string_to_metric_families(generate_latest(registry).decode())
+    (family,) = text_string_to_metric_families(generate_latest(registry_of(families)).decode())
 
     assert {sample.labels.get("le", sample.name): sample.value for sample in family.samples} == {
         "0.1": 2,
@@ -125,7 +125,7 @@ def test_a_histogram_is_exposed_with_cumulated_buckets() -> None:
 
 
 def test_a_gauge_may_ask_a_function_at_every_scrape() -> None:
-    gauge = Family(CollectorRegistry(), "bearlake_test_held_bytes", "Held.", Gauge, ()).labels()
+    gauge = Family(Families(), "bearlake_test_held_bytes", "Held.", Gauge, ()).labels()
     held = [1]
     gauge.set_function(lambda: held[0])
     held[0] = 7
@@ -139,7 +139,7 @@ def test_wrong_number_of_labels_is_refused() -> None:
 
 
 def test_the_exposition_is_valid_and_holds_the_process() -> None:
-    names = {family.name for family in text_string_to_metric_families(metrics.expose().decode())}
+    names = {family.name for family in text_string_to_metric_families(exposition.expose().decode())}
 
     assert "process_resident_memory_bytes" in names
     assert "bearlake_append_flush_bytes" in names

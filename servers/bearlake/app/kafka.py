@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from bearlake.app.role import OpenListener, Parts, Role
+from bearlake.app.role import OpenListener, Parts, Role, SharesOnDemand
 from bearlake.owned_tasks import Tasks
 from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.server import KafkaServer
@@ -39,7 +39,7 @@ class KafkaRole(Role):
                 for endpoint, rules in self._rules(parts.settings).items()
                 if rules.is_required
             },
-            share_reach=parts.share_peers(),
+            share_reach=SharesOnDemand(parts.share_peers),
         )
         parts.closing.push_async_callback(self._server.close)
 

@@ -4,12 +4,16 @@
 `app/grpc.py` and `app/compactor.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import override
+
 from bearlake.metadata import Metadata
+from bearlake.metadata.model import ServerRef
 from bearlake.objects import ObjectStore
 from bearlake.owned_tasks import Tasks
 from bearlake.serving.admin.token import AdminToken
@@ -19,17 +23,20 @@ from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings
 from bearlake.serving.membership import RegisteredServer
-from bearlake.serving.shares.client import SharePeers
 from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
 from bearlake.settings.load import Loaded
 from bearlake.streams.audit import Audit
-from bearlake.streams.schemas.confined.pool import Pool
+from bearlake.streams.schemas.budget import Budget
+from bearlake.streams.schemas.compiled import CheckedValues, Compiled, SchemaCompiler, ValueChecker
 from bearlake.streams.service import Streams
 
 if TYPE_CHECKING:
     from bearlake.serving.authentication.authenticator import Authenticator
+    from bearlake.serving.shares.client import SharePeers
+    from bearlake.streams.schemas.confined.pool import Pool
     from bearlake.streams.schemas.service import Schemas
+    from bearlake.streams.subscriptions.share_dispatch import ShareDispatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +75,9 @@ class Parts:
     registry: "Schemas | None" = None
     built_authenticator: "Authenticator | None" = None
     audit_log: Audit | None = None
-    built_share_peers: SharePeers | None = None
+    built_share_peers: "SharePeers | None" = None
+    on_demand: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """What the stream service's callers open while the process serves; it is closed after the stream service."""
 
     @property
     def settings(self) -> Settings:
@@ -80,8 +89,8 @@ class Parts:
         if self.stream_service is None:
             peers = GroupPeers(self.registered, self.settings.streams.groups, self.token, self.trust)
             self.closing.push_async_callback(peers.close)
-            compiler = Pool(self.settings.schemas, label="checks")  # starts a process when a schema has to be compiled
-            self.closing.callback(compiler.close)
+            self.closing.push_async_callback(self.on_demand.aclose)
+            compiler = CompilerOnDemand(self._compiler)
             self.stream_service = Streams(
                 self.metadata,
                 self.store,
@@ -100,11 +109,20 @@ class Parts:
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service
 
-    def share_peers(self) -> SharePeers:
+    def _compiler(self) -> "Pool":
+        from bearlake.streams.schemas.confined.pool import Pool
+
+        compiler = Pool(self.settings.schemas, label="checks")  # starts a process when a schema has to be compiled
+        self.on_demand.callback(compiler.close)
+        return compiler
+
+    def share_peers(self) -> "SharePeers":
         """How the process reaches the dispatchers of share groups: shared by all its roles, created on first use, and closed at the end."""
         if self.built_share_peers is None:
+            from bearlake.serving.shares.client import SharePeers
+
             self.built_share_peers = SharePeers(self.registered, self.settings.streams.groups, self.token, self.trust)
-            self.closing.push_async_callback(self.built_share_peers.close)
+            self.on_demand.push_async_callback(self.built_share_peers.close)
         return self.built_share_peers
 
     def audit(self) -> Audit:
@@ -145,6 +163,36 @@ class Parts:
             )
             self.closing.callback(self.registry.close)
         return self.registry
+
+
+class CompilerOnDemand(SchemaCompiler, ValueChecker):
+    """The compiler and checker of schemas that is built with the first schema."""
+
+    def __init__(self, build: "Callable[[], Pool]") -> None:
+        self._build = cache(build)
+
+    @override
+    async def compiled(self, type_name: str, text: str, references: Mapping[str, str]) -> Compiled:
+        return await self._build().compiled(type_name, text, references)
+
+    @override
+    def budget(self) -> Budget:
+        return self._build().budget()
+
+    @override
+    async def checked_values(self, schema: Compiled, values: Sequence[bytes], budget: Budget) -> CheckedValues:
+        return await self._build().checked_values(schema, values, budget)
+
+
+class SharesOnDemand:
+    """A `ShareReach` that is built with the first request for a share group."""
+
+    def __init__(self, peers: "Callable[[], SharePeers]") -> None:
+        self._peers = peers
+
+    def reach_shares(self, server: ServerRef) -> "ShareDispatch | None":
+        """As `SharePeers`."""
+        return self._peers().reach_shares(server)
 
 
 OpenListener = Callable[[BoundSettings, str], Listener]

@@ -11,14 +11,12 @@ from typing import Any
 import click
 import uvloop
 
-from bearlake.app import embedded, ready
+from bearlake.app import embedded, libraries, ready  # noqa: F401 - `libraries` is loaded before `process`
 from bearlake.app.exits import Exit
 from bearlake.app.options import ServeOptions, UpOptions
 from bearlake.app.process import run_process
-from bearlake.app.processes import ServerProcesses, run_tour
 from bearlake.app.role import Plan, Role
 from bearlake.app.stop import Stop, Stopped
-from bearlake.app.worker import WorkerProcess
 from bearlake.errors import BearlakeError, Fenced, Invalid
 from bearlake.owned_tasks import TaskDied
 from bearlake.serving.addresses import url_of
@@ -150,6 +148,9 @@ async def _serve(options: ServeOptions, plan: Plan) -> Exit:
 
 
 async def _up(options: UpOptions, plan: Plan) -> Exit:
+    from bearlake.app.processes import ServerProcesses
+    from bearlake.app.worker import WorkerProcess
+
     stop = Stop()
     stop.on_signals(lambda: click.echo("\nStopping; a second Ctrl-C ends it at once.", err=True))
     _forget(options.ready_file)
@@ -183,6 +184,8 @@ async def _tour(
     options: UpOptions, settings: Settings, endpoints: Mapping[str, str], stop: Stop, *, has_files: bool
 ) -> None:
     """`has_files`: a compaction worker writes the files of tables."""
+    from bearlake.app.processes import run_tour
+
     kafka, admin = endpoints["kafka"], url_of(endpoints["admin"])
     stores = settings if has_files else None
     obstacle = ready.tour_obstacle(settings.listeners.kafka, settings.authentication)

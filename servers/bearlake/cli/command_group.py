@@ -3,11 +3,14 @@
 click cuts these sentences to one line each, and sorts the commands by name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import click
 from typing_extensions import override
+
+COMPLETION_VARIABLE = "_BEARLAKE_COMPLETE"
+"""The variable by which a shell asks for completions (click's convention)."""
 
 _SENTENCE_LENGTH_MAX = 1_000
 _WORDS_OF_OTHERS = {
@@ -24,14 +27,10 @@ _WORDS_OF_OTHERS = {
 class CommandGroup(click.Group):
     """A command with subcommands, listed under headings if there are any."""
 
-    def __init__(
-        self, *arguments: Any, sections: Mapping[str, Sequence[click.Command]] | None = None, **options: Any
-    ) -> None:
-        """`sections`: the commands by heading, in the order of the help. None: `add_command` adds them."""
+    def __init__(self, *arguments: Any, sections: Mapping[str, Sequence[str]] | None = None, **options: Any) -> None:
+        """`sections`: the names of the commands by heading, in the order of the help. None: all commands under one heading."""
         super().__init__(*arguments, **options)
         self._sections = dict(sections or {})
-        for command in (command for commands in self._sections.values() for command in commands):
-            self.add_command(command)
 
     @override
     def resolve_command(
@@ -44,7 +43,8 @@ class CommandGroup(click.Group):
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections = self._sections or {"Commands": [self.commands[name] for name in self.list_commands(ctx)]}
+        named = self._sections or {"Commands": self.list_commands(ctx)}
+        sections = {heading: [self.commands[name] for name in names] for heading, names in named.items()}
         width = max(len(command.name or "") for commands in sections.values() for command in commands)
         for heading, commands in sections.items():
             rows = [
@@ -54,3 +54,38 @@ class CommandGroup(click.Group):
             ]
             with formatter.section(heading):
                 formatter.write_dl(rows)
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """Commands by name; a command is loaded when it is looked up."""
+
+    def __init__(self, names: Iterable[str], load: Callable[[str], click.Command]) -> None:
+        self._found: dict[str, click.Command | None] = dict.fromkeys(names)
+        self._load = load
+
+    @override
+    def __getitem__(self, name: str) -> click.Command:
+        found = self._found[name]
+        if found is None:
+            found = self._found[name] = self._load(name)
+        return found
+
+    @override
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._found[name] = command
+
+    @override
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return name in self._found

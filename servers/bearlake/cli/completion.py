@@ -14,12 +14,10 @@ import click
 
 from bearlake.cli import group_positions
 from bearlake.cli.admin_client import URL_DEFAULT, AdminClient
+from bearlake.cli.command_group import COMPLETION_VARIABLE
 from bearlake.cli.http_client import Tls
 from bearlake.cli.rest_client import RestClient, client_of
 from bearlake.errors import BearlakeError
-
-COMPLETION_VARIABLE = "_BEARLAKE_COMPLETE"
-"""The variable by which a shell asks for completions (click's convention)."""
 
 TIMEOUT_S = 1.0
 NAME_COUNT_MAX = 200

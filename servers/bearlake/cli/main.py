@@ -10,44 +10,15 @@ import sys
 import click
 
 from bearlake import __version__
-from bearlake.cli.access import access
-from bearlake.cli.backup import backup, hold, restore
-from bearlake.cli.command_group import CommandGroup
-from bearlake.cli.compaction import compaction
-from bearlake.cli.completion import COMPLETION_VARIABLE, completion
-from bearlake.cli.config import config
-from bearlake.cli.consume import consume
-from bearlake.cli.doctor import doctor
-from bearlake.cli.exporting import export
-from bearlake.cli.group import group
-from bearlake.cli.importing import import_
-from bearlake.cli.importing_pulsar import pulsar as import_pulsar
+from bearlake.cli.command_group import COMPLETION_VARIABLE, CommandGroup
+from bearlake.cli.commands import SECTIONS, all_commands
 from bearlake.cli.output import say
-from bearlake.cli.produce import produce
-from bearlake.cli.quota import quota
-from bearlake.cli.run import console, executor, serve, tour, up
-from bearlake.cli.server import server
-from bearlake.cli.sql import sql
-from bearlake.cli.stream import stream
-from bearlake.cli.table import table
-from bearlake.cli.top.command import top
-from bearlake.cli.transaction import transaction
-from bearlake.cli.user import user
 from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
-
-SECTIONS = {
-    "Start": (up, serve, console, tour, doctor, config),
-    "Streams": (stream, produce, consume, group, transaction),
-    "Tables": (sql, table, compaction),
-    "Operation": (top, server, backup, restore, hold),
-    "Access": (user, access, quota),
-    "Other clusters": (import_, export),
-    "Shell": (completion,),
-}
 
 
 @click.group(
     cls=CommandGroup,
+    commands=all_commands(),
     sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
@@ -57,10 +28,6 @@ def root() -> None:
 
     `bearlake up` starts everything on this machine; the other commands work against it without further options.
     """
-
-
-root.add_command(executor)
-import_.add_command(import_pulsar)
 
 
 def main() -> None:

@@ -9,16 +9,18 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata import Metadata
-from bearlake.metadata.inspection import Inspection
-from bearlake.metadata.sqlite.inspection import inspect_sqlite
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import open_sqlite
 from bearlake.urls import split_store_url
+
+if TYPE_CHECKING:
+    from bearlake.metadata.inspection import Inspection
 
 POSTGRESQL = ("postgresql", "postgres")
 
@@ -53,13 +55,15 @@ async def open_metadata(
     raise Invalid(f"metadata store URL {parts.scheme}:…: expected sqlite:///path, memory:///, postgresql://…")
 
 
-async def inspect_metadata(url: str, settings: object | None = None) -> Inspection:
+async def inspect_metadata(url: str, settings: object | None = None) -> "Inspection":
     """Inspect the store without changing it or its layout. `settings` as of `open_metadata`; raises as that."""
     scheme = split_store_url(url).scheme
     if scheme in POSTGRESQL:
         return await _inspect_postgresql(url, settings)
     if scheme != "sqlite":
         raise Invalid(f"metadata store URL {scheme}:…: only sqlite:///path and postgresql://… can be inspected")
+    from bearlake.metadata.sqlite.inspection import inspect_sqlite  # late: for `bearlake doctor`
+
     chosen = settings if isinstance(settings, SqliteSettings) else SqliteSettings()
     return await asyncio.to_thread(inspect_sqlite, sqlite_path(url), chosen)
 
@@ -80,7 +84,7 @@ def sqlite_path(url: str) -> Path:
     return path
 
 
-async def _inspect_postgresql(url: str, settings: object | None) -> Inspection:
+async def _inspect_postgresql(url: str, settings: object | None) -> "Inspection":
     try:
         from bearlake.metadata.postgresql.inspection import inspect_postgresql
         from bearlake.metadata.postgresql.settings import PostgresqlSettings

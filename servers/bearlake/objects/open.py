@@ -20,7 +20,6 @@ from bearlake.errors import Invalid
 from bearlake.objects import ObjectStore
 from bearlake.objects.cloud_settings import CloudSettings
 from bearlake.objects.fault_settings import InjectedFaults
-from bearlake.objects.faulty import faulty
 from bearlake.objects.keys import check_key
 from bearlake.objects.local import LocalObjectStore, LocalSettings
 from bearlake.objects.markers import MarkerObjectStore
@@ -70,6 +69,8 @@ def open_store(
     randomness = randomness or random.Random()  # noqa: S311 (jitter)
     store = _open(url, settings, clock)
     if not settings.faults.is_off:
+        from bearlake.objects.faulty import faulty  # late: for benchmarks and tests
+
         log.warning("injecting faults into the object store, as configured", extra={"faults": settings.faults})
         store = faulty(store, settings.faults, randomness)
     if recorder is not None:

@@ -3,15 +3,15 @@
 Decompression never returns, or allocates for its output, more than the caller allows, whatever the input claims. The formats are those of
 Kafka's clients: gzip; LZ4 frames with independent blocks (the Java client reads no others); zstd frames; snappy either raw (librdkafka)
 or in the Xerial framing (Java). `compress` writes the Xerial framing.
+cramjam is loaded with the first section that needs it (decision 362).
 Source: Apache Kafka, CompressionType and its streams; xerial/snappy-java, SnappyOutputStream.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from struct import Struct
 from typing import Any
-
-import cramjam
 
 from bearlake.errors import Corrupt, TooLarge
 from bearlake.kernel import is_plain_lz4
@@ -38,14 +38,29 @@ _FIRST_RATIO = 4
 _FIRST_BYTES_MIN = 16 * 1024
 # Rust's io::Write::write_all fails with this text when the output is full; other texts mean damaged input.
 _IS_FULL = "failed to write whole buffer"
-_FAULTS = (cramjam.DecompressionError, OSError)
 
-# cramjam has no stubs for its codec modules: (input, output) -> bytes written
-_INTO: dict[Compression, Callable[[Any, Any], int]] = {
-    Compression.GZIP: cramjam.gzip.decompress_into,
-    Compression.LZ4: cramjam.lz4.decompress_into,
-    Compression.ZSTD: cramjam.zstd.decompress_into,
-}
+
+@cache
+def _cramjam() -> Any:  # Any: cramjam has no stubs for its codec modules
+    import cramjam
+
+    return cramjam
+
+
+@cache
+def _faults() -> tuple[type[Exception], ...]:
+    return (_cramjam().DecompressionError, OSError)
+
+
+@cache
+def _into() -> Mapping[Compression, Callable[[Any, Any], int]]:
+    """By codec: (input, output) -> bytes written."""
+    cramjam = _cramjam()
+    return {
+        Compression.GZIP: cramjam.gzip.decompress_into,
+        Compression.LZ4: cramjam.lz4.decompress_into,
+        Compression.ZSTD: cramjam.zstd.decompress_into,
+    }
 
 
 class Scratch(threading.local):
@@ -55,11 +70,15 @@ class Scratch(threading.local):
     """
 
     def __init__(self) -> None:
-        self._memory = memoryview(bytearray(SCRATCH_BYTES))
+        self._memory: memoryview | None = None
 
     def take(self, size: int) -> memoryview:
         """Return `size` bytes, which have any content; the thread's next call may return the same ones."""
-        return self._memory[:size] if size <= SCRATCH_BYTES else memoryview(bytearray(size))
+        if size > SCRATCH_BYTES:
+            return memoryview(bytearray(size))
+        if self._memory is None:
+            self._memory = memoryview(bytearray(SCRATCH_BYTES))
+        return self._memory[:size]
 
 
 def decompress(codec: Compression, body: Buffer, bytes_max: int, scratch: Scratch | None = None) -> Buffer:
@@ -79,8 +98,8 @@ def decompress(codec: Compression, body: Buffer, bytes_max: int, scratch: Scratc
     while True:
         target = _new(capacity, scratch)
         try:
-            return target[: _INTO[codec](body, target)]
-        except _FAULTS as fault:
+            return target[: _into()[codec](body, target)]
+        except _faults() as fault:
             if _IS_FULL not in str(fault):
                 raise Corrupt(f"{codec.name.lower()}: {fault}") from fault
             if capacity >= bytes_max:
@@ -107,39 +126,40 @@ def compress(codec: Compression, body: Buffer) -> Buffer:
         case Compression.NONE:
             return body
         case Compression.GZIP:
-            return bytes(cramjam.gzip.compress(body, level=_GZIP_LEVEL))
+            return bytes(_cramjam().gzip.compress(body, level=_GZIP_LEVEL))
         case Compression.SNAPPY:
             return _snap(memoryview(body))
         case Compression.LZ4:
-            frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            frame = _cramjam().lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
             frame.compress(bytes(body))  # cramjam's compressor accepts only bytes
             return bytes(frame.finish())
         case Compression.ZSTD:
-            return bytes(cramjam.zstd.compress(body, level=_ZSTD_LEVEL))
+            return bytes(_cramjam().zstd.compress(body, level=_ZSTD_LEVEL))
 
 
 def _snap(body: memoryview) -> bytes:
     parts = [XERIAL_MAGIC, _XERIAL_VERSIONS.pack(1, 1)]
     for start in range(0, len(body), XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(body[start : start + XERIAL_BLOCK_BYTES]))
+        block = bytes(_cramjam().snappy.compress_raw(body[start : start + XERIAL_BLOCK_BYTES]))
         parts += [_XERIAL_LENGTH.pack(len(block)), block]
     return b"".join(parts)
 
 
 def _unsnap(body: memoryview, bytes_max: int, scratch: Scratch | None) -> memoryview:
     """Decompress in two passes: sum the block sizes before allocating the output."""
+    snappy = _cramjam().snappy
     try:
         blocks = list(_xerial_blocks(body)) if body[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [body]
-        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        sizes = [snappy.decompress_raw_len(block) for block in blocks]
         total = sum(sizes)
         if total > bytes_max:
             raise TooLarge("uncompressed records section", total, bytes_max)
         target = _new(total, scratch)
         position = 0
         for block, size in zip(blocks, sizes, strict=True):
-            cramjam.snappy.decompress_raw_into(block, target[position : position + size])
+            snappy.decompress_raw_into(block, target[position : position + size])
             position += size
-    except _FAULTS as fault:
+    except _faults() as fault:
         raise Corrupt(f"snappy: {fault}") from fault
     return target
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, Generic, TypeVar, get_type_hints
 
-import yaml
-
 from bearlake.errors import Invalid
-from bearlake.settings import schema
+from bearlake.settings import schema, yaml_text
 from bearlake.settings.schema import Path, Setting
 from bearlake.settings.values import Unfit, convert, parse_text
 
@@ -91,10 +89,10 @@ def _from_file(file: FilePath | None, document: type, problems: list[str]) -> It
             content = stream.read(FILE_BYTES_MAX + 1)
         if len(content) > FILE_BYTES_MAX:
             raise Invalid(f"settings: {file} has more than {FILE_BYTES_MAX} bytes")
-        tree = yaml.safe_load(content)
+        tree = yaml_text.parse(content)
     except OSError as error:
         raise Invalid(f"settings: cannot read {file}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except yaml_text.NotYaml as error:
         raise Invalid(f"settings: {file} is not YAML: {error}") from error
     if tree is None:
         return

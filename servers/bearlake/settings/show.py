@@ -10,9 +10,7 @@ from dataclasses import asdict, is_dataclass
 from textwrap import wrap
 from typing import Any
 
-import yaml
-
-from bearlake.settings import schema
+from bearlake.settings import schema, yaml_text
 from bearlake.settings.load import DEFAULT, Loaded
 from bearlake.settings.schema import Path, Setting
 
@@ -94,19 +92,14 @@ def _setting_lines(setting: Setting, loaded: Loaded[Any]) -> Iterator[str]:
     if source == DEFAULT:
         remarks.append(DEFAULT)
     else:
-        remarks.append(f"{source}; default {_flow(_plain(setting.default))}")
+        remarks.append(f"{source}; default {yaml_text.flow(_plain(setting.default))}")
     yield from _comment(setting.doc, indent)
-    yield f"{indent}{setting.path[-1]}: {_flow(value)}  # {', '.join(remarks)}"
+    yield f"{indent}{setting.path[-1]}: {yaml_text.flow(value)}  # {', '.join(remarks)}"
 
 
 def _comment(text: str, indent: str) -> Iterator[str]:
     for line in wrap(text, COMMENT_WIDTH - len(indent)):
         yield f"{indent}# {line}"
-
-
-def _flow(value: object) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _plain(value: Any) -> Any:

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
 from bearlake.errors import Invalid
+from bearlake.settings import yaml_text
 from bearlake.settings.schema import Limits, is_section, walk
 
 
@@ -57,8 +56,8 @@ def parse_text(text: str, annotation: Any) -> object:
     if any(get_origin(kind) in (tuple, list) for kind in kinds) and not text.lstrip().startswith("["):
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return yaml_text.parse(text)
+    except yaml_text.NotYaml as error:
         raise Unfit(f"cannot be read: {error}") from error
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from itertools import chain
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError, Invalid, TooLarge
+from bearlake.late import Late
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.objects import Buffer
 from bearlake.records import codec as record_codec
@@ -28,11 +29,13 @@ from bearlake.streams.configs import StreamRules
 from bearlake.streams.schema_rules import SchemaRules
 from bearlake.streams.schemas.compiled import SchemaCompiler, ValueChecker
 from bearlake.streams.turns import TurnBudget
-from bearlake.streams.validation.examining import Examination, Missing, NeedsOutside, TooManySchemas, Views
-from bearlake.streams.validation.known import KnownSchemas
-from bearlake.streams.validation.outside import Outside
+from bearlake.streams.validation.obstacles import Missing, NeedsOutside, TooManySchemas
 from bearlake.streams.validation.settings import ValidationSettings
 from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.streams.validation.examining import Examination, Views
+    from bearlake.streams.validation.validator import Validator
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,11 +44,16 @@ _AT_ONCE_BATCH_BYTES_MAX = 64 * 1024
 """Larger batches are always checked by a thread."""
 _VALIDATED_AT_ONCE_BYTES_MAX = 256 * 1024
 """Uncompressed bytes of a batch that is validated by schemas on the event loop: 15 ms if its records are tiny."""
-_AT_ONCE_SCHEMA_COUNT_MAX = 8
-"""Schemas of such a batch: 4 ms if they are large."""
-_PROBLEM_COUNT_MAX = 100
-"""Records with problems that are listed for the client of a batch."""
 _SCRATCH = Scratch()
+
+
+def _validator() -> "type[Validator]":
+    from bearlake.streams.validation.validator import Validator
+
+    return Validator
+
+
+VALIDATOR = Late(_validator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +111,7 @@ def needs_schemas(rules: StreamRules, known: Checked) -> bool:
 
 
 def check_records(
-    batch: Buffer, rules: StreamRules, known: Checked, bytes_max: int, examination: Examination | None = None
+    batch: Buffer, rules: StreamRules, known: Checked, bytes_max: int, examination: "Examination | None" = None
 ) -> int:
     """Decompress the batch and check every record, and that keys exist where key compaction needs them.
 
@@ -142,7 +150,7 @@ def check_records(
     return opened.size_bytes
 
 
-def _validate(opened: record_codec.Opened, examination: Examination) -> None:
+def _validate(opened: record_codec.Opened, examination: "Examination") -> None:
     """Validate the records of a batch by their schemas. Raises as `check_records`."""
     start = 0
     for part in opened.parts():
@@ -158,7 +166,7 @@ def _validate(opened: record_codec.Opened, examination: Examination) -> None:
         raise refusal
 
 
-def _refusal(examination: Examination, problems: Mapping[int, str]) -> BadRecord | None:
+def _refusal(examination: "Examination", problems: Mapping[int, str]) -> BadRecord | None:
     """Return why the batch is refused; None: there are no problems."""
     if not problems:
         return None
@@ -185,13 +193,9 @@ class Checks:
         """
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="check-records")
-        self._known = None
-        if schemas is not None:
-            self._known = KnownSchemas(
-                schemas, settings.schemas, self.off_loop, compiler, has_outside=checker is not None
-            )
-        wait_ms = settings.schemas.wait_ms_max
-        self._outside = None if checker is None else Outside(checker, settings.thread_count, wait_ms)
+        self._schemas, self._compiler, self._checker = schemas, compiler, checker
+        self._validator: Validator | None = None
+        """Built with the first batch that is validated."""
         self.budget = TurnBudget(settings.loop_bytes_max)
         """Uncompressed bytes of batches that may be checked and read on the event loop."""
 
@@ -202,8 +206,8 @@ class Checks:
 
     def close(self) -> None:
         """Shut down without waiting; pending results are discarded."""
-        if self._known is not None:
-            self._known.close()
+        if self._validator is not None:
+            self._validator.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def at_once(self, batch: Buffer, attributes: int, rules: StreamRules, known: Checked) -> BearlakeError | bool:
@@ -213,7 +217,11 @@ class Checks:
         """
         if not needs_check(rules, known):
             return True
-        examination = self._examination_at_once(rules, known)
+        examination = None
+        if rules.schemas is not None and needs_schemas(rules, known):
+            if self._validator is None:
+                return False
+            examination = self._validator.at_once(rules.schemas)
         is_light = not attributes & COMPRESSION_MASK and not rules.requires_keys and examination is None
         if is_light:
             judged = self._outcome(batch, rules, known)
@@ -246,50 +254,58 @@ class Checks:
         so a look-up.
         """
         since = asyncio.get_running_loop().time() if since is None else since
+        schemas = rules.schemas if needs_schemas(rules, known) else None
+        validator = None if schemas is None else await self.validating()
         judged = self.at_once(batch, attributes, rules, known)
         if judged is not False:
             return None if isinstance(judged, bool) else judged
-        schemas = rules.schemas if needs_schemas(rules, known) else None
-        holds = not attributes & COMPRESSION_MASK
-        views = None if schemas is None else self._views(schemas)
-        examination = None if views is None else self._examination(rules, views, holds=holds)
-        outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
-        try:
-            if isinstance(outcome, Missing):
-                assert schemas is not None
-                views = await self._found(schemas, outcome, since)
-                examination = self._examination(rules, views, holds=holds)
-                outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
-            if isinstance(outcome, NeedsOutside):
-                assert views is not None
-                assert schemas is not None
-                assert self._outside is not None
-                async with self._outside.place(schemas):
-                    examination = self._examination(rules, views)
-                    outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
-                    outcome = await self._with_held(rules, outcome, examination, has_turn=True)
-            else:
-                outcome = await self._with_held(rules, outcome, examination)
-        except BearlakeError as error:
-            return error
+        if schemas is None or validator is None:
+            outcome = await self.off_loop(self._outcome, batch, rules, known)
+        else:
+            holds = not attributes & COMPRESSION_MASK
+            try:
+                outcome = await self._validated(batch, rules, known, (schemas, validator), since, holds=holds)
+            except BearlakeError as error:
+                return error
         assert not isinstance(outcome, Missing | NeedsOutside), "a final view is complete"
         return None if isinstance(outcome, bool) else outcome
 
-    async def _with_held(
+    async def validating(self) -> "Validator":
+        """Return the validator; a thread loads its code first, if need be."""
+        made = await VALIDATOR.get()
+        if self._validator is None:
+            assert self._schemas is not None, "records are validated with a registry only"
+            settings = self._settings
+            parts = self.off_loop, self._compiler, self._checker, settings.thread_count
+            self._validator = made(self._schemas, settings.schemas, *parts)
+        return self._validator
+
+    async def _validated(
         self,
+        batch: Buffer,
         rules: StreamRules,
-        outcome: BearlakeError | Missing | NeedsOutside | bool,
-        examination: Examination | None,
+        known: Checked,
+        by: "tuple[SchemaRules, Validator]",
+        since: float,
         *,
-        has_turn: bool = False,
+        holds: bool,
     ) -> BearlakeError | Missing | NeedsOutside | bool:
-        """Return the outcome for a batch after the values that it holds were checked. Raises `Overloaded`, `Unavailable`."""
-        if outcome is not True or examination is None or not any(True for _ in examination.held()):
-            return outcome
-        assert self._outside is not None
-        assert rules.schemas is not None
-        await self._outside.check(rules.schemas, examination, has_turn=has_turn)
-        return _refusal(examination, examination.problems()) or True
+        """Return the outcome for a batch that is validated in a thread. Raises `Overloaded`, `Unavailable`."""
+        schemas, validator = by
+        views = validator.views(schemas)
+        examination = validator.examination(schemas, views, holds=holds)
+        outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
+        if isinstance(outcome, Missing):
+            views = await validator.found(schemas, outcome, since)
+            examination = validator.examination(schemas, views, holds=holds)
+            outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
+        if not isinstance(outcome, NeedsOutside):
+            return await _with_held(by, outcome, examination)
+        assert validator.outside is not None
+        async with validator.outside.place(schemas):
+            examination = validator.examination(schemas, views)
+            outcome = await self.off_loop(self._outcome, batch, rules, known, examination)
+            return await _with_held(by, outcome, examination, has_turn=True)
 
     async def problems(
         self, rules: SchemaRules, keys: Sequence[bytes | None], values: Sequence[bytes | None]
@@ -301,9 +317,10 @@ class Checks:
             Unavailable, Overloaded: the registry did not answer in time.
         """
         since = asyncio.get_running_loop().time()
+        validator = await self.validating()
 
-        def work(views: Views) -> Examination | Missing:
-            examination = Examination(rules, views, self._settings.schemas.batch_schema_count_max, len(values))
+        def work(views: "Views") -> "Examination | Missing":
+            examination = validator.of_records(rules, views, len(values))
             try:
                 examination.add(0, keys, values)
                 examination.problems()
@@ -311,12 +328,12 @@ class Checks:
                 return missing
             return examination
 
-        found = await self.off_loop(work, self._views(rules))
+        found = await self.off_loop(work, validator.views(rules))
         if isinstance(found, Missing):
-            found = await self.off_loop(work, await self._found(rules, found, since))
+            found = await self.off_loop(work, await validator.found(rules, found, since))
         assert not isinstance(found, Missing), "a final view is complete"
-        if self._outside is not None and any(True for _ in found.held()):
-            await self._outside.check(rules, found)
+        if validator.outside is not None and any(True for _ in found.held()):
+            await validator.outside.check(rules, found)
         return found.problems()
 
     async def off_loop(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -329,7 +346,7 @@ class Checks:
         return await asyncio.get_running_loop().run_in_executor(self._threads, called)
 
     def _outcome(
-        self, batch: Buffer, rules: StreamRules, known: Checked, examination: Examination | None = None
+        self, batch: Buffer, rules: StreamRules, known: Checked, examination: "Examination | None" = None
     ) -> BearlakeError | Missing | NeedsOutside | bool:
         try:
             check_records(batch, rules, known, self._settings.uncompressed_bytes_max, examination)
@@ -337,29 +354,18 @@ class Checks:
             return error
         return True
 
-    def _examination_at_once(self, rules: StreamRules, known: Checked) -> Examination | None:
-        """Return an examination that ends early: with too much work for the event loop, or a problem, whose reason a thread finds."""
-        if rules.schemas is None or not needs_schemas(rules, known):
-            return None
-        return Examination(rules.schemas, self._views(rules.schemas), _AT_ONCE_SCHEMA_COUNT_MAX, 1, is_at_once=True)
 
-    def _examination(self, rules: StreamRules, views: Views, *, holds: bool = True) -> Examination:
-        assert rules.schemas is not None
-        schema_count_max = self._settings.schemas.batch_schema_count_max
-        return Examination(rules.schemas, views, schema_count_max, _PROBLEM_COUNT_MAX, holds=holds)
-
-    def _views(self, schemas: SchemaRules) -> Views:
-        """Return what this server knows now."""
-        known = self._known
-        assert known is not None, "records are validated with a registry only"
-        key, value = (None if part is None else known.view(part) for part in (schemas.key, schemas.value))
-        return Views(key=key, value=value)
-
-    async def _found(self, schemas: SchemaRules, missing: Missing, since: float) -> Views:
-        """Return views that are complete for the ids of a batch. Raises `Unavailable`, `Overloaded`."""
-        known = self._known
-        assert known is not None
-        wanted = (schemas.key, missing.key_ids), (schemas.value, missing.value_ids)
-        found = iter(await known.find([(part, ids) for part, ids in wanted if part is not None], since))
-        key, value = (None if part is None else next(found) for part, _ in wanted)
-        return Views(key=key, value=value, is_final=True)
+async def _with_held(
+    by: "tuple[SchemaRules, Validator]",
+    outcome: BearlakeError | Missing | NeedsOutside | bool,
+    examination: "Examination",
+    *,
+    has_turn: bool = False,
+) -> BearlakeError | Missing | NeedsOutside | bool:
+    """Return the outcome for a batch after the values that it holds were checked. Raises `Overloaded`, `Unavailable`."""
+    schemas, validator = by
+    if outcome is not True or not any(True for _ in examination.held()):
+        return outcome
+    assert validator.outside is not None
+    await validator.outside.check(schemas, examination, has_turn=has_turn)
+    return _refusal(examination, examination.problems()) or True

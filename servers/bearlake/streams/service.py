@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -44,15 +45,13 @@ from bearlake.streams.fetched import Fetched, FetchRange
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.generation import Generation
 from bearlake.streams.groups.configs import GroupConfigs
-from bearlake.streams.groups.coordinator import Coordinator
-from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.peers import Alone, Peers
 from bearlake.streams.groups.settings import GroupSettings
-from bearlake.streams.groups.shared import Groups
 from bearlake.streams.history import History, HistorySettings
 from bearlake.streams.internal_topics import KafkaTopics
 from bearlake.streams.management import Management
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
+from bearlake.streams.on_demand import GROUPS, SUBSCRIPTIONS, OnDemand, PartsOnDemand
 from bearlake.streams.outcomes import Seen
 from bearlake.streams.own_writes import OwnWrites
 from bearlake.streams.principal import Authorizer, Principal, client_of
@@ -60,9 +59,6 @@ from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.reservations import Reservation
 from bearlake.streams.schemas.compiled import SchemaCompiler, ValueChecker
-from bearlake.streams.shares import ConfiguredTerms
-from bearlake.streams.subscriptions import Subscriptions
-from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.tenure import Tenure
 from bearlake.streams.transactions import TransactionService, TransactionSettings
@@ -71,6 +67,11 @@ from bearlake.streams.writer import Writer
 from bearlake.streams.writer_settings import WriterSettings
 from bearlake.table.reader import DataFileReader
 from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.streams.group_service import GroupService
+    from bearlake.streams.shares import ConfiguredTerms
+    from bearlake.streams.subscriptions.service import SubscriptionService
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class StreamsSettings:
     """Partitions of one stream; a stream that has more keeps them."""
 
 
-class Streams(Management):
+class Streams(Management, PartsOnDemand):
     """The stream service of one server process. Use it from the event loop's thread only."""
 
     def __init__(
@@ -171,8 +172,10 @@ class Streams(Management):
         self.transactions = TransactionService(metadata, settings.transactions, self.own_writes.unplaced)
         self.topics = KafkaTopics(self.catalog, lambda: self.transactions.is_used)
         """The streams and Kafka's internal topics, for Kafka's protocol and consumer groups."""
-        self._open_groups(peers or Alone(server))
-        self._open_subscriptions()
+        self._peers = peers or Alone(server)
+        self.group_configs = GroupConfigs(metadata.defaults, settings.groups)
+        self._group_service = OnDemand(GROUPS, self._groups_by)
+        self._subscription_service = OnDemand(SUBSCRIPTIONS, self._subscriptions_by)
         self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep, self.transactions)
         gauges.expose_writes(self._writer, settings.writer)
         gauges.expose_reads(self._tail, settings.tail_slice_count_max, self._cache, settings.cache)
@@ -197,29 +200,20 @@ class Streams(Management):
         """Reads that need neither the store nor a task. The caller must check `sees(…, READ, …)` for every stream first."""
         self._offsets = Offsets(metadata.log, self._history, self._cache)
 
-    def _open_groups(self, peers: Peers) -> None:
-        """Wire up the groups."""
-        metadata, settings = self.metadata, self.settings.groups
-        ownership = Ownership(metadata, self.server, settings, peers.may_coordinate, self.tenure, self.topics)
-        self.group_configs = GroupConfigs(metadata.defaults, settings)
-        ownership.protocols.configured = self.group_configs.of
-        ownership.protocols.configured_share = self.group_configs.share_of
-        ownership.protocols.configured_streams = self.group_configs.streams_of
-        self.coordinator = Coordinator(metadata, ownership)
-        """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
-        self.groups = Groups(self.coordinator, self.server, peers)
-        """All consumer groups: for members that run inside this server."""
+    def _groups_by(self, made: "type[GroupService]") -> "GroupService":
+        parts = self._peers, self.tenure, self.topics, self.group_configs
+        return made(self.metadata, self.server, self.settings.groups, *parts)
 
-    def _open_subscriptions(self) -> None:
-        """Wire up the subscriptions and the records of share groups."""
-        self._subscriptions = SubscriptionService(
+    def _subscriptions_by(
+        self, made: "tuple[type[SubscriptionService], type[ConfiguredTerms]]"
+    ) -> "SubscriptionService":
+        service, terms = made
+        subscriptions = service(
             self.metadata, self.metadata.cursors, self.server, self, self._knows, self.clock, self.settings.subscriptions,
-            self.tenure, self._is_terminated, ConfiguredTerms(self.group_configs, self.metadata.groups),
+            self.tenure, self._is_terminated, terms(self.group_configs, self.metadata.groups),
         )  # fmt: skip
-        self.catalog.on_change.add(self._subscriptions.streams_changed)
-        self.subscriptions: Subscriptions = self._subscriptions
-        """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
-        self.local_shares = self._subscriptions.shares
+        self.catalog.on_change.add(subscriptions.streams_changed)
+        return subscriptions
 
     def _open_writer(
         self,
@@ -243,22 +237,21 @@ class Streams(Management):
         async with Tasks() as tasks:
             tasks.own("follow the commit log", self._follower.run())
             tasks.own("keep the commit log short", self._upkeep.run())
-            tasks.own("release idle groups", self.coordinator.ownership.run())
-            tasks.own("hand groups over", self.groups.run())
+            tasks.own("coordinate groups", self._group_service.run())
             tasks.own("read the configs of groups", self.group_configs.run())
-            tasks.own("dispatch subscriptions", self._subscriptions.run())
+            tasks.own("dispatch subscriptions", self._subscription_service.run())
             await tasks.run()
 
     async def drain(self) -> None:
         """Release the groups and the subscriptions' partitions, then flush and commit everything accepted so far."""
-        await self.coordinator.ownership.drain()
-        await self.subscriptions.drain()
+        await self.release_groups()
+        await self._subscription_service.drain()
         await self._writer.drain()
 
     async def close(self) -> None:
         """Stop; pending calls are answered UNAVAILABLE. The stores stay open; they belong to the caller."""
-        await self.coordinator.ownership.close()
-        await self._subscriptions.close()
+        await self._group_service.close()
+        await self._subscription_service.close()
         await self._writer.close()
         self.checks.close()
         await self._history.close()

@@ -1,10 +1,9 @@
-"""How metrics are declared: the registry, the shared buckets, and one function for each kind. `metrics.py` declares them."""
+"""How metrics are declared: the families, the shared buckets, and one function for each kind. `metrics.py` declares them."""
 
-from prometheus_client import CollectorRegistry
+from bearlake.telemetry.meters import Counter, Families, Family, Gauge, Histogram
 
-from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
-
-REGISTRY = CollectorRegistry(auto_describe=False)
+FAMILIES = Families()
+"""All metrics of the process."""
 
 LATENCY_SECONDS = (
     0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
@@ -19,7 +18,7 @@ def counter(name: str, doc: str) -> Counter:
 
 def counters(name: str, doc: str, *labels: str) -> Family[Counter]:
     """Declare counters with labels."""
-    return Family(REGISTRY, name, doc, Counter, labels)
+    return Family(FAMILIES, name, doc, Counter, labels)
 
 
 def gauge(name: str, doc: str) -> Gauge:
@@ -29,7 +28,7 @@ def gauge(name: str, doc: str) -> Gauge:
 
 def gauges(name: str, doc: str, *labels: str) -> Family[Gauge]:
     """Declare gauges with labels."""
-    return Family(REGISTRY, name, doc, Gauge, labels)
+    return Family(FAMILIES, name, doc, Gauge, labels)
 
 
 def latency(name: str, doc: str) -> Histogram:
@@ -39,9 +38,9 @@ def latency(name: str, doc: str) -> Histogram:
 
 def latencies(name: str, doc: str, *labels: str) -> Family[Histogram]:
     """Declare histograms of seconds with labels."""
-    return Family(REGISTRY, name, doc, lambda: Histogram(LATENCY_SECONDS), labels)
+    return Family(FAMILIES, name, doc, lambda: Histogram(LATENCY_SECONDS), labels)
 
 
 def sizes(name: str, doc: str) -> Histogram:
     """Declare a histogram of bytes without labels."""
-    return Family(REGISTRY, name, doc, lambda: Histogram(SIZE_BYTES), ()).labels()
+    return Family(FAMILIES, name, doc, lambda: Histogram(SIZE_BYTES), ()).labels()

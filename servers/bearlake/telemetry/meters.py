@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms that cost a tenth of a microsecond, exposed through prometheus_client.
+"""Counters, gauges and histograms that cost a tenth of a microsecond; `exposition.py` shows them through prometheus_client.
 
 A value is a plain attribute (`child.value += 1` is the hot path), because a server does all its work in one thread, the event
 loop's. prometheus_client only reads the values during a scrape; its own classes take a lock per change, which is five times
@@ -8,12 +8,8 @@ Source: Prometheus, "Metric and label naming" and "Writing client libraries".
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 OTHER = "other"
 
@@ -81,12 +77,12 @@ class Histogram:
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 
-class Family(Collector, Generic[M]):
+class Family(Generic[M]):
     """All children of one metric name, by label values. Bind a child once and keep it: `labels` is a dictionary lookup."""
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        families: "Families",
         name: str,
         doc: str,
         make: Callable[[], M],
@@ -96,10 +92,11 @@ class Family(Collector, Generic[M]):
         self.name = name
         self.doc = doc
         self.label_names = tuple(label_names)
-        self._make: Callable[[], M] = make
+        self.make: Callable[[], M] = make
+        """Makes a child without observations."""
         self._children: dict[tuple[str, ...], M] = {}
         self._children_max = children_max
-        registry.register(self)
+        families.add(self)
 
     def labels(self, *values: str) -> M:
         """Return the child with these label values, in the order of `label_names`; the shared `other` child if the family is full."""
@@ -109,44 +106,33 @@ class Family(Collector, Generic[M]):
                 raise ValueError(f"{self.name} has the labels {self.label_names}, not {values}")
             if len(self._children) >= self._children_max:
                 values = (OTHER,) * len(values)
-            child = self._children.setdefault(values, self._make())
+            child = self._children.setdefault(values, self.make())
         return child
 
     def remove(self, *values: str) -> None:
         """Remove a child, so that it is no longer exposed; no effect if it is absent."""
         self._children.pop(values, None)
 
-    def describe(self) -> Iterator[Metric]:
-        """Yield the family without samples (prometheus_client calls this on registration)."""
-        yield self._family()
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the family with its current values (prometheus_client calls this on a scrape)."""
-        family = self._family()
-        for values, child in self._children.items():
-            add_sample(family, values, child)
-        yield family
-
-    def _family(self) -> Metric:
-        sample = self._make()
-        if isinstance(sample, Counter):
-            return CounterMetricFamily(self.name, self.doc, labels=self.label_names)
-        if isinstance(sample, Gauge):
-            return GaugeMetricFamily(self.name, self.doc, labels=self.label_names)
-        return HistogramMetricFamily(self.name, self.doc, labels=self.label_names)
+    @property
+    def children(self) -> Mapping[tuple[str, ...], M]:
+        """The children by label values."""
+        return self._children
 
 
-def add_sample(family: Metric, values: Sequence[str], child: Counter | Gauge | Histogram) -> None:
-    """Add the current value of `child` to a family of its type."""
-    if isinstance(child, Counter):
-        assert isinstance(family, CounterMetricFamily)
-        family.add_metric(values, child.value)
-    elif isinstance(child, Gauge):
-        assert isinstance(family, GaugeMetricFamily)
-        family.add_metric(values, child.read())
-    else:
-        assert isinstance(family, HistogramMetricFamily)
-        family.add_metric(values, list(cumulated(child)), child.sum)
+class Families:
+    """Families of distinct names."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Family[Any]] = {}  # Any: of each kind
+
+    def add(self, family: Family[Any]) -> None:
+        """Add a family. Raises `ValueError`: there is one of this name."""
+        if family.name in self._by_name:
+            raise ValueError(f"the metric {family.name} is declared twice")
+        self._by_name[family.name] = family
+
+    def __iter__(self) -> Iterator[Family[Any]]:
+        return iter(self._by_name.values())
 
 
 def cumulated(histogram: Histogram) -> Iterator[tuple[str, float]]:

@@ -4,23 +4,10 @@ Names are `bearlake_<part>_<what>_<unit>[_total]`. Labels are bounded: names of 
 streams or client ids. A name below without labels is the counter itself; a name with labels is a family whose children are bound
 once, outside the hot path: `PUT_ERRORS.labels("Unavailable")`. Latencies are in seconds, sizes in bytes, in shared buckets.
 
-`expose` renders everything, together with the process's own CPU, memory and file descriptors (`process_…`, Linux).
+`exposition.py` shows them.
 """
 
-from prometheus_client import ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-
-from bearlake.telemetry import declaring
 from bearlake.telemetry.declaring import counter, counters, gauge, gauges, latencies, latency, sizes
-
-REGISTRY = declaring.REGISTRY
-CONTENT_TYPE = CONTENT_TYPE_LATEST
-
-
-def expose() -> bytes:
-    """Return all metrics in Prometheus' text format (`CONTENT_TYPE`)."""
-    return generate_latest(REGISTRY)
-
 
 # The server process
 SERVER_INFO = gauges("bearlake_server_info", "Always 1; see the labels.", "version", "kernel")
@@ -381,8 +368,6 @@ UPKEEP_FAILING = gauges(
     "bearlake_sweep_failing_subjects", "Streams, tasks and pages whose last step of upkeep failed, by job.", "job"
 )
 SWEEP_ERRORS = counters("bearlake_sweep_errors_total", "Failed rounds of upkeep.", "job", "error")
-
-ProcessCollector(registry=REGISTRY)
 
 # Imports (`bearlake import`)
 IMPORT_LAG = gauge("bearlake_import_lag_offsets", "Offsets that the source has and the streams do not, all partitions.")

@@ -242,8 +242,8 @@ def _admin_routes(streams: Streams, metadata: Metadata) -> list[Any]:
     return [
         StreamRoutes(streams),
         CompactionRoutes(metadata),
-        GroupRoutes(streams.coordinator),
-        ShareRoutes(streams.local_shares),
+        GroupRoutes(streams.coordinating),
+        ShareRoutes(streams.dispatching),
     ]
 
 

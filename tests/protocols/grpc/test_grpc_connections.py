@@ -14,7 +14,7 @@ from bearlake.protocols.grpc import listening, methods
 from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
-from bearlake.telemetry.metrics import REGISTRY
+from bearlake.telemetry.exposition import REGISTRY
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.grpc_server import call as call_on
 from fixtures.waiting import WAIT_S, until

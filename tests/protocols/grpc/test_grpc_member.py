@@ -16,7 +16,7 @@ from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.principal import ANONYMOUS, Principal
-from bearlake.telemetry import metrics
+from bearlake.telemetry.exposition import REGISTRY
 from fixtures.grpc_server import GrpcNode
 from fixtures.kafka_server import batch_of
 from fixtures.waiting import WAIT_S, until
@@ -69,7 +69,7 @@ async def _ignore(message: pb.ConsumeResponse) -> None:
 
 
 def read_bytes() -> float:
-    return metrics.REGISTRY.get_sample_value("bearlake_fetch_bytes_total") or 0
+    return REGISTRY.get_sample_value("bearlake_fetch_bytes_total") or 0
 
 
 async def fill(grpc_node: GrpcNode) -> None:

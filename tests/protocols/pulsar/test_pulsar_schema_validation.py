@@ -85,8 +85,7 @@ async def test_a_producer_is_closed_while_the_registry_is_away_and_sends_again(p
     node = cluster[0]
     await node.create("orders", schema_validation="value")
     schema_id = await register(node.streams.metadata, ORDER)
-    known = node.streams.checks._known  # noqa: SLF001 - the store of the registry alone
-    assert known is not None
+    known = (await node.streams.checks.validating()).known
     faulty = FaultyMetadata(node.streams.metadata, MetadataFaults(error_rate=1.0), random.Random(1))
     known._store = faulty.schemas  # noqa: SLF001
     client = await node.client()
@@ -105,8 +104,7 @@ async def test_a_producer_is_closed_while_the_registry_is_away_and_sends_again(p
 async def test_a_message_is_checked_again_by_rules_that_changed_while_it_waited(pulsar: PulsarNode) -> None:
     await pulsar.create("orders", schema_validation="id")
     schema_id = await register(pulsar.streams.metadata, ORDER)
-    known = pulsar.streams.checks._known  # noqa: SLF001 - the store of the registry alone
-    assert known is not None
+    known = (await pulsar.streams.checks.validating()).known
     known._store = silent = SilentRegistry(known._store)  # type: ignore[assignment]  # noqa: SLF001
     client = await pulsar.client()
     await client.produce("orders")

@@ -18,7 +18,8 @@ from bearlake.errors import Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.objects.cloud_settings import CloudSettings
 from bearlake.objects.open import ObjectStoreSettings, open_store
-from bearlake.objects.sts import RoleKeys, RoleSettings, Sts
+from bearlake.objects.sts import RoleKeys, Sts
+from bearlake.objects.sts_settings import RoleSettings
 from bearlake.protocols.rest.iceberg.session_policy import Grant, place_of, session_policy
 from bearlake.protocols.rest.iceberg.vending import Vending
 from bearlake.streams.access.rights import DESCRIBE_STREAM, READ_STREAM

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bearlake.streams.groups.consumer import patterns
+from bearlake.streams.groups.consumer import comparing, patterns
 from bearlake.streams.groups.consumer.patterns import Patterns, compare
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -58,7 +58,7 @@ def test_a_pattern_that_backtracking_engines_never_finish_is_answered(pattern):
 
 
 def test_a_comparison_that_takes_too_long_is_refused(monkeypatch):
-    monkeypatch.setattr(patterns, "COMPARE_MS_MAX", -1)
+    monkeypatch.setattr(comparing, "COMPARE_MS_MAX", -1)
 
     with pytest.raises(GroupRefusal, match="takes longer"):
         compare("a", ["a"], SETTINGS)
@@ -72,8 +72,8 @@ def test_a_comparison_ends_soon_after_its_time_whatever_one_name_takes(monkeypat
             compared.append(name)
             spent[0] += 0.1
 
-    monkeypatch.setattr(patterns, "_compiled", lambda *_: Slow())
-    monkeypatch.setattr(patterns.time, "thread_time", lambda: spent[0])
+    monkeypatch.setattr(comparing, "_compiled", lambda *_: Slow())
+    monkeypatch.setattr(comparing.time, "thread_time", lambda: spent[0])
 
     with pytest.raises(GroupRefusal, match="takes longer"):
         compare("a", ["a"] * 1_000, SETTINGS)

@@ -7,8 +7,7 @@ number (`VERSION`) and comes with a migration of that number.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from bearlake.errors import Unavailable, Unsupported
 from bearlake.metadata.store_copy import RESTORING
@@ -37,18 +36,17 @@ class Layout:
 
 def available() -> Layout:
     """Return the layout of this program."""
-    folder = resources.files("bearlake.metadata.sqlite")
+    folder = Path(__file__).parent
     tables = [script for _, script in _scripts(folder.joinpath("schema"))]
     migrations = [(int(name[:4]), script) for name, script in _scripts(folder.joinpath("migrations"))]
     return Layout(version=VERSION, oldest=OLDEST, tables=tables, migrations=migrations)
 
 
-def _scripts(folder: Traversable) -> list[tuple[str, str]]:
+def _scripts(folder: Path) -> list[tuple[str, str]]:
     """Return name and text of the files of a folder that may be absent, by name."""
     if not folder.is_dir():
         return []
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [(file.name, file.read_text("utf-8")) for file in files]
+    return [(file.name, file.read_text("utf-8")) for file in sorted(folder.glob("*.sql"))]
 
 
 def migrate(

@@ -25,10 +25,10 @@ from bearlake.errors import BearlakeError, Corrupt, Denied
 from bearlake.protocols.kafka import apis, codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
-from bearlake.protocols.kafka.dispatch import Served
+from bearlake.protocols.kafka.dispatch import Served, disconnected
 from bearlake.protocols.kafka.fetch_lane import FetchLane
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
-from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined, share_requests
+from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
 from bearlake.protocols.kafka.lane import Lane
 from bearlake.protocols.kafka.large_requests import LARGE_BYTES, WAITING_BYTES_MAX, LargeRequests, decoded, within
 from bearlake.protocols.kafka.login import KafkaListenerLogin
@@ -119,7 +119,7 @@ class Connection(TurnConnection):
         self._fetches.close()
         self._large.closed()
         self._slots.clear()
-        for work in share_requests.disconnected(self.context, self.peer):
+        for work in disconnected(self.context, self.peer):
             self.start(work, is_cancelled_on_close=False)
         self._others.start_next()  # requests that were held
 

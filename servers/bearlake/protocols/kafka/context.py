@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from bearlake import kernel
 from bearlake.protocols.kafka import codec
@@ -21,13 +22,16 @@ from bearlake.protocols.kafka.share_sessions import ShareSessions
 from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.slow_readers import SlowReaders
 from bearlake.streams.client_turns import ClientTurns
-from bearlake.streams.groups.consumer.patterns import Patterns
-from bearlake.streams.groups.shares import ShareCoordinator
-from bearlake.streams.groups.streams_groups import StreamsCoordinator
 from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
-from bearlake.streams.shares import NoReach, ShareReach, Shares
+
+if TYPE_CHECKING:
+    from bearlake.streams.groups.consumer.patterns import Patterns
+    from bearlake.streams.groups.coordinator import Coordinator
+    from bearlake.streams.groups.shares import ShareCoordinator
+    from bearlake.streams.groups.streams_groups import StreamsCoordinator
+    from bearlake.streams.shares import ShareReach, Shares
 
 EPOCH_MAX = 0
 """The largest leader epoch that a client may send: librdkafka sends 0 if the server never returned a leader epoch."""
@@ -37,23 +41,15 @@ class KafkaContext:
     """State that the handlers of one Kafka server share."""
 
     def __init__(
-        self, streams: Streams, servers: LiveServers, settings: KafkaSettings, share_reach: ShareReach | None = None
+        self, streams: Streams, servers: LiveServers, settings: KafkaSettings, share_reach: "ShareReach | None" = None
     ) -> None:
         """`share_reach`: the servers that dispatch share groups; None: only this server does."""
         self.streams = streams
         self.servers = servers
         self.topics = streams.topics
         """The streams, and Kafka's internal topics."""
-        self.groups = streams.coordinator
-        self.share_groups = ShareCoordinator(streams.metadata, streams.coordinator.ownership)
-        """The share groups that this server coordinates."""
-        self.streams_groups = StreamsCoordinator(streams.coordinator.ownership)
-        """The streams groups that this server coordinates."""
-        self.shares = Shares(streams.local_shares, streams.metadata.cursors, streams, share_reach or NoReach())
-        """The records of all share groups."""
+        self._share_reach = share_reach
         self.share_sessions = ShareSessions(streams.settings.groups.share)
-        self.patterns = Patterns(self.topics, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop)
-        """The topics that match the patterns of consumer groups' members."""
         self.settings = settings
         self._is_redirecting = False
         self.producer_ids = ProducerIds(streams.metadata.producers)
@@ -68,6 +64,43 @@ class KafkaContext:
         """The connections that have answers to send."""
         self.turn_world: kernel.TurnWorld | None = None
         """What the turns of all connections share; the first one makes it."""
+
+    # What only the families of `dispatch.py` use; they load it.
+
+    @cached_property
+    def groups(self) -> "Coordinator":
+        """The consumer groups that this server coordinates."""
+        return self.streams.coordinator
+
+    @cached_property
+    def share_groups(self) -> "ShareCoordinator":
+        """The share groups that this server coordinates."""
+        from bearlake.streams.groups.shares import ShareCoordinator
+
+        return ShareCoordinator(self.streams.metadata, self.groups.ownership)
+
+    @cached_property
+    def streams_groups(self) -> "StreamsCoordinator":
+        """The streams groups that this server coordinates."""
+        from bearlake.streams.groups.streams_groups import StreamsCoordinator
+
+        return StreamsCoordinator(self.groups.ownership)
+
+    @cached_property
+    def shares(self) -> "Shares":
+        """The records of all share groups."""
+        from bearlake.streams.shares import NoReach, Shares
+
+        streams = self.streams
+        return Shares(streams.local_shares, streams.metadata.cursors, streams, self._share_reach or NoReach())
+
+    @cached_property
+    def patterns(self) -> "Patterns":
+        """The topics that match the patterns of consumer groups' members."""
+        from bearlake.streams.groups.consumer.patterns import Patterns
+
+        streams = self.streams
+        return Patterns(self.topics, streams.sees, streams.settings.groups.consumer, streams.checks.off_loop)
 
     async def decode(self, key: int, version: int, body: bytes) -> Any:  # Any: the class depends on the API
         """Decode a request; a large one in a thread, so that the event loop is not blocked. Raises error kinds."""

@@ -11,6 +11,7 @@ Kafka's protocol has no message that redirects a client. Draining therefore has 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from bearlake.protocols.kafka import dispatch
 from bearlake.protocols.kafka.connection import Connection
@@ -24,8 +25,10 @@ from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers, other_servers
 from bearlake.serving.pacing import ConnectionMeters
 from bearlake.streams.service import Streams
-from bearlake.streams.shares import ShareReach
 from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.streams.shares import ShareReach
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +46,7 @@ class KafkaServer:
         settings: KafkaSettings,
         listeners: Sequence[Listener],
         logins: Mapping[str, KafkaListenerLogin] | None = None,
-        share_reach: ShareReach | None = None,
+        share_reach: "ShareReach | None" = None,
     ) -> None:
         """`listeners` are already bound; the server owns and closes them. `logins`: how clients log in, by endpoint.
 
@@ -108,7 +111,7 @@ class KafkaServer:
         """Let clients leave on their own, then redirect them. Returns at `until` (loop time, s), or when no other server is left."""
         redirect_at = self.connections.loop.time() + min(self.settings.drain_redirect_after_ms, deadline_ms / 4) / 1000
         if self._has_others():
-            await self.context.groups.ownership.drain()
+            await self.context.streams.release_groups()
         while self.connections and self._has_others() and self.connections.loop.time() < until:
             if not self.context.is_redirecting and self.connections.loop.time() >= redirect_at:
                 self.context.redirect()

@@ -11,6 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from bearlake.errors import Unavailable
+from bearlake.late import Late
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Server
 from bearlake.serving.admin import operations, problems
@@ -24,7 +25,6 @@ from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.principal import Principal
-from bearlake.telemetry import metrics
 
 
 def admin_endpoint(listener: Listener) -> tuple[str, str]:
@@ -34,6 +34,16 @@ def admin_endpoint(listener: Listener) -> tuple[str, str]:
     """
     name, address = listener.endpoint("admin")
     return name, address if listener.tls is None else f"https://{address}"
+
+
+def _exposition() -> tuple[Callable[[], bytes], str]:
+    from bearlake.telemetry import exposition
+
+    return exposition.expose, exposition.CONTENT_TYPE
+
+
+EXPOSITION = Late(_exposition)
+"""Returns the text of all metrics, and its type."""
 
 
 class Routes(Protocol):
@@ -135,7 +145,8 @@ class AdminServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Get metrics in Prometheus' text format."""
-        return web.Response(body=metrics.expose(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        expose, content_type = await EXPOSITION.get()
+        return web.Response(body=expose(), headers={"Content-Type": content_type})
 
     async def _servers(self, request: web.Request) -> web.Response:
         """List the live servers."""

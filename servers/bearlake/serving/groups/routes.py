@@ -6,7 +6,7 @@ if this server is gone. The member's own wait continues meanwhile.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 
@@ -15,11 +15,13 @@ from bearlake.serving.groups import packing, requests
 from bearlake.serving.groups.packing import Document
 from bearlake.serving.http.limits import own_limits
 from bearlake.serving.http.models import Reader
-from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import MemberRef
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.revisions import Outdated
 from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.streams.groups.coordinator import Coordinator
 
 WAIT_S = 5.0
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
@@ -33,8 +35,10 @@ T = TypeVar("T")
 class GroupRoutes:
     """Handlers under `/v1/groups`."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinating: "Callable[[], Awaitable[Coordinator]]") -> None:
+        """`coordinating` returns this server's coordinator, always the same one."""
+        self._coordinating = coordinating
+        self._coordinator: Coordinator
         self._open_count = 0
         metrics.GROUP_PEER_OPEN.set_function(lambda: self._open_count)
         metrics.GROUP_PEER_OPEN_MAX.set(REQUEST_COUNT_MAX)
@@ -115,6 +119,7 @@ class GroupRoutes:
                 raise Overloaded("too many concurrent requests; retry later")
             self._open_count += 1
             try:
+                self._coordinator = await self._coordinating()
                 return await begin(reader.read(await _body(request)))
             except GroupRefusal as refusal:
                 return web.json_response(packing.pack_refusal(refusal), status=409)

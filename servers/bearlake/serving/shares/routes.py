@@ -1,7 +1,10 @@
-"""This server's dispatcher for members of share groups that other servers serve: handlers of the admin API (see `packing`)."""
+"""This server's dispatcher for members of share groups that other servers serve: handlers of the admin API (see `packing`).
+
+The dispatcher is loaded with the first request (decision 362).
+"""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 
@@ -10,7 +13,9 @@ from bearlake.serving.http.limits import own_limits
 from bearlake.serving.http.models import Reader
 from bearlake.serving.shares import packing
 from bearlake.serving.shares.packing import Document
-from bearlake.streams.subscriptions.share_dispatch import ShareDispatch
+
+if TYPE_CHECKING:
+    from bearlake.streams.subscriptions.share_dispatch import ShareDispatch
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 """A request acknowledges some 10,000 records one by one with less."""
@@ -23,8 +28,10 @@ T = TypeVar("T")
 class ShareRoutes:
     """Handlers under `/v1/shares`."""
 
-    def __init__(self, dispatch: ShareDispatch) -> None:
-        self._dispatch = dispatch
+    def __init__(self, dispatching: "Callable[[], Awaitable[ShareDispatch]]") -> None:
+        """`dispatching` returns this server's dispatcher, always the same one."""
+        self._dispatching = dispatching
+        self._dispatch: ShareDispatch
         self._open_count = 0
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -99,6 +106,7 @@ class ShareRoutes:
                 raise Overloaded("too many concurrent requests; retry later")
             self._open_count += 1
             try:
+                self._dispatch = await self._dispatching()
                 asked = reader.read(await _body(request))
                 try:
                     document = await run(asked)

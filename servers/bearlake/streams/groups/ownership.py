@@ -113,9 +113,13 @@ class Ownership:
         except BearlakeError as error:
             log.warning("cannot delete an unused group", extra={"group": name, "error": repr(error)})
 
+    def refuse(self) -> None:
+        """Stop taking groups."""
+        self._is_draining = True
+
     async def drain(self) -> None:
         """Stop taking groups and release all: see `release_all`."""
-        self._is_draining = True
+        self.refuse()
         await self.release_all()
 
     async def hand_over(self) -> None:

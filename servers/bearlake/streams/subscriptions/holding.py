@@ -292,9 +292,13 @@ class Holdings:
             elif (now - held.last_used) * 1000 > self.settings.idle_ms:
                 await self.leave(held, Closed.MOVED)
 
-    async def drain(self) -> None:
-        """Release all partitions; later requests raise `NotHolder`."""
+    def refuse(self) -> None:
+        """Take no more partitions: later requests raise `NotHolder`."""
         self._is_draining = True
+
+    async def drain(self) -> None:
+        """Release all partitions, and take no more."""
+        self.refuse()
         if self._opening:
             await asyncio.wait(self._opening.values())
         held = self.all()

@@ -120,9 +120,14 @@ class SubscriptionService(Subscriptions):
         """Call this after this server learns that streams were created, changed or deleted."""
         self._endings.look()
 
+    def refuse(self) -> None:
+        """Take no more partitions and consumers."""
+        self._is_draining = True
+        self._holdings.refuse()
+
     async def drain(self) -> None:
         """Release all partitions, then close all consumers with `closed(MOVED)`: other servers may take over by then."""
-        self._is_draining = True
+        self.refuse()
         await self._holdings.drain()
         self._local.close(Closed.MOVED)
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bearlake.errors import Invalid
 from bearlake.streams.schema_rules import PartRules, SchemaRules, Validation
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.validation.known import Found, OutsideSchema, SchemaView
+from bearlake.streams.validation.obstacles import Missing, NeedsOutside, TooManySchemas
 
 HEAD_BYTES = 5
 _GATHERED_BYTES_MAX = 4 * 1024 * 1024
@@ -37,19 +37,6 @@ class Views:
     is_final: bool = False
 
 
-class Missing(Exception):
-    """Schemas must be looked up before the batch can be judged: all ids that its keys, or values, name. Empty: nothing to look up."""
-
-    def __init__(self, key_ids: frozenset[int], value_ids: frozenset[int]) -> None:
-        super().__init__(len(key_ids), len(value_ids))
-        self.key_ids = key_ids
-        self.value_ids = value_ids
-
-
-class NeedsOutside(Exception):
-    """Values must be checked outside of this process, and the examination did not hold them."""
-
-
 class Held(NamedTuple):
     """Values of one schema that must be checked outside of this process, and the indexes of their records."""
 
@@ -58,13 +45,6 @@ class Held(NamedTuple):
     schema: Compiled
     places: Sequence[int]
     values: Sequence[bytes]
-
-
-class TooManySchemas(Invalid):
-    """The records of one batch name too many schemas."""
-
-    def __init__(self, count_max: int) -> None:
-        super().__init__(f"the records of a batch name more than {count_max} schemas: send fewer of them together")
 
 
 class Examination:

@@ -5,6 +5,7 @@ import asyncio
 from bearlake.protocols.kafka import dispatch
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.handlers import coordinators
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.telemetry import metrics
 from fixtures.kafka_server import fetch_request
@@ -41,7 +42,7 @@ async def test_a_large_request_for_versions_that_is_too_new_leaves_no_turn_taken
 async def test_a_large_request_behind_one_that_runs_leaves_the_turn_to_others(kafka_cluster, monkeypatch):
     """Behind a JoinGroup it waits for the group's other members, and their requests may be large, too."""
     begun, ends = asyncio.Event(), asyncio.Event()
-    describe = dispatch.HANDLERS[ApiKey.FIND_COORDINATOR]
+    describe = coordinators.find_coordinator
 
     async def wait(context, caller, request):
         begun.set()

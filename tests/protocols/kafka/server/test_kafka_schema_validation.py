@@ -151,8 +151,7 @@ async def test_a_registry_that_is_away_is_a_retriable_error(kafka_cluster: Make)
     await node.create("orders", schema_validation="value")
     schema_id = await register(cluster.metadata, ORDER)
     client = await node.client()
-    known = node.streams.checks._known  # noqa: SLF001 - the store of the registry alone
-    assert known is not None
+    known = (await node.streams.checks.validating()).known
     faulty = FaultyMetadata(cluster.metadata, MetadataFaults(error_rate=1.0), random.Random(1))
     known._store = faulty.schemas  # noqa: SLF001
 
@@ -167,8 +166,7 @@ async def test_a_batch_is_checked_again_by_rules_that_changed_while_its_request_
     await kafka.create("orders", schema_validation="id")
     await kafka.create("plain")
     schema_id = await register(kafka.streams.metadata, ORDER)
-    known = kafka.streams.checks._known  # noqa: SLF001 - the store of the registry alone
-    assert known is not None
+    known = (await kafka.streams.checks.validating()).known
     known._store = silent = SilentRegistry(known._store)  # type: ignore[assignment]  # noqa: SLF001
     client = await kafka.client()
     request = produce_request("plain", batch_of(b"none"))

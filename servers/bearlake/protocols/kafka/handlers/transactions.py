@@ -9,13 +9,11 @@ Source: KIP-98, KIP-360, KIP-447, KIP-664, KIP-890, KIP-994, KIP-1152.
 
 import asyncio
 
-import re2
-
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata.defaults import is_group_name
 from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.metadata.transaction_rules import NO_PRODUCER, Problem
-from bearlake.metadata.transactions import Transaction, TransactionState, is_transactional_id
+from bearlake.metadata.transactions import TransactionState, is_transactional_id
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.absence import Absence
@@ -32,15 +30,12 @@ from bearlake.protocols.kafka.messages import (
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from bearlake.protocols.kafka.rights import on_cluster, on_transaction, sees_transaction
+from bearlake.protocols.kafka.rights import on_cluster, on_transaction
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.internal_topics import is_internal
-from bearlake.streams.name_patterns import compiled
 from bearlake.streams.principal import Operation
 from bearlake.streams.transactions import TransactionRefusal
 from bearlake.streams.turns import Turns, in_turns
@@ -51,8 +46,6 @@ STATES = {
     TransactionState.COMPLETE_COMMIT: "CompleteCommit",
     TransactionState.COMPLETE_ABORT: "CompleteAbort",
 }
-_OTHER_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence", "Dead"})
-"""States of Kafka that no transactional id has here."""
 
 _FENCED_FROM = {"init": 4, "partitions": 2, "offsets": 2, "end": 2}
 """The version from which on a response may have PRODUCER_FENCED; earlier ones have INVALID_PRODUCER_EPOCH (KIP-588)."""
@@ -223,46 +216,6 @@ async def _describe(context: KafkaContext, caller: Caller, name: str) -> Describ
         DescribeTransactionsResponse.Topic(topic=topic, partitions=indexes) for topic, indexes in sorted(topics.items())
     ]
     return answer
-
-
-async def list_all(context: KafkaContext, caller: Caller, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """The transactional ids that the caller may see and the filters select."""
-    known = set(STATES.values())
-    unknown = [state for state in request.state_filters if state not in known | _OTHER_STATES]
-    try:
-        asked = request.transactional_id_pattern
-        pattern = compiled(asked) if asked else None
-    except re2.error:
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    if request.state_filters and len(unknown) == len(request.state_filters):
-        return ListTransactionsResponse(unknown_state_filters=unknown)
-    found: list[ListTransactionsResponse.State] = []
-    try:
-        now_ms = await context.streams.metadata.now_ms()
-        async for page in context.streams.transactions.pages():
-            found += [
-                ListTransactionsResponse.State(
-                    transactional_id=row.transactional_id,
-                    producer_id=row.producer_id,
-                    transaction_state=STATES[row.state],
-                )
-                for row in page
-                if _is_selected(row, request, now_ms)
-                and (pattern is None or pattern.fullmatch(row.transactional_id))
-                and sees_transaction(context, caller, row.transactional_id)
-            ]
-    except BearlakeError:
-        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
-
-
-def _is_selected(row: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
-    if request.state_filters and STATES[row.state] not in request.state_filters:
-        return False
-    if request.producer_id_filters and row.producer_id not in request.producer_id_filters:
-        return False
-    duration_ms = request.duration_filter
-    return duration_ms < 0 or (row.is_ongoing and now_ms - row.started_ms > duration_ms)
 
 
 async def write_markers(

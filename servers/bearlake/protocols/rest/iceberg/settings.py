@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from bearlake.objects.sts import RoleSettings
+from bearlake.objects.sts_settings import RoleSettings
 from bearlake.protocols.rest.iceberg.sql_settings import SqlSettings
 from bearlake.table.warehouse.settings import WarehouseSettings
 

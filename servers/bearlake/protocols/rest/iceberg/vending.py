@@ -18,7 +18,8 @@ from aiohttp import hdrs, web
 from bearlake.clock import Clock
 from bearlake.metadata.model import Stream
 from bearlake.objects.cloud_settings import CloudSettings
-from bearlake.objects.sts import RoleKeys, RoleSettings, Sts
+from bearlake.objects.sts import RoleKeys, Sts
+from bearlake.objects.sts_settings import RoleSettings
 from bearlake.protocols.rest.iceberg.answers import json_answer
 from bearlake.protocols.rest.iceberg.session_policy import Grant, place_of, session_policy
 from bearlake.streams.principal import Principal

@@ -8,30 +8,19 @@ Source: KIP-848 (SubscribedTopicRegex).
 """
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-import re2
-
 from bearlake.streams.groups.consumer.settings import ConsumerGroupSettings
-from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.turns import in_turns
 
 COUNT_MAX = 1_024
 """Pairs of pattern and principal whose matches are kept."""
-COMPILED_COUNT_MAX = 32
-"""Compiled patterns that are kept: each may use `pattern_memory_bytes`, and is used again only when topics have changed."""
 NAME_COUNT_MAX = 1_000_000
 """Names in all kept matches together; each takes about 50 bytes."""
-COMPARE_MS_MAX = 2_000
-"""CPU time (ms) of the longest comparison of one pattern with all topics."""
-_NAMES_AT_ONCE = 16
-"""Names between two looks at the clock: a hostile pattern takes 0.1 s for a long name."""
 
 OffLoop = Callable[..., Awaitable[Any]]
 """`Checks.off_loop` (Any: what its work returns)."""
@@ -126,32 +115,7 @@ class Patterns:
 
 
 def compare(pattern: str, names: Sequence[str], settings: ConsumerGroupSettings) -> list[str]:
-    """Return the names that the pattern matches as a whole. Raises `GroupRefusal` (INVALID_PATTERN); may run in a thread."""
-    if len(pattern.encode()) > settings.pattern_bytes_max:
-        raise _refusal(pattern[:64] + "…", f"longer than {settings.pattern_bytes_max} bytes")
-    compiled = _compiled(pattern, settings.pattern_memory_bytes)
-    deadline = time.thread_time() + COMPARE_MS_MAX / 1000
-    found: list[str] = []
-    for start in range(0, len(names), _NAMES_AT_ONCE):
-        found += [name for name in names[start : start + _NAMES_AT_ONCE] if compiled.fullmatch(name)]
-        if time.thread_time() > deadline:
-            raise _refusal(pattern, f"comparing it with all topics takes longer than {COMPARE_MS_MAX} ms")
-    return found
+    """As `comparing.compare`; the first call loads it, so call it in a thread."""
+    from bearlake.streams.groups.consumer import comparing
 
-
-@lru_cache(maxsize=COMPILED_COUNT_MAX)
-def _compiled(pattern: str, memory_bytes: int) -> Any:  # Any: re2 has no types
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = memory_bytes
-    try:
-        return re2.compile(pattern, options=options)
-    except re2.error as error:
-        why = error.args[0] if error.args else error
-        raise _refusal(pattern, why.decode(errors="replace") if isinstance(why, bytes) else str(why)) from error
-
-
-def _refusal(pattern: str, why: str) -> GroupRefusal:
-    return GroupRefusal(
-        Problem.INVALID_PATTERN, f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {why}."
-    )
+    return comparing.compare(pattern, names, settings)
