@@ -40,7 +40,6 @@ from bearlake.serving.authentication.presented import MECHANISMS, require_one_me
 from bearlake.serving.authentication.settings import OAUTHBEARER
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.routes import GroupRoutes
-from bearlake.serving.http.loading import read_authorities
 from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
@@ -84,8 +83,6 @@ async def run_process(
             return _open_one(listener_settings, what, settings, certificates, closing)
 
         endpoints, admin_listener = _bound(roles, settings, open_one)
-        if certificates.is_used or settings.authentication.token.issuer:
-            read_authorities()  # its clients may connect with TLS
 
         def on_fenced() -> None:
             stop.request("a newer process registered this server's name", Exit.FENCED, is_graceful=False)

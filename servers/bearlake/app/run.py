@@ -11,7 +11,7 @@ from typing import Any
 import click
 import uvloop
 
-from bearlake.app import embedded, libraries, ready  # noqa: F401 - `libraries` is loaded before `process`
+from bearlake.app import embedded, ready
 from bearlake.app.exits import Exit
 from bearlake.app.options import ServeOptions, UpOptions
 from bearlake.app.process import run_process

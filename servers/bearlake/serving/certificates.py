@@ -34,11 +34,6 @@ class Certificates:
         """Watch the files of a listener; `what` names it in messages."""
         self._watched.append(_Watched(settings, what, context, self._now_s))
 
-    @property
-    def is_used(self) -> bool:
-        """Whether any listener has TLS."""
-        return bool(self._watched)
-
     async def run(self) -> None:
         """Check periodically; ends only by cancellation."""
         while True:
