@@ -376,7 +376,8 @@ def test_columns_beyond_the_end_of_the_file_are_damage() -> None:
         table.sources[0] = replace(table.sources[0], size=len(cut))
 
         with pytest.raises(
-            Corrupt, match=r"^table/s/t/data/000000\.parquet: data file: its column chunks have more bytes than the file"
+            Corrupt,
+            match=r"^table/s/t/data/000000\.parquet: data file: its column chunks have more bytes than the file",
         ):
             await table.update(config_of())
 
