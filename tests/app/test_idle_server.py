@@ -95,7 +95,6 @@ def test_a_kafka_server_has_loaded_a_bounded_number_of_our_modules(idle: dict[st
     assert len([name for name in modules_of(idle) if name.startswith("bearlake")]) <= OWN_MODULE_COUNT_MAX
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_an_idle_kafka_server_takes_little_memory(idle: dict[str, object]) -> None:
     kilobytes = idle["kilobytes"]
     assert isinstance(kilobytes, int)

@@ -1,7 +1,6 @@
 """One seed of the simulation: draw a deployment and its faults, run it, heal it, and check the final state."""
 
 import asyncio
-import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from simulator.consumers import Consumer
 from simulator.deployment import Deployment, MetadataWrapper
 from simulator.ending import ARRIVAL_DEADLINES, check_end
 from simulator.lake import LakeSettings
+from simulator.logged_errors import LoggedErrors
 from simulator.loop import SimulationLoop
 from simulator.members import MemberSettings
 from simulator.months import Months, MonthsSettings
@@ -42,13 +42,6 @@ FINISH_S = 120.0
 """Maximum virtual time until all producers of a healed deployment know the fate of their batches and all servers have caught up."""
 TIME_MAX_S = 600.0
 """Maximum virtual time of a run without skipped months."""
-
-
-_OF_FULL_DISKS = (
-    "the metadata store is out of room; commits wait",
-    "commit outcome unknown for too long; stopping this server",
-)
-"""Errors that servers log when stores run out of room; the second one also needs a lost reply."""
 
 
 def _unchanged(metadata: Any) -> Any:
@@ -214,7 +207,7 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
     loop = SimulationLoop(random.Random(f"{seed} loop"))
     deployment = Deployment(seed, drawn, loop)
     report = Report(seed=seed)
-    with _Errors(deployment):
+    with LoggedErrors(deployment):
         try:
             loop.run(
                 _run(deployment),
@@ -267,41 +260,6 @@ def _close(deployment: Deployment, report: Report) -> None:
     asyncio.run(deployment.close())
     if report.violation is None and loop.failures:
         report.violation = Violation(f"unhandled: {loop.failures[0]}")
-
-
-class _Errors(logging.Handler):
-    """Treats each ERROR record (a human must look) of the code under test as a finding; adds other records to the trace.
-
-    A disk that is full is the one thing of a scenario for which a human is needed.
-    """
-
-    def __init__(self, deployment: Deployment) -> None:
-        super().__init__()
-        self._deployment = deployment
-        self._logger = logging.getLogger("bearlake")
-        self._before = (self._logger.propagate, self._logger.level)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Handle one record."""
-        details = {
-            key: value for key, value in vars(record).items() if key in ("key", "error", "partition", "position")
-        }
-        self._deployment.trace(record.getMessage(), **details)
-        is_expected = self._deployment.lake is not None and self._deployment.lake.is_expected(record)
-        if self._deployment.settings.network.disks.fill_rate and record.msg in _OF_FULL_DISKS:
-            is_expected = True
-        if record.levelno >= logging.ERROR and not is_expected:
-            self._deployment.fail(f"logged as an error: {record.getMessage()} {details} {record.exc_info or ''}")
-
-    def __enter__(self) -> None:
-        self._logger.addHandler(self)
-        self._logger.propagate = False
-        self._logger.setLevel(logging.INFO)
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)
-        self._logger.propagate, level = self._before
-        self._logger.setLevel(level)
 
 
 async def _run(deployment: Deployment) -> None:

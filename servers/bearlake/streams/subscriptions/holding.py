@@ -65,7 +65,8 @@ class Holdings:
         self._leaving: dict[PartitionKey, asyncio.Task[None]] = {}
         self._taken: dict[PartitionKey, Lease] = {}
         """Leases that this server may still hold according to the store."""
-        self._is_draining = False
+        self.is_draining = False
+        """Whether it takes no more partitions."""
         metrics.SUBSCRIPTION_PARTITIONS.set_function(lambda: len(self._held))
 
     def get(self, partition: PartitionKey) -> HeldPartition | None:
@@ -87,7 +88,7 @@ class Holdings:
             if held is not None and leaving is None:
                 held.last_used = asyncio.get_running_loop().time()
                 return held
-            if self._is_draining:
+            if self.is_draining:
                 raise NotHolder("this server is draining", None)
             if leaving is not None:
                 await asyncio.wait([leaving])
@@ -116,7 +117,7 @@ class Holdings:
         except BearlakeError:
             await self._release(partition)
             raise
-        if self._is_draining:
+        if self.is_draining:
             await self._release(partition)
             raise NotHolder("this server is draining", None)
         self._held[partition] = held
@@ -294,7 +295,7 @@ class Holdings:
 
     def refuse(self) -> None:
         """Take no more partitions: later requests raise `NotHolder`."""
-        self._is_draining = True
+        self.is_draining = True
 
     async def drain(self) -> None:
         """Release all partitions, and take no more."""

@@ -100,7 +100,6 @@ class SubscriptionService(Subscriptions):
         self._local = NonDurable(around)
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._tasks: Tasks | None = None
-        self._is_draining = False
         self._attached_count = 0
         """Consumers attached at the last check, plus those attached since."""
         metrics.SUBSCRIPTION_CONSUMERS.set_function(lambda: self._consumer_count)
@@ -122,12 +121,10 @@ class SubscriptionService(Subscriptions):
 
     def refuse(self) -> None:
         """Take no more partitions and consumers."""
-        self._is_draining = True
         self._holdings.refuse()
 
     async def drain(self) -> None:
         """Release all partitions, then close all consumers with `closed(MOVED)`: other servers may take over by then."""
-        self.refuse()
         await self._holdings.drain()
         self._local.close(Closed.MOVED)
 
@@ -199,7 +196,7 @@ class SubscriptionService(Subscriptions):
 
     async def _open_local(self, partition: PartitionKey, name: str, spec: ConsumerSpec) -> Subscription:
         bounds = await self._bounds(partition)
-        if self._is_draining:
+        if self._holdings.is_draining:
             raise NotHolder("this server is draining", None)
         return self._local.get(partition, name) or self._local.create(
             partition, name, clamped(spec.position, bounds), spec.subscription_properties
@@ -264,7 +261,6 @@ class SubscriptionService(Subscriptions):
     async def stats(self, partition: PartitionKey) -> list[SubscriptionStats]:
         bounds = await self._bounds(partition)
         held = self._holdings.get(partition)
-        shown: list[SubscriptionStats] = []
         if held is not None:
             with suppress(Fenced):  # the partition was released meanwhile
                 await self._holdings.adopt_stored(held, bounds.start)
