@@ -10,6 +10,7 @@ import click
 from bearlake.cli.command_group import CommandGroup
 from bearlake.cli.copies import check_verify, exit_code, say_compared, say_ended
 from bearlake.cli.extras import run_async, server_module
+from bearlake.cli.importing_pulsar import pulsar
 from bearlake.cli.kafka_options import address
 from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table, printable, say
@@ -33,6 +34,9 @@ def import_() -> None:
 
     Topics of Kafka keep their offsets, topics of Pulsar their subscriptions.
     """
+
+
+import_.add_command(pulsar)
 
 
 def source_options(peer: str) -> Callable[[F], F]:
