@@ -98,3 +98,15 @@ async def test_an_election_of_an_unknown_type_is_refused(kafka):
 
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert elected(answer) == {("t", 0): ErrorCode.INVALID_REQUEST}
+
+
+async def test_an_answer_about_unknown_partitions_is_no_larger_than_its_count_demands(kafka):
+    """A request repeats the name of a topic for none of its partitions, and neither may the answer."""
+    client = await kafka.client()
+    named = [ELECT.TopicPartitions(topic="x" * 30_000, partitions=list(range(1_000)))]
+
+    answer = await client.ask(ELECT(topic_partitions=named), 2)
+
+    parts = answer.replica_election_results[0].partition_result
+    assert len(parts) == 1_000
+    assert max(len(part.error_message) for part in parts) < 100

@@ -20,6 +20,11 @@ from bearlake.streams.turns import Turns
 
 _ELECTION_TYPES = (0, 1)
 """Preferred, unclean."""
+_NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED, "every server leads every partition"
+_UNKNOWN = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    "there is no such partition",
+)  # without its name: a request has a million
 
 
 async def list_reassignments(
@@ -50,14 +55,8 @@ async def elect_leaders(context: KafkaContext, caller: Caller, request: ElectLea
         for index in topic.partitions:
             if turns.is_over():
                 await asyncio.sleep(0)
-            code, message = refusal or _unneeded(topic.topic, index, indexes)
+            code, message = refusal or (_NOT_NEEDED if index in indexes else _UNKNOWN)
             answers.append(
                 ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
             )
     return ElectLeadersResponse(error_code=0 if refusal is None else refusal[0], replica_election_results=results)
-
-
-def _unneeded(topic: str, index: int, indexes: range) -> tuple[ErrorCode, str]:
-    if index not in indexes:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of a topic {topic}"
-    return ErrorCode.ELECTION_NOT_NEEDED, "every server leads every partition"
