@@ -248,20 +248,36 @@ def taken(consumer: Any) -> list[Read]:
     return found
 
 
+DESTROY_BROKER = -137
+"""librdkafka's `RD_KAFKA_RESP_ERR__DESTROY_BROKER`."""
+
+
 def create_stream(
     addresses: Sequence[str], name: str, partition_count: int, configs: dict[str, str] | None = None
 ) -> None:
     """A stream that the servers at all `addresses` know when this returns."""
     admin = AdminClient({"bootstrap.servers": addresses[0], "log_level": 0})
     new = NewTopic(name, partition_count, config=configs or {})
-    try:
-        admin.create_topics([new], operation_timeout=CLIENT_TIMEOUT_S)[name].result(CLIENT_TIMEOUT_S)
-    except confluent_kafka.KafkaException as error:
-        # The library repeats a request whose answer was late or lost; the first one may have created the topic.
-        if error.args[0].code() != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+    until(partial(_is_created, admin, new), CLIENT_TIMEOUT_S, f"stream {name} is created")
     for address in addresses:
         until(partial(_knows, address, name), CLIENT_TIMEOUT_S, f"{address} knows stream {name}")
+
+
+def _is_created(admin: AdminClient, new: NewTopic) -> bool:
+    """Create the topic; False if the library gave the request up with its server.
+
+    Servers that have just started may not list each other yet, and the library drops a server that the newest list lacks.
+    """
+    try:
+        admin.create_topics([new], operation_timeout=CLIENT_TIMEOUT_S)[new.topic].result(CLIENT_TIMEOUT_S)
+    except confluent_kafka.KafkaException as error:
+        code = error.args[0].code()
+        if code == DESTROY_BROKER:
+            return False
+        # The library repeats a request whose answer was late or lost; the first one may have created the topic.
+        if code != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    return True
 
 
 def _knows(address: str, name: str) -> bool:

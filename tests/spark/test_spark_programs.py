@@ -81,13 +81,21 @@ if given["kafka"]:
 """
 DRAIN = """
 import pathlib, time
-def drain(name, **options):
+def run(name, options):
     query = (
         spark.readStream.format("bearlake").options(**given["stores"], subscribe="drained", **options).load()
         .writeStream.format("parquet").option("path", name).option("checkpointLocation", name + "-checkpoint")
         .trigger(availableNow=True).start()
     )
     query.awaitTermination()
+def drain(name, **options):
+    for attempt in range(3):  # Spark gives a Python worker ten seconds to start, which no setting changes
+        try:
+            run(name, options)
+            break
+        except Exception as error:
+            if attempt == 2 or "failed to connect back" not in str(error):
+                raise
     rows = spark.read.schema("partition int, offset bigint").parquet(name)
     return [rows.count(), rows.distinct().count()]
 say("FIRST", [drain("all", startingOffsets="earliest"), drain("new"), drain("limited", startingOffsets="earliest", maxOffsetsPerTrigger=6)])
