@@ -52,6 +52,14 @@ class CrashingNetwork(Network):
         self.call_count = 0
 
     @override
+    def write_objects(self) -> None:
+        self._network.write_objects()
+
+    @override
+    def write_metadata(self) -> None:
+        self._network.write_metadata()
+
+    @override
     async def call(
         self,
         store: str,
