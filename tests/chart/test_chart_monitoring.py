@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from bearlake.telemetry import metrics as of_servers
+from bearlake.telemetry import exposition as of_servers
 from bearlake_operator import metrics as of_operator
 from fixtures.chart import CHART, objects, render
 
