@@ -7,6 +7,7 @@ from pathlib import Path
 
 PROGRAM = """
 import asyncio, os, signal, sys, tempfile
+from importlib import import_module
 from bearlake.app import lake
 from bearlake.cli.main import run
 
@@ -16,7 +17,7 @@ async def query(*_, **__):
         await asyncio.Event().wait()
 
 lake.query = query
-sys.modules["bearlake.cli.sql"].chosen = lambda given: None
+import_module("bearlake.cli.sql").chosen = lambda given: None
 sys.exit(run(["sql", "select 1"]))
 """
 
