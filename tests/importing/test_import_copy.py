@@ -386,7 +386,7 @@ async def test_topics_that_are_created_later_are_followed_too(kafka_cluster: Mak
     source, target = (await kafka_cluster())[0], (await targets())[0]
     client = await source.client()
     await source.create("orders-1")
-    quick = CopySettings(pause_ms=1, refresh_ms=1)
+    quick = CopySettings(pause_ms=1, refresh_ms=50)
     copy = await copy_of(source, target, "orders.*", copy=quick)
     running = asyncio.ensure_future(copy.run(follow=True))
     await until(lambda: len(copy.partitions) == 1)
@@ -407,7 +407,7 @@ async def test_a_topic_that_the_source_deletes_waits_and_does_not_stop_the_other
     client = await source.client()
     topics = {name: await source.create(name) for name in ("bills", "orders")}
     await client.produce(topics["bills"], batch_of(b"a"))
-    copy = await copy_of(source, target, ".*", copy=CopySettings(pause_ms=1, refresh_ms=1))
+    copy = await copy_of(source, target, ".*", copy=CopySettings(pause_ms=1, refresh_ms=50))
     running = asyncio.ensure_future(copy.run(follow=True))
     await until(lambda: copy.copied.batches == 1)
     await source.streams.catalog.delete((await source.streams.catalog.resolve("bills")).stream)
@@ -427,7 +427,7 @@ async def test_records_that_the_source_deletes_meanwhile_are_skipped(kafka_clust
     topic = await source.create("orders")
     client = await source.client()
     await client.produce(topic, batch_of(b"a", b"b"))
-    copy = await copy_of(source, target, "orders", copy=CopySettings(pause_ms=1, refresh_ms=1))
+    copy = await copy_of(source, target, "orders", copy=CopySettings(pause_ms=1, refresh_ms=50))
     running = asyncio.ensure_future(copy.run(follow=True))
     await until(lambda: copy.copied.batches == 1)
     view = await source.streams.catalog.resolve("orders")
