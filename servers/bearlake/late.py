@@ -4,7 +4,7 @@
     handlers = await _HANDLERS.get()       loads in a thread at first: the event loop goes on meanwhile
 
 The function of a `Late` has the import statements, so that type checker and import contracts see them. What is on the hot path is never
-late. `test_late_imports.py` loads everything, so that an error of an import does not wait for a request.
+late. `test_late_code.py` loads everything, so that an error of an import does not wait for a request.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Stores that run out of room: what producers are told holds, no server stops, and the simulation can fail (decisions 352 and 355)."""
+"""Stores run out of room: no answer to a producer is wrong, no server stops, and the simulation can fail (decisions 352 and 355)."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Partitions have no place that they could leave: what tools that ask for moves or elections are told. KIP-455, KIP-460."""
+"""Tools that ask for moves of partitions, or for elections of leaders, are told that none is needed. KIP-455, KIP-460."""
 
 import pytest
 
