@@ -6,7 +6,7 @@ if this server is gone. The member's own wait continues meanwhile.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiohttp import web
 
@@ -30,6 +30,8 @@ REQUEST_COUNT_MAX = 16_384
 """Concurrent requests of other servers, including waiting ones."""
 
 T = TypeVar("T")
+Begin: TypeAlias = "Callable[[Coordinator, T], Awaitable[web.Response]]"
+"""Returns an awaitable that runs a request."""
 
 
 class GroupRoutes:
@@ -38,7 +40,6 @@ class GroupRoutes:
     def __init__(self, coordinating: "Callable[[], Awaitable[Coordinator]]") -> None:
         """`coordinating` returns this server's coordinator, always the same one."""
         self._coordinating = coordinating
-        self._coordinator: Coordinator
         self._open_count = 0
         metrics.GROUP_PEER_OPEN.set_function(lambda: self._open_count)
         metrics.GROUP_PEER_OPEN_MAX.set(REQUEST_COUNT_MAX)
@@ -53,74 +54,54 @@ class GroupRoutes:
         self._add(router, requests.DELETE, self.delete)
         self._add(router, requests.DESCRIBE, self.describe)
 
-    def _add(self, router: web.UrlDispatcher, reader: Reader[T], begin: Callable[[T], Awaitable[web.Response]]) -> None:
+    def _add(self, router: web.UrlDispatcher, reader: Reader[T], begin: "Begin[T]") -> None:
         router.add_post(f"/v1/groups/{begin.__name__}", own_limits(self._guarded(reader, begin)))
 
-    def join(self, asked: requests.Join) -> Awaitable[web.Response]:
+    def join(self, coordinator: "Coordinator", asked: requests.Join) -> Awaitable[web.Response]:
         """Join or rejoin."""
-        joining = self._coordinator.join(asked.group, asked.join_request(), revision=asked.revision)
-        revision = self._revision(asked.group)
+        joining = coordinator.join(asked.group, asked.join_request(), revision=asked.revision)
+        revision = _revision(coordinator, asked.group)
         return _waited(joining, lambda joined: {**packing.pack_joined(joined), **revision()}, revision)
 
-    def sync(self, asked: requests.Sync) -> Awaitable[web.Response]:
+    def sync(self, coordinator: "Coordinator", asked: requests.Sync) -> Awaitable[web.Response]:
         """Give or get assignments."""
-        waiting = self._coordinator.sync(asked.sender(), asked.protocol, asked.assignments, revision=asked.revision)
-        revision = self._revision(asked.group)
+        waiting = coordinator.sync(asked.sender(), asked.protocol, asked.assignments, revision=asked.revision)
+        revision = _revision(coordinator, asked.group)
         return _waited(waiting, lambda synced: {**packing.pack_synced(synced), **revision()}, revision)
 
-    def heartbeat(self, asked: requests.Beats) -> Awaitable[web.Response]:
+    def heartbeat(self, coordinator: "Coordinator", asked: requests.Beats) -> Awaitable[web.Response]:
         """Members are alive; one problem, or null, for each."""
-        return self._beat(asked.senders())
+        return _beat(coordinator, asked.senders())
 
-    def leave(self, asked: requests.Leave) -> Awaitable[web.Response]:
+    def leave(self, coordinator: "Coordinator", asked: requests.Leave) -> Awaitable[web.Response]:
         """A member leaves."""
-        left = self._coordinator.leave(asked.sender(), revision=asked.revision)
-        revision = self._revision(asked.group)
+        left = coordinator.leave(asked.sender(), revision=asked.revision)
+        revision = _revision(coordinator, asked.group)
         return _answered(left, lambda member_id: {"member_id": member_id, **revision()})
 
-    def commit(self, asked: requests.Commit) -> Awaitable[web.Response]:
+    def commit(self, coordinator: "Coordinator", asked: requests.Commit) -> Awaitable[web.Response]:
         """Commit offsets."""
-        committed = self._coordinator.commit(asked.sender(), asked.positions(), revision=asked.revision)
-        revision = self._revision(asked.group)
+        committed = coordinator.commit(asked.sender(), asked.positions(), revision=asked.revision)
+        revision = _revision(coordinator, asked.group)
         return _answered(committed, lambda _: revision())
 
-    def delete(self, asked: requests.Delete) -> Awaitable[web.Response]:
+    def delete(self, coordinator: "Coordinator", asked: requests.Delete) -> Awaitable[web.Response]:
         """Delete a group without members, and its offsets."""
-        return _answered(self._coordinator.delete(asked.group), lambda _: {})
+        return _answered(coordinator.delete(asked.group), lambda _: {})
 
-    def describe(self, asked: requests.Describe) -> Awaitable[web.Response]:
+    def describe(self, coordinator: "Coordinator", asked: requests.Describe) -> Awaitable[web.Response]:
         """The group as it is now."""
-        return _answered(self._coordinator.describe(asked.group), packing.pack_group)
+        return _answered(coordinator.describe(asked.group), packing.pack_group)
 
-    def _revision(self, group: str) -> Callable[[], Document]:
-        """Return a function that adds the group's newest revision to a response."""
-        return lambda: {"revision": self._coordinator.revision(group)}
-
-    async def _beat(self, members: Sequence[MemberRef]) -> web.Response:
-        problems = await asyncio.gather(
-            *(self._problem(member) for member in members)
-        )  # concurrently: they share confirmations
-        return web.json_response(packing.pack_problems(problems))
-
-    async def _problem(self, member: MemberRef) -> Problem | None:
-        try:
-            await self._coordinator.heartbeat(member)
-        except GroupRefusal as refusal:
-            return refusal.problem
-        return None
-
-    def _guarded(
-        self, reader: Reader[T], begin: Callable[[T], Awaitable[web.Response]]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """Wrap `begin`, which returns an awaitable that runs the request."""
+    def _guarded(self, reader: Reader[T], begin: "Begin[T]") -> Callable[[web.Request], Awaitable[web.Response]]:
 
         async def run(request: web.Request) -> web.Response:
             if self._open_count >= REQUEST_COUNT_MAX:
                 raise Overloaded("too many concurrent requests; retry later")
             self._open_count += 1
             try:
-                self._coordinator = await self._coordinating()
-                return await begin(reader.read(await _body(request)))
+                coordinator = await self._coordinating()
+                return await begin(coordinator, reader.read(await _body(request)))
             except GroupRefusal as refusal:
                 return web.json_response(packing.pack_refusal(refusal), status=409)
             except Outdated as outdated:
@@ -130,6 +111,25 @@ class GroupRoutes:
 
         run.__doc__ = begin.__doc__  # the OpenAPI document shows it
         return run
+
+
+def _revision(coordinator: "Coordinator", group: str) -> Callable[[], Document]:
+    """Return a function that adds the group's newest revision to a response."""
+    return lambda: {"revision": coordinator.revision(group)}
+
+
+async def _beat(coordinator: "Coordinator", members: Sequence[MemberRef]) -> web.Response:
+    # Concurrent: they share confirmations.
+    problems = await asyncio.gather(*(_problem(coordinator, member) for member in members))
+    return web.json_response(packing.pack_problems(problems))
+
+
+async def _problem(coordinator: "Coordinator", member: MemberRef) -> Problem | None:
+    try:
+        await coordinator.heartbeat(member)
+    except GroupRefusal as refusal:
+        return refusal.problem
+    return None
 
 
 async def _answered(work: Awaitable[T], pack: Callable[[T], Document]) -> web.Response:

@@ -4,7 +4,7 @@ The dispatcher is loaded with the first request (decision 362).
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiohttp import web
 
@@ -23,6 +23,8 @@ REQUEST_COUNT_MAX = 4_096
 """Concurrent requests of other servers, including waiting ones."""
 
 T = TypeVar("T")
+Run: TypeAlias = "Callable[[ShareDispatch, T], Awaitable[Document]]"
+Undo: TypeAlias = "Callable[[ShareDispatch, T, Document], Awaitable[None]]"
 
 
 class ShareRoutes:
@@ -31,7 +33,6 @@ class ShareRoutes:
     def __init__(self, dispatching: "Callable[[], Awaitable[ShareDispatch]]") -> None:
         """`dispatching` returns this server's dispatcher, always the same one."""
         self._dispatching = dispatching
-        self._dispatch: ShareDispatch
         self._open_count = 0
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -48,70 +49,70 @@ class ShareRoutes:
         self,
         router: web.UrlDispatcher,
         reader: Reader[T],
-        run: Callable[[T], Awaitable[Document]],
-        undo: Callable[[T, Document], Awaitable[None]] | None = None,
+        run: "Run[T]",
+        undo: "Undo[T] | None" = None,
     ) -> None:
         """`undo` runs if nobody can be sent the answer."""
         router.add_post(f"/v1/shares/{run.__name__}", own_limits(self._guarded(reader, run, undo)))
 
-    async def acquire(self, asked: packing.Acquire) -> Document:
+    async def acquire(self, dispatch: "ShareDispatch", asked: packing.Acquire) -> Document:
         """Acquire records for a member."""
-        return packing.pack_answers(await self._dispatch.acquire(asked.ask()))
+        return packing.pack_answers(await dispatch.acquire(asked.ask()))
 
-    async def _take_back(self, asked: packing.Acquire, document: Document) -> None:
+    async def _take_back(self, dispatch: "ShareDispatch", asked: packing.Acquire, document: Document) -> None:
         """The server that asked has gone, and perhaps has released the member's locks already: nobody was sent the records."""
         for answer in packing.unpack_answers(document):
             ranges = [(run.start, run.end) for run in answer.acquired]
             if ranges:
-                await self._dispatch.give_back(asked.group, answer.partition, asked.member, ranges)
+                await dispatch.give_back(asked.group, answer.partition, asked.member, ranges)
 
-    async def acknowledge(self, asked: packing.Acknowledge) -> Document:
+    async def acknowledge(self, dispatch: "ShareDispatch", asked: packing.Acknowledge) -> Document:
         """Acknowledge records."""
-        await self._dispatch.acknowledge(asked.group, asked.key(), asked.member, asked.all())
+        await dispatch.acknowledge(asked.group, asked.key(), asked.member, asked.all())
         return {}
 
-    async def release(self, asked: packing.Release) -> Document:
+    async def release(self, dispatch: "ShareDispatch", asked: packing.Release) -> Document:
         """Release what a member holds."""
-        await self._dispatch.release(asked.group, asked.key(), asked.member, asked.via)
+        await dispatch.release(asked.group, asked.key(), asked.member, asked.via)
         return {}
 
-    async def give_back(self, asked: packing.GiveBack) -> Document:
+    async def give_back(self, dispatch: "ShareDispatch", asked: packing.GiveBack) -> Document:
         """Take back what a member was not sent."""
-        await self._dispatch.give_back(asked.group, asked.key(), asked.member, asked.ranges)
+        await dispatch.give_back(asked.group, asked.key(), asked.member, asked.ranges)
         return {}
 
-    async def reset(self, asked: packing.Reset) -> Document:
+    async def reset(self, dispatch: "ShareDispatch", asked: packing.Reset) -> Document:
         """Let a group continue at an offset."""
-        await self._dispatch.reset(asked.group, asked.key(), asked.offset)
+        await dispatch.reset(asked.group, asked.key(), asked.offset)
         return {}
 
-    async def forget(self, asked: packing.Forget) -> Document:
+    async def forget(self, dispatch: "ShareDispatch", asked: packing.Forget) -> Document:
         """Delete a group's state."""
-        await self._dispatch.forget(asked.group, asked.key())
+        await dispatch.forget(asked.group, asked.key())
         return {}
 
-    async def seek(self, asked: packing.Seek) -> Document:
+    async def seek(self, dispatch: "ShareDispatch", asked: packing.Seek) -> Document:
         """Let a subscription continue at an offset."""
-        await self._dispatch.seek(asked.group, asked.key(), asked.offset)
+        await dispatch.seek(asked.group, asked.key(), asked.offset)
         return {}
 
     def _guarded(
         self,
         reader: Reader[T],
-        run: Callable[[T], Awaitable[Document]],
-        undo: Callable[[T, Document], Awaitable[None]] | None,
+        run: "Run[T]",
+        undo: "Undo[T] | None",
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def guarded(request: web.Request) -> web.Response:
             if self._open_count >= REQUEST_COUNT_MAX:
                 raise Overloaded("too many concurrent requests; retry later")
             self._open_count += 1
             try:
-                self._dispatch = await self._dispatching()
+                dispatch = await self._dispatching()
                 asked = reader.read(await _body(request))
                 try:
-                    document = await run(asked)
+                    document = await run(dispatch, asked)
                     if undo is not None and request.transport is None:
-                        await undo(asked, document)
+                        await undo(dispatch, asked, document)
                     return web.json_response(document)
                 except BearlakeError as error:
                     return web.json_response(packing.pack_problem(error), status=409)

@@ -88,47 +88,47 @@ async def test_metadata_of_everything_does_not_hold_the_loop(kafka):
 
 
 COUNT = 100_000
-"""Items of one request: what the largest sensible message has."""
+"""Items of one request, in less than 4 MB: what the largest sensible message has."""
 
 
-def many(key):
-    """A request with `COUNT` items, or a quarter of them where items take long; it takes less than 4 MB. And its version."""
+def asked(key, count):
+    """A request with so many items, and its version; those whose items take long have a quarter."""
     match key:
         case ApiKey.FIND_COORDINATOR:
-            return m.FindCoordinatorRequest(coordinator_keys=["g"] * COUNT), 4
+            return m.FindCoordinatorRequest(coordinator_keys=["g"] * count), 4
         case ApiKey.LIST_OFFSETS:
             r = m.ListOffsetsRequest
             partition = r.Partition(partition_index=0, timestamp=-1)
-            return r(replica_id=-1, topics=[r.Topic(name="t", partitions=[partition] * COUNT)]), 7
+            return r(replica_id=-1, topics=[r.Topic(name="t", partitions=[partition] * count)]), 7
         case ApiKey.OFFSET_FOR_LEADER_EPOCH:
             r = m.OffsetForLeaderEpochRequest
             partition = r.Partition(partition=0, leader_epoch=0)
-            return r(topics=[r.Topic(topic="t", partitions=[partition] * COUNT)]), 4
+            return r(topics=[r.Topic(topic="t", partitions=[partition] * count)]), 4
         case ApiKey.FETCH:
-            return fetch_request([("t", 0, 0)] * COUNT), 11
+            return fetch_request([("t", 0, 0)] * count), 11
         case ApiKey.OFFSET_FETCH:
             r = m.OffsetFetchRequest
-            topic = r.GroupTopic(name="t", partition_indexes=[0] * COUNT)
+            topic = r.GroupTopic(name="t", partition_indexes=[0] * count)
             return r(groups=[r.Group(group_id="g", topics=[topic])]), 8
         case ApiKey.OFFSET_COMMIT:
             r = m.OffsetCommitRequest
             partition = r.Partition(partition_index=0, committed_offset=1, committed_metadata="")
-            return r(group_id="g", topics=[r.Topic(name="t", partitions=[partition] * COUNT)]), 8
+            return r(group_id="g", topics=[r.Topic(name="t", partitions=[partition] * count)]), 8
         case ApiKey.DESCRIBE_CONFIGS:
             r = m.DescribeConfigsRequest
-            return r(resources=[r.Resource(resource_type=32, resource_name="t")] * (COUNT // 4)), 4
+            return r(resources=[r.Resource(resource_type=32, resource_name="t")] * (count // 4)), 4
         case ApiKey.ALTER_CONFIGS:
             r = m.AlterConfigsRequest
-            return r(resources=[r.Resource(resource_type=32, resource_name="t", configs=[])] * (COUNT // 4)), 2
+            return r(resources=[r.Resource(resource_type=32, resource_name="t", configs=[])] * (count // 4)), 2
         case ApiKey.DESCRIBE_PRODUCERS:
             r = m.DescribeProducersRequest
-            return r(topics=[r.Topic(name="t", partition_indexes=[7] * COUNT)]), 0
+            return r(topics=[r.Topic(name="t", partition_indexes=[7] * count)]), 0
         case ApiKey.DESCRIBE_LOG_DIRS:
             r = m.DescribeLogDirsRequest
-            return r(topics=[r.Topic(topic="t", partitions=[0] * COUNT)]), 4
+            return r(topics=[r.Topic(topic="t", partitions=[0] * count)]), 4
         case ApiKey.METADATA:
             r = m.MetadataRequest
-            return r(topics=[r.Topic(name=f"/{at}") for at in range(COUNT)]), 12
+            return r(topics=[r.Topic(name=f"/{at}") for at in range(count)]), 12
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def many(key):
 async def test_a_request_with_many_items_does_not_hold_the_loop(kafka, key):
     client = await kafka.client()
     await kafka.create("t")
-    await client.ask(m.MetadataRequest(topics=[]), 12)
-    request, version = many(key)
+    await client.ask(*asked(key, 4))
+    request, version = asked(key, COUNT)
     frame = b"".join(codec.request(key, version).frame(1, "test", request))
 
     async with held_at_most(LIMIT_S):
