@@ -2,11 +2,12 @@
 
 import gc
 import signal
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fixtures.run_order import in_parts
+from fixtures.run_order import in_parts, is_too_late
 
 # A shell starts background processes with interrupts ignored, and children inherit this: tests of Ctrl-C would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -15,6 +16,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Hypothesis would fail a test whose example takes 200 ms of wall-clock time, which happens on a busy machine.
 settings.register_profile("any speed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
+
+BEGAN_S = time.monotonic()
 
 pytest_plugins = [
     "fixtures.backed_up",
@@ -45,6 +48,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     worker = getattr(config, "workerinput", None)  # a process of xdist has it
     if worker is not None:
         items[:] = in_parts(items, worker["workercount"])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out long tests that would begin too late (`fixtures/run_order.py`)."""
+    if is_too_late(item, time.monotonic() - BEGAN_S):
+        pytest.skip("LONG TESTS NOT RUN: too late (BEARLAKE_LONG_TESTS_S). Run them with: make test ARGS='-m long'")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

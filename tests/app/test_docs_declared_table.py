@@ -19,7 +19,7 @@ from fixtures.spark_sql import jars, spark
 from fixtures.typed_server import READ_S, await_compacted, create, orders_server
 
 __all__ = ["jars"]
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 CREATE = (
     "create table bearlake.streams.readings (sensor string, value decimal(6, 2), tags array<string>, place struct<x: int, y: double>)"

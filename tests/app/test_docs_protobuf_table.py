@@ -27,7 +27,7 @@ with warnings.catch_warnings():  # of the client's own dependencies
     from confluent_kafka.serialization import MessageField, SerializationContext
 
 __all__ = ["jars"]
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 COUNT = 300
 SPARK_SQL = (

@@ -19,7 +19,7 @@ from fixtures.tables import pyiceberg_catalog
 from fixtures.typed_server import READ_S, await_compacted, consumed, orders_server
 
 __all__ = ["jars"]
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 COUNT = 300
 SPARK_SQL = (

@@ -31,6 +31,7 @@ from fixtures.waiting import WAIT_S
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     # Warnings of third-party libraries are not ours to fix.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
 ]

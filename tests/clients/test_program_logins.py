@@ -25,7 +25,7 @@ from conformance.java_tools import SHORT_LIVED
 from fixtures.server_process import ServerProcess, finished, started
 from fixtures.waiting import WAIT_S
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SOURCES = Path(__file__).resolve().parent
 RUN_TIMEOUT_S = 240.0

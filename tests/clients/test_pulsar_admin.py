@@ -11,7 +11,7 @@ from conformance import packages, processes
 from conformance.java_tools import SHORT_LIVED
 from fixtures.server_process import ServerProcess, started
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 POM = Path(__file__).resolve().parent / "pulsar_tools" / "pom.xml"
 TOOL_TIMEOUT_S = 90.0

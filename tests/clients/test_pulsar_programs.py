@@ -18,7 +18,7 @@ from conformance import packages, processes
 from conformance.java_tools import SHORT_LIVED
 from fixtures.server_process import ServerProcess, started
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 SOURCES = Path(__file__).resolve().parent
 STEPS_TIMEOUT_S = 400.0

@@ -16,7 +16,7 @@ from fixtures.schema_registry import RegistryNode
 SOURCES = Path(__file__).resolve().parent
 TIMEOUT_S = 120.0
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 def franz_go() -> list[str | Path]:

@@ -29,6 +29,7 @@ __all__ = ["jars"]
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     pytest.mark.asyncio(loop_scope="module"),
     # py4j leaves closing the sockets of threads to the garbage collector
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

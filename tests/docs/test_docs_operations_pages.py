@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from fixtures.documented_machine import Machine, beside_up
 from fixtures.waiting import WAIT_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def name_stores(machine: Machine) -> None:

@@ -11,7 +11,7 @@ from fixtures.documented_machine import beside_up
 
 pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 SUPER_USER = 'access: {super_users: ["User:ANONYMOUS"]}\n'
 """Permissions are for super users; the reader of these pages has not logged in."""

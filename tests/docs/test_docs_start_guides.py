@@ -7,7 +7,7 @@ import pytest
 
 from fixtures.documented_machine import beside_up
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_start_kafka(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.documented_machine import Machine, beside_up
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 DESCRIPTIONS_MAX = 60

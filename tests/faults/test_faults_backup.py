@@ -19,7 +19,7 @@ from faults.waiting import until
 from fixtures.postgresql import execute, in_thread
 from fixtures.server_process import PROGRAM, clean_environment, finished, started
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 GAP = 5_000
 PARTITION_COUNT = 3

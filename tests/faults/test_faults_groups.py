@@ -20,7 +20,7 @@ from faults.load import Member, Producer, Reader, create_stream
 from faults.traffic import Traffic, seconds
 from faults.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 STREAM = "faults"
 GROUP = "faults-group"

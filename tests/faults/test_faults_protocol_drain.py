@@ -21,7 +21,7 @@ from faults.grpc_load import Asker, FetchReader, GrpcMember, StreamProducer, Una
 from faults.rest_load import V2, AiohttpProducer, CurlProducer, Follower, RestMember, RestProducer
 from faults.waiting import pause, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 EVENTS = "events"
 PARTS = "parts"

@@ -12,7 +12,7 @@ from faults.cluster import Cluster, Stores, running
 from faults.waiting import pause
 from protocols.grpc.test_grpc_languages import build_go
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 STREAM = "from-go"
 STOP_TIMEOUT_S = 60.0

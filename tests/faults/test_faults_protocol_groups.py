@@ -20,7 +20,7 @@ from faults.load import Member, create_stream, read_log
 from faults.rest_load import RestMember, RestProducer
 from faults.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 STREAM = "shared"
 GROUP = "all"

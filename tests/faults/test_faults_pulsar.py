@@ -25,7 +25,7 @@ pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip ins
 
 from faults.pulsar_load import PulsarConsumer, PulsarProducer, Received, names, read_log, received, served_by  # noqa: E402
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 TOPIC = "faults"
 PARTITION_COUNT = 4

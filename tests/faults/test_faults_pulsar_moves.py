@@ -22,7 +22,7 @@ pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip ins
 
 from faults.pulsar_load import PulsarConsumer, PulsarProducer, served_by  # noqa: E402
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 JAVA_SOURCES = Path(__file__).resolve().parents[1] / "clients" / "pulsar_java"
 TIMEOUT_S = 90.0

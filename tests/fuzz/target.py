@@ -47,7 +47,7 @@ class Target:
     """Processor time of one input (s): rule 1 of docs/security.md."""
     share: float = 1.0
     """Share of this target in the inputs of a run, relative to others; less for targets whose inputs take long."""
-    short_inputs: int = 4000
+    short_inputs: int = 1000
     """Inputs of a run in the tests."""
 
 

@@ -22,6 +22,7 @@ pulsar = pytest.importorskip("pulsar", reason="IMPORT FROM PULSAR NOT TESTED: pi
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     pytest.mark.skipif(
         shutil.which("java") is None or shutil.which("mvn") is None,
         reason="IMPORT FROM PULSAR NOT TESTED: Pulsar needs Java and Maven",

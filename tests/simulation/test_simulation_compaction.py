@@ -17,13 +17,14 @@ from bearlake.metadata.sqlite import tasks as sqlite_tasks
 from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.table import applied_tasks
 from bearlake.telemetry.fault_isolation import FaultIsolation
+from fixtures.depth import first_seeds
 from simulator import lake_truth, simulate, table_rows, tables
 from simulator.lake_scenario import draw_lake_settings
 from simulator.scenario import ScenarioSettings, run_seed
 from simulator.table_rows import TableRow
 
 SEEDS_PER_TEST = 10
-SEED_COUNT = 100
+SEED_COUNT = 30
 ONCE_FAILED = {
     11: "a fetch ended with a row group that held nothing of its partition",
     30: "an answer told an end behind its bytes: the store had told of more than was followed",
@@ -41,7 +42,7 @@ CALLS_PER_TEST = 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
+@pytest.mark.parametrize("first", first_seeds(SEED_COUNT, SEEDS_PER_TEST))
 def test_all_invariants_hold_with_compaction_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         simulate.assert_holds(run_seed(seed, draw_lake_settings(seed)))

@@ -9,6 +9,7 @@ import pytest
 from bearlake.errors import OutOfRoom, Unavailable
 from bearlake.metadata.model import ObjectCommit
 from bearlake.streams.committer import Committer
+from fixtures.depth import first_seeds
 from simulator import simulate
 from simulator.full_disk_scenario import draw_full_disk_settings
 from simulator.network import NetworkSettings
@@ -18,7 +19,7 @@ SEED_COUNT_MAX = 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 48, 12))
+@pytest.mark.parametrize("first", first_seeds(12, 12))
 def test_what_producers_are_told_holds_in_seeds_from(first: int) -> None:
     faults: Counter[str] = Counter()
     answers: Counter[str] = Counter()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fixtures.depth import first_seeds
 from fixtures.simulated_groups import trust_ownership, with_all_troubles
 from simulator import simulate
 from simulator.group_scenario import draw_group_settings
@@ -23,7 +24,7 @@ TROUBLES = (
 )
 
 
-@pytest.mark.parametrize("first", range(0, 140, SEEDS_PER_TEST))
+@pytest.mark.parametrize("first", first_seeds(40, SEEDS_PER_TEST))
 def test_all_promises_to_groups_hold_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         simulate.assert_holds(run_seed(seed, draw_group_settings(seed)))

@@ -12,12 +12,13 @@ from bearlake.streams.subscriptions.key_shared import KeyShared
 from bearlake.streams.subscriptions.pool import Pool
 from bearlake.streams.subscriptions.saving import SavedCursor
 from bearlake.streams.subscriptions.single import SingleActive
+from fixtures.depth import first_seeds
 from simulator import scenario, simulate
 from simulator.scenario import Report, run_seed
 from simulator.subscriber_scenario import draw_subscriber_settings
 
 SEEDS_PER_TEST = 10
-SEED_COUNT = 40
+SEED_COUNT = 10
 ONCE_FAILED = {
     17: "a redelivery of an entry that the server had read ahead of its follower was asked for again without a pause, and nothing else ran",
     48: "a Failover consumer whose turn it was again before the hand-over was done got everything again",
@@ -35,7 +36,7 @@ def run(seed: int) -> Report:
     return run_seed(seed, draw_subscriber_settings(seed))
 
 
-@pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
+@pytest.mark.parametrize("first", first_seeds(SEED_COUNT, SEEDS_PER_TEST))
 def test_all_invariants_hold_with_subscriptions_in_seeds_from(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         simulate.assert_holds(run(seed))

@@ -7,6 +7,7 @@ import pytest
 
 from bearlake.metadata import batch_decision, offset_assignment
 from bearlake.metadata.partition_state import StreamState
+from fixtures.depth import first_seeds
 from simulator.scenario import Report, run_seed
 
 WEIGHTS = (0.5, 0.3, 0.2, 0.2, 1, 1)
@@ -18,7 +19,7 @@ def run(seed: int) -> Report:
     return run_seed(seed, admin_weights=WEIGHTS, named_count=2, conditional_count=1)
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", first_seeds(10, 10))
 def test_refused_batches_are_absent_and_acknowledged_batches_present_in_seeds_from(first: int) -> None:
     told: Counter[str] = Counter()
     for seed in range(first, first + 10):

@@ -11,6 +11,7 @@ from bearlake.metadata.aborted import AbortedTransactions
 from bearlake.metadata.model import OutcomeKind
 from bearlake.metadata.sqlite import gate
 from bearlake.streams import fetch_plan
+from fixtures.depth import first_seeds
 from simulator.scenario import Report, run_seed
 from simulator.transaction_scenario import draw_transaction_settings
 
@@ -22,7 +23,7 @@ def run(seed: int) -> Report:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", first_seeds(10, 10))
 def test_committed_transactions_are_read_whole_and_others_never_in_seeds_from(first: int) -> None:
     events: Counter[str] = Counter()
     for seed in range(first, first + 10):

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from fixtures.server_process import PROGRAM, ServerProcess, started
 from fixtures.spark_programs import kill, program, said
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 COUNT, MORE = 120, 40
 COLUMNS = "sensor string, value decimal(6,2), tags list<string>, place struct<x int, y double>, at timestamptz"

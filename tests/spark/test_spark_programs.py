@@ -17,7 +17,7 @@ from fixtures import spark_programs
 from fixtures.server_process import ServerProcess, started
 from fixtures.spark_programs import kill, program, said
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 COUNT = 600
 LIMIT = 200

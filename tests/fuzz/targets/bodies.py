@@ -167,7 +167,7 @@ TARGETS = [
         change_share=0.7,
         memory_factor=200,
         share=2,
-        short_inputs=8000,
+        short_inputs=2000,
     ),
     Target(
         name="HTTP record streams",
@@ -178,7 +178,7 @@ TARGETS = [
         bytes_max=2048,
         memory_factor=100,
         processor_s=0.1,
-        short_inputs=2000,
+        short_inputs=500,
     ),
     Target(
         name="HTTP values",

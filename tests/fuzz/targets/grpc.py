@@ -129,6 +129,6 @@ TARGETS = [
         errors=(DecodeError,),
         memory_bytes=8 * 1024 * 1024,  # copies of the padding
         memory_factor=100,
-        short_inputs=3000,
+        short_inputs=750,
     ),
 ]

@@ -143,7 +143,7 @@ TARGETS = [
         change_share=0.1,
         memory_factor=120,
         share=3,
-        short_inputs=8000,
+        short_inputs=2000,
     ),
     Target(
         name="Kafka responses", seeds=responses, run=response, change=other_version, change_share=0.1, memory_factor=120

@@ -265,8 +265,8 @@ TARGETS = [
         run=columns,
         change=_lead(4),
         memory_bytes=1024 * 1024,
-        short_inputs=3000,
+        short_inputs=750,
     ),
-    Target(name="kernel encode columns", seeds=_column_seeds, run=hostile_columns, short_inputs=3000),
-    Target(name="kernel value pages", seeds=_page_seeds, run=value_pages, short_inputs=3000),
+    Target(name="kernel encode columns", seeds=_column_seeds, run=hostile_columns, short_inputs=750),
+    Target(name="kernel value pages", seeds=_page_seeds, run=value_pages, short_inputs=750),
 ]

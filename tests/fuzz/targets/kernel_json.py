@@ -86,7 +86,7 @@ TARGETS = [
         run=values,
         memory_bytes=8 << 20,
         processor_s=0.2,
-        short_inputs=3000,
+        short_inputs=750,
     ),
     Target(
         name="kernel json nodes",
@@ -97,6 +97,6 @@ TARGETS = [
         ],
         run=hostile_nodes,
         memory_bytes=1 << 20,
-        short_inputs=2000,
+        short_inputs=500,
     ),
 ]

@@ -104,14 +104,14 @@ TARGETS = [
         seeds=lambda: list(PROTOBUF.column_seeds(_column_values())),
         run=PROTOBUF.hostile_columns,
         memory_bytes=1 << 20,
-        short_inputs=2000,
+        short_inputs=500,
     ),
     Target(
         name="kernel protobuf check",
         seeds=lambda: list(_checked_seeds()),
         run=checked_messages,
         memory_bytes=1 << 20,
-        short_inputs=3000,
+        short_inputs=750,
     ),
     Target(
         name="kernel protobuf types",
@@ -121,6 +121,6 @@ TARGETS = [
         ],
         run=hostile_types,
         memory_bytes=1 << 20,
-        short_inputs=1000,
+        short_inputs=250,
     ),
 ]

@@ -69,6 +69,6 @@ TARGETS = [
         seeds=lambda: list(AVRO.column_seeds(_column_values())),
         run=AVRO.hostile_columns,
         memory_bytes=1 << 20,
-        short_inputs=3000,
+        short_inputs=750,
     ),
 ]

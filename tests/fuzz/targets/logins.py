@@ -153,7 +153,7 @@ TARGETS = [
         errors=(BearlakeError,),
         change=_token_json,
         share=0.5,
-        short_inputs=3000,
+        short_inputs=750,
     ),
     Target(
         name="issuers' keys",
@@ -165,6 +165,6 @@ TARGETS = [
         errors=(Invalid,),
         change=change_json,
         memory_bytes=2 * 1024 * 1024,
-        short_inputs=2000,
+        short_inputs=500,
     ),
 ]

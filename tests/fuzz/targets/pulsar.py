@@ -377,7 +377,7 @@ def name(data: bytes) -> object:
 
 
 TARGETS = [
-    Target(name="Pulsar commands", seeds=lambda: list(commands()), run=command, share=2, short_inputs=6000),
+    Target(name="Pulsar commands", seeds=lambda: list(commands()), run=command, share=2, short_inputs=1500),
     Target(
         name="Pulsar messages",
         seeds=lambda: list(message_frames()),

@@ -183,7 +183,7 @@ TARGETS = [
         ],
         run=decompress,
         memory_bytes=6 * LIMIT,
-        short_inputs=3000,
+        short_inputs=750,
     ),
     Target(name="compressed blocks", seeds=lambda: list(_block_seeds()), run=decompress_block, memory_bytes=3 * LIMIT),
     Target(name="WAL objects", seeds=lambda: [wal_object(1), wal_object(3)], run=wal, change=_wal_checksums),

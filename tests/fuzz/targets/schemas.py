@@ -173,7 +173,7 @@ TARGETS = [
         memory_bytes=8 * 1024 * 1024,
         processor_s=1.0,  # in a child process, which has a limit of its own
         share=0.03,
-        short_inputs=400,
+        short_inputs=100,
     ),
     Target(
         name="schema values",
@@ -185,6 +185,6 @@ TARGETS = [
         memory_bytes=4 * 1024 * 1024,
         processor_s=1.0,
         share=0.1,
-        short_inputs=1000,
+        short_inputs=250,
     ),
 ]

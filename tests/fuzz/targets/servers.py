@@ -386,9 +386,9 @@ def _target(name: str, **options: Any) -> Target:
 
 
 TARGETS = [
-    _target("Kafka server", seeds=kafka_requests, session=kafka, change=change_message, short_inputs=1500),
-    _target("Kafka logins", seeds=login_messages, session=kafka_logins, bytes_max=2000, short_inputs=300),
-    _target("Pulsar logins", seeds=pulsar_connects, session=pulsar_logins, change=change_command, short_inputs=300),
-    _target("Pulsar server", seeds=pulsar_frames, session=pulsar_commands, change=change_command, short_inputs=1000),
-    _target("gRPC server", seeds=grpc_messages, session=grpc_calls, change=change_call, short_inputs=1000),
+    _target("Kafka server", seeds=kafka_requests, session=kafka, change=change_message, short_inputs=400),
+    _target("Kafka logins", seeds=login_messages, session=kafka_logins, bytes_max=2000, short_inputs=100),
+    _target("Pulsar logins", seeds=pulsar_connects, session=pulsar_logins, change=change_command, short_inputs=100),
+    _target("Pulsar server", seeds=pulsar_frames, session=pulsar_commands, change=change_command, short_inputs=250),
+    _target("gRPC server", seeds=grpc_messages, session=grpc_calls, change=change_call, short_inputs=250),
 ]

@@ -33,6 +33,6 @@ TARGETS = [
         errors=(SchemaError,),
         memory_bytes=32 << 20,
         processor_s=0.4,
-        short_inputs=1000,
+        short_inputs=250,
     ),
 ]

@@ -49,6 +49,6 @@ TARGETS = [
         change=_change,
         memory_bytes=32 << 20,
         processor_s=0.3,
-        short_inputs=2000,
+        short_inputs=500,
     ),
 ]

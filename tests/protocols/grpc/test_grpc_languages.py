@@ -17,7 +17,7 @@ from bearlake.protocols.grpc.proto import generate
 from fixtures.server_process import ServerProcess, started
 from fixtures.waiting import WAIT_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.long]
 
 HERE = Path(__file__).parent
 BUILD_TIMEOUT_S = 280

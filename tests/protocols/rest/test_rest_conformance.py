@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.rest_server import MakeServers
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SUITE = "@durable-streams/server-conformance-tests@0.3.6"
 RUNNER = "vitest@4.1.12"

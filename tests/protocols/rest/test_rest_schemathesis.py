@@ -10,7 +10,7 @@ from fixtures.rest_server import MakeServers
 
 pytest.importorskip("schemathesis", reason="schemathesis is missing: the OpenAPI document was NOT tested with it")
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 EXAMPLE_COUNT = 8
 RUN_S = 480
