@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bearlake import __version__
-from fixtures.server_process import ServerProcess, finished, started
+from fixtures.server_process import ServerProcess, finished, lines_of, started
 from fixtures.waiting import WAIT_S
 
 pytestmark = [pytest.mark.integration]
@@ -33,7 +33,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def test_the_first_line_of_up_is_the_address_of_the_console(up: ServerProcess) -> None:
     console = up.ready["console"]
 
-    assert up.said().splitlines()[0] == f"Open {console} in a browser: the console"
+    assert lines_of(up.said())[0] == f"Open {console} in a browser: the console"
     assert "<title>Bearlake console</title>" in get(console)
 
 
