@@ -24,6 +24,7 @@ from bearlake.metadata.model import (
     partition_key,
 )
 from fixtures import by_name
+from fixtures.depth import DEPTH
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE, *_ = (
     OutcomeKind
@@ -289,7 +290,7 @@ class Run:
 
 @pytest.mark.slow
 @settings(
-    max_examples=100,
+    max_examples=25 * DEPTH,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # shrinking takes minutes; a failing history is short enough to read

@@ -17,6 +17,7 @@ from bearlake.metadata.compaction import DataFileEntry, OffsetRange, SwapObject,
 from bearlake.metadata.model import EntryKind, ObjectKind, PartitionKey, Slice, stream_number
 from fixtures import by_name
 from fixtures.compaction_scene import Compaction, joined
+from fixtures.depth import DEPTH
 
 STEPS = (
     ["commit"] * 6
@@ -282,7 +283,7 @@ class History:
 
 @pytest.mark.slow
 @settings(
-    max_examples=60,
+    max_examples=15 * DEPTH,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],
