@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.server_process import PROGRAM, finished, lines_of, started
+from fixtures.server_process import PROGRAM, WATCHDOG, finished, lines_of, started
 from fixtures.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
 
-WATCHDOG = "bearlake.telemetry.watchdog"
 QUIET = ("--kafka-port", "0", "--admin-port", "0", "--no-tour")
 
 

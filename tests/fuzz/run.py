@@ -119,7 +119,7 @@ def shared_out(total: int | None, wanted: Sequence[str]) -> dict[str, dict[str, 
     per_share = (total or 0) / sum(shares.values()) if shares else 0
     return {
         group: {
-            target.name: target.short_inputs if total is None else int(per_share * shares[target.name]) + 1
+            target.name: target.inputs_in_tests if total is None else int(per_share * shares[target.name]) + 1
             for target in targets
         }
         for group, targets in found.items()

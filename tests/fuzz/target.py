@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from bearlake.errors import Invalid
+from fixtures.depth import DEPTH
 
 Session = Callable[[], AbstractAsyncContextManager[Callable[[bytes], Awaitable[object]]]]
 """Opens what a target needs, such as a server, and returns the function that takes inputs."""
@@ -48,7 +49,12 @@ class Target:
     share: float = 1.0
     """Share of this target in the inputs of a run, relative to others; less for targets whose inputs take long."""
     short_inputs: int = 1000
-    """Inputs of a run in the tests."""
+    """Inputs of a run in the tests, at depth 1."""
+
+    @property
+    def inputs_in_tests(self) -> int:
+        """Inputs of a run in the tests."""
+        return self.short_inputs * DEPTH
 
 
 class Choices:

@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from fixtures.depth import DEPTH
 from fuzz import groups, sanitized
 from fuzz.run import run_group
 
@@ -21,7 +20,7 @@ EDGES_MIN = 100
 @pytest.mark.timeout(RUN_S)
 @pytest.mark.parametrize(("group", "module"), MODULES)
 def test_no_input_breaks_a_promise(group: str, module: str) -> None:
-    inputs = {target.name: target.short_inputs * DEPTH for target in groups.targets_of(module)}
+    inputs = {target.name: target.inputs_in_tests for target in groups.targets_of(module)}
     if group in groups.SANITIZED:
         needs_sanitizers()
 

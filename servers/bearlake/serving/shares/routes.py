@@ -24,7 +24,9 @@ REQUEST_COUNT_MAX = 4_096
 
 T = TypeVar("T")
 Run: TypeAlias = "Callable[[ShareDispatch, T], Awaitable[Document]]"
+"""Runs a request, and returns the answer."""
 Undo: TypeAlias = "Callable[[ShareDispatch, T, Document], Awaitable[None]]"
+"""Takes back what the answer gives."""
 
 
 class ShareRoutes:
